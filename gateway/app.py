@@ -67,11 +67,11 @@ class App:
         """What a client of each door that asks may see."""
         mounts = self._mounts(config)
         visible = VisibleAgents(self._views, config.telemetry.monitors, names)
-        self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
         self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
         self.gateway.on_owed = self._webhooks.nudge
+        self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         self.gateway.roster.on_change = self._tell
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
@@ -169,7 +169,7 @@ class App:
         for entry in entries:
             before = next((gone for gone in old if gone.route.name == entry.route.name), None)
             if entry.own_governor is not None and before is not None and before.own_governor is not None:
-                before.own_governor.next = entry.own_governor
+                before.own_governor.replaced(entry.own_governor)
         self.gateway.use(entries)
         return old
 

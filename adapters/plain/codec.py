@@ -42,18 +42,18 @@ LOSSES: dict[type[e.Event], str] = {
     e.UsageReported: "usage",
     e.Custom: "custom",
 }
-"""Events that no line can say, and what the loss is called."""
+"""Events without a line, and the names of these losses."""
 
 _lines = msgspec.json.Decoder(PlainLine)
 
 
 def status(error: InterlinguaError) -> int:
-    """The HTTP status for an error."""
+    """Return the HTTP status of an error."""
     return lookup(ERRORS, error)
 
 
 def parse(line: bytes) -> PlainLine:
-    """One line from an agent. Raises AgentBroken."""
+    """Decode a line from an agent. Raises AgentBroken."""
     try:
         return _lines.decode(line)
     except (ValueError, RecursionError) as error:
@@ -61,7 +61,7 @@ def parse(line: bytes) -> PlainLine:
 
 
 def decode(line: PlainLine) -> list[e.Event]:
-    """What a line means. Questions are not events here: the outbound half asks them."""
+    """Convert a line to events. Questions are not events here: the outbound half asks them."""
     if line.delta is not UNSET:
         return [e.PartDelta(part=line.part or "output", delta=line.delta)]
     if line.value is not UNSET:
@@ -76,12 +76,12 @@ def decode(line: PlainLine) -> list[e.Event]:
 
 
 def question(ask: Ask) -> Interrupt:
-    """The interrupt that a question of the agent's is."""
+    """Convert an agent's question to an interrupt."""
     return Interrupt(id=ask.id, kind=ask.kind, payload=ask.payload, message=ask.question, answer_schema=ask.schema)
 
 
 def encode(number: int, event: e.Event) -> PlainLine | None:
-    """The line for an event, None for those that the protocol has no line for."""
+    """Convert an event to a line; None if the protocol has no line for it."""
     match event:
         case e.PartDelta():
             return PlainLine(n=number, part=event.part, delta=event.delta)
@@ -101,5 +101,5 @@ def encode(number: int, event: e.Event) -> PlainLine | None:
 
 
 def dump(line: PlainLine) -> bytes:
-    """A line as JSON."""
+    """Encode a line."""
     return msgspec.json.encode(line)

@@ -47,7 +47,7 @@ class PlainInbound:
         return _refusal(error).for_starlette()
 
     def callback(self, run: Run) -> Callback:
-        """The toy has no callbacks."""
+        """Raise Unsupported: the protocol has no callbacks."""
         raise Unsupported("the plain protocol has no callbacks")
 
     async def agents(self, request: HttpRequest) -> Reply:
@@ -92,7 +92,7 @@ class PlainInbound:
         return _reply({"run": run.id, "status": run.status})
 
     async def _stream(self, request: HttpRequest, run_id: str, after: int) -> None:
-        """Answer with the run's lines from a number on."""
+        """Stream the run's lines from a number on."""
         with WhileConnected(request):
             await request.begin(200, [(b"content-type", b"application/x-ndjson")])
             await request.write(ndjson.encode(codec.dump(wire.PlainLine(run=run_id))))
@@ -114,7 +114,7 @@ def _refusal(error: InterlinguaError) -> Reply:
 
 
 async def _body(request: HttpRequest, model: type[_M], limit: int) -> _M:
-    """The body as `model`. Raises TooLarge, ClientGone, and Invalid with the path of the first mistake."""
+    """Decode the body as `model`. Raises TooLarge, ClientGone, and Invalid with the path of the first mistake."""
     body = await request.body(limit)
     try:
         found = model.model_validate_json(body)

@@ -32,7 +32,7 @@ class PlainOutbound:
         self._idle = target.idle_timeout
 
     async def describe(self) -> Agent:
-        """A plain agent publishes nothing: text in, text out. Not asked whether it is there."""
+        """Describe the agent: text in, text out. It publishes nothing, and is not asked whether it is there."""
         return Agent(
             name="plain",
             input_schema={},
@@ -59,7 +59,7 @@ class PlainOutbound:
         await context.drain()
 
     async def attach(self, context: RunContext) -> None:
-        """A plain agent cannot be found again."""
+        """Raise AgentGone: a plain agent's run cannot be found again."""
         raise Unsupported("a plain agent's stream cannot be taken up again")
 
     async def cancel(self, context: RunContext) -> None:

@@ -1,4 +1,4 @@
-"""The program `interlingua`: what has to be done before the commands, and what they need, are imported."""
+"""The program `interlingua`: prepares the process before the commands are imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate that `serve` shows its clients: read from PEM files, and read again when they change."""
+"""The certificate of `serve`: reads PEM files, again whenever they change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSPHRASE = "INTERLINGUA_TLS_PASSPHRASE"
 
 
 class BadCertificate(Exception):
-    """A pair of files that cannot be served. The message is one line that names the file."""
+    """A pair of files that cannot be used. The message is one line that names the file."""
 
 
 class Certificate:
@@ -33,12 +33,12 @@ class Certificate:
         self.context.sni_callback = self._choose
 
     def load(self) -> None:
-        """Take the files as they are now. Raises BadCertificate, and the pair that was loaded before stays."""
+        """Load the current files. Raises BadCertificate, and keeps the pair that was loaded before."""
         self.loaded = digest(self.files)
         self.expires, self._newest = self._read()
 
     def __str__(self) -> str:
-        """For the log: the file, and until when clients take it."""
+        """Describe it for the log: the file, and its expiry."""
         over = self.expires <= datetime.now(UTC)
         return f"{self.files[0]} ({'EXPIRED' if over else 'valid until'} {self.expires:%Y-%m-%d %H:%M} UTC)"
 
@@ -59,7 +59,7 @@ class Certificate:
         asked = False
 
         def passphrase() -> str:
-            """Without this function OpenSSL would ask at the terminal."""
+            """Return the passphrase. Without this function OpenSSL would ask at the terminal."""
             nonlocal asked
             asked = True
             return os.environ.get(PASSPHRASE, "")
@@ -84,7 +84,7 @@ def _content(file: Path) -> bytes:
 
 
 def certificate(chain: Path | None, key: Path | None, code: int = USAGE) -> Certificate | None:
-    """The pair of the options `--tls-cert` and `--tls-key`; None without them. Leaves with `code` and one line."""
+    """Load the pair of `--tls-cert` and `--tls-key`; None without them. Exits with `code` and one line."""
     if chain is None and key is None:
         return None
     if chain is None or key is None:

@@ -1,4 +1,4 @@
-"""`interlingua check`: the mistakes in a routes.yaml, or what it says."""
+"""`interlingua check`: prints the mistakes in a routes.yaml, or a summary."""
 
 from __future__ import annotations
 

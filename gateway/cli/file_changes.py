@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 
 DEBOUNCE_MS, STEP_MS = 200, 50
-"""Several writes in a row are one change."""
+"""Several writes within this time are one change."""
 GONE_SECONDS = 0.2
 MOST_STEPS = 1000
-"""On the way to a file, after which its links lead in a circle."""
+"""The most steps on the way to a file. After that its links must be circular."""
 
 
 def digest(files: Iterable[Path]) -> bytes | None:
-    """What the files say now; None while the first of them is gone, which is between two of its kind."""
+    """Hash the files; None while the first of them is missing, as it is while it is replaced."""
     found = hashlib.sha256()
     for number, file in enumerate(files):
         try:
@@ -79,7 +79,7 @@ async def changes(files: Callable[[], Collection[Path]]) -> AsyncIterator[None]:
 
 
 def _watched(files: Iterable[Path]) -> tuple[set[Path], set[Path]]:
-    """The files as they are called without links, and the links on the way to them."""
+    """Return the files by their paths without links, and the links on the way to them."""
     found: tuple[set[Path], set[Path]] = set(), set()
     for file in files:
         at, *rest = map(Path, file.absolute().parts)

@@ -1,4 +1,4 @@
-"""Reading a routes.yaml for a command: mistakes are printed, one a line, and end the program."""
+"""Reads a routes.yaml for a command. Mistakes are printed, one per line, and end the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_ROUTES = Path("routes.yaml")
 
 
 def read(path: Path, code: int = USAGE) -> Config:
-    """The config. Leaves with `code` and the mistakes."""
+    """Load the config. Exits with `code` and the mistakes."""
     try:
         return load(path)
     except ConfigError as error:
@@ -23,13 +23,13 @@ def read(path: Path, code: int = USAGE) -> Config:
 
 
 def allowed(config: Config, code: int = USAGE) -> None:
-    """Leaves with `code` and the mistakes of what may not be served to others than this machine."""
+    """Exit with `code` and the mistakes if the table may be served to this machine only."""
     if mistakes := exposed(config):
         leave(code, *map(str, mistakes))
 
 
 def chosen(routes: Path | None, gateway: str | None) -> Path | None:
-    """The route table to run here (./routes.yaml unless named); None where a gateway is. Leaves with USAGE."""
+    """Choose the route table to run here (./routes.yaml unless named); None with a gateway. Exits with USAGE."""
     if routes is not None and gateway is not None:
         leave(USAGE, "give --routes or --gateway, not both")
     if gateway is not None:

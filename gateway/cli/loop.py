@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 GC_THRESHOLDS = 20_000, 20, 100
-"""A run makes and drops some thousand objects: at the interpreter's own 700, an eighth of our time is collecting."""
+"""A run makes and drops some thousand objects. At the interpreter's own 700, collecting takes an eighth of our time."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, on uvloop where there is one."""
+    """Run to the end, on uvloop if the platform has it."""
     factory = None
     if sys.platform != "win32":
         import uvloop
@@ -26,7 +26,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def settled() -> None:
-    """Everything is imported and made: what is there now stays, and the collector need not look at it again."""
+    """Exclude all current objects from collection, when everything is imported and made."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

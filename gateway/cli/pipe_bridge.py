@@ -1,4 +1,4 @@
-"""A client's pipe joined to a gateway's: each is told what the other says, and nobody is left waiting for an answer."""
+"""Joins a client's pipe and a gateway's: passes messages both ways, and leaves no request without an answer."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gateway.wire.jsonrpc import Batch, ErrorObject, Id, Message, Request, Respo
 log = logging.getLogger("interlingua")
 
 LINGER_SECONDS = 2.0
-"""So long a client that has said its last is still told what it is answered, as by a gateway in this process."""
+"""How long a client that sends nothing more still gets its answers, as from a gateway in this process."""
 
 
 class PipeBridge:
-    """`run` it once; the pipes are its caller's to close. What passes is read only as far as to know who is asked."""
+    """Call `run` once, and close the pipes afterwards. Messages are read only as far as needed to find their ids."""
 
     def __init__(self, client: Pipe, gateway: Pipe) -> None:
         self._client = client
         self._gateway = gateway
         self._asked: set[Id] = set()
-        """Requests of the client's that are not answered."""
+        """The client's requests without an answer."""
         self._answered = asyncio.Event()
 
     async def run(self) -> bool:
-        """Until one end is over. Whether that was the client's."""
+        """Pass messages until one end closes. Returns whether that was the client's."""
         up, down = asyncio.create_task(self._up()), asyncio.create_task(self._down())
         try:
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
@@ -47,7 +47,7 @@ class PipeBridge:
             await asyncio.gather(up, down, return_exceptions=True)
 
     async def _up(self) -> bool:
-        """What the client says. Whether it has said its last; False if nobody hears it any more."""
+        """Pass the client's messages. Returns True at their end, False if the gateway has gone."""
         async for messages in _said(self._client):
             for message in messages:
                 if isinstance(message, bytes) and (ids := _ids(jsonrpc.decode(message), Request)):
@@ -58,7 +58,7 @@ class PipeBridge:
         return True
 
     async def _down(self) -> None:
-        """What the gateway says, until it says no more or nobody hears it."""
+        """Pass the gateway's messages, until their end or until the client has gone."""
         async for messages in _said(self._gateway):
             if not await _pass_on(messages, self._gateway, self._client):
                 return
@@ -73,7 +73,7 @@ class PipeBridge:
 
 
 def _ids(said: Message, kind: type[Request | Response]) -> set[Id]:
-    """The ids of those in a message, which may be an array, that are of a kind."""
+    """Return the ids of one kind in a message, which may be an array."""
     return {one.id for one in (said.messages if isinstance(said, Batch) else (said,)) if isinstance(one, kind)}
 
 
@@ -84,7 +84,7 @@ async def _said(pipe: Pipe) -> AsyncIterator[Sequence[bytes | Unreadable]]:
 
 
 async def _pass_on(messages: Sequence[bytes | Unreadable], source: Pipe, sink: Pipe) -> bool:
-    """Whoever waits for what is too large to pass, or for the answer to it, is told so. False if `sink` is gone."""
+    """Answer a request that is too large to pass, or whose answer is. Returns False if `sink` has gone."""
     onward: list[bytes] = []
     back: list[bytes] = []
     for message in messages:

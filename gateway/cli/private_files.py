@@ -16,7 +16,7 @@ from gateway.store.opening import store_path
 
 
 def readable(config: Config) -> list[str]:
-    """A caution for each, with the key of the file that names it."""
+    """Warn of each such file, with the key that names it."""
     if os.name != "posix":  # there modes say nothing
         return []
     found = {path: where for where, path in _files(config) if _open(path)}
@@ -44,7 +44,7 @@ def _files(config: Config) -> Iterator[tuple[Where, Path]]:
 
 
 def _open(path: Path) -> bool:
-    """Whether others may read or write the file, and come as far as to it."""
+    """Whether others may read or write the file, and can reach it."""
     try:
         real = path.resolve(strict=True)
         allowed = real.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH)

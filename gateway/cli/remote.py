@@ -1,4 +1,4 @@
-"""A small client of a running gateway, over its public Agent Connect door (httpx2): what `--gateway URL` talks to."""
+"""A small client of a running gateway, over its public Agent Connect door (httpx2), for `--gateway URL`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SECONDS = 60.0
 
 
 def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | None, restore: bool) -> int:
-    """Do it and say so. Leaves with FAILED where the gateway refuses or cannot be reached."""
+    """Revoke or restore an agent and print that. Exits with FAILED if the gateway refuses or cannot be reached."""
     method = "agent/restore" if restore else "agent/revoke"
     params = {"agentId": agent, **({} if reason is None or restore else {"reason": reason})}
     try:
@@ -56,7 +56,7 @@ def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | N
 
 
 async def _asked(url: str, token: str | None, method: str, params: JsonObject) -> JsonObject:
-    """The result of one request. The door is at its own path below the URL, or the URL is the door's own."""
+    """Make one request. The door is at its own path below the URL, or the URL is the door's own."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
@@ -113,7 +113,7 @@ class Remote:
         ]
 
     async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
-        """See `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
+        """Implements `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
         agent_id, _, specs = await self._descriptor(agent)
         said = document if prompt is None else prompt
         body: JsonObject = {"agent_id": agent_id, "input": said, "on_disconnect": "continue"}
@@ -141,7 +141,7 @@ class Remote:
         )
 
     async def _descriptor(self, agent: str) -> tuple[str, JsonObject, JsonObject]:
-        """An agent's id, its metadata and its specs."""
+        """Return an agent's id, metadata and specs."""
         found = await self._agents()
         by_name = {name: entry["agent_id"] for entry in found for name in (entry["metadata"]["ref"]["name"],)}
         agent_id = by_name.get(agent, agent if agent in by_name.values() else None)
@@ -155,7 +155,7 @@ class Remote:
         self._answered = True
 
     async def read(self, file: File) -> AsyncIterator[bytes]:
-        """See `Talk.read`. Raises errors of the tree."""
+        """Implements `Talk.read`. Raises InterlinguaErrors."""
         async with Reached(self._url), self._http.stream("GET", urljoin(self._url, file.url)) as response:
             if response.status_code >= REQUEST_WRONG:
                 raise _refused(response.status_code, await response.aread())
@@ -167,7 +167,7 @@ class Remote:
             await self._json("POST", f"/runs/{self._run}/cancel")
 
     async def leave(self) -> str:
-        """See `Talk.leave`: the run waits at the gateway."""
+        """Implements `Talk.leave`: the run waits at the gateway."""
         address = await self._address(f"/runs/{self._run}")
         example = json.dumps(as_answer("ANSWER", self._asked.schema if self._asked else {}))
         return (
@@ -218,7 +218,7 @@ class Remote:
         return response.json() if response.content else None
 
     async def _address(self, path: str) -> str:
-        """The door is at its own path below the URL, or the URL is the door's own (where it was moved)."""
+        """Find the door: at its own path below the URL, or at the URL itself (if it was moved)."""
         if self._door is None:
             async with Reached(self._url):
                 found = await self._http.post(f"{self._url}{DOOR}/agents/search", json={"limit": 1})
@@ -230,7 +230,7 @@ class Remote:
 
 
 def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | None:
-    """What one event of the stream shows."""
+    """Convert one event of the stream."""
     match told["type"]:
         case "values":
             return text
@@ -250,7 +250,7 @@ def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | Non
 
 
 class Reached:
-    """Says what a person can do about a connection that does not work."""
+    """Map connection errors to messages that say what a person can do."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -33,7 +33,7 @@ class OutputFolder:
     """Takes files under the last part of their names. A second `report.md` becomes `report-2.md`."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the folder. Leaves with USAGE where it cannot be made."""
+        """Make the folder. Exits with USAGE if that is not possible."""
         self._path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ class OutputFolder:
             leave(USAGE, f"--files: {path}: {error.strerror}")
 
     async def keep(self, name: str, content: AsyncIterator[bytes]) -> Path:
-        """Write a file; where it is now. An agent chooses the name, so none leads out. Raises OSError."""
+        """Write a file and return its path, which is in the folder whatever its name. Raises OSError."""
         wanted = Path(name.replace("\\", "/").replace("\0", "")).name
         path, file = self._new(wanted if wanted not in ("", "..") else "file")
         try:
@@ -93,7 +93,7 @@ async def _local(routes: Path, running: bool) -> AsyncIterator[Talk]:
 
 
 def list_agents(routes: Path | None, gateway: str | None) -> int:
-    """Print the agents: a table on a terminal, else a tab-separated line each."""
+    """Print the agents: a table on a terminal, otherwise a tab-separated line each."""
 
     async def listed() -> None:
         async with talk(routes, gateway, running=False) as place:
@@ -115,7 +115,7 @@ def list_agents(routes: Path | None, gateway: str | None) -> int:
 
 
 def show_agent(agent: str, routes: Path | None, gateway: str | None) -> int:
-    """Print what one agent takes, and how it is called in each protocol, with an input that is made up."""
+    """Print an agent's input, and how it is called in each protocol, with a made-up input."""
     from gateway import registry
     from gateway.cli.banner import called, example
     from gateway.cli.files import read
@@ -161,7 +161,7 @@ def run_agent(
     files: Path | None,
     document: Any = None,
 ) -> int:
-    """Run an agent, show what it says, and keep its files in the folder `files`. Returns the exit code.
+    """Run an agent, show its output, and keep its files in the folder `files`. Returns the exit code.
 
     Without a prompt `document` is the agent's input.
     """
@@ -176,7 +176,7 @@ def run_agent(
 
 
 def _guarded(work: object) -> int:
-    """Run a coroutine; errors of the tree become one line and a code."""
+    """Run a coroutine. An InterlinguaError becomes one line and an exit code."""
     try:
         return asyncio.run(work) or OK  # type: ignore[arg-type]
     except InterlinguaError as error:
@@ -186,7 +186,7 @@ def _guarded(work: object) -> int:
 
 
 class _Following:
-    """One run on the terminal. The first Ctrl-C cancels the run and waits for its end, the second leaves at once.
+    """One run on the terminal. The first Ctrl-C cancels the run and waits for its end, the second exits at once.
 
     At a question Ctrl-C and Ctrl-D both cancel the run. Where nobody can be asked, the question is left as it is.
     """
@@ -230,7 +230,7 @@ class _Following:
         self._cancelling = asyncio.ensure_future(cancel())
 
     async def _cancel(self) -> bool:
-        """Whether the run could be cancelled; if not, it is said why."""
+        """Cancel the run. Returns whether that was possible; if not, prints why."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self._place.cancel()
@@ -248,7 +248,7 @@ class _Following:
         return FAILED
 
     async def _show(self, item: Item) -> int | None:
-        """Show one item; the exit code once there is nothing more to wait for."""
+        """Show one item. Returns the exit code when there is nothing more to wait for."""
         match item:
             case AnswerText():
                 self._shown.text(item)
@@ -306,7 +306,7 @@ class _Following:
                 return None
 
     async def _value(self, question: PendingQuestion) -> Any:
-        """The answer, UNSET where there is nobody to give it. Raises EOFError once they give up.
+        """Ask for the answer; UNSET without a terminal. Raises EOFError when the user gives up.
 
         A person is asked for one value after the other; from the command line a text answers all of the question.
         """
@@ -325,7 +325,7 @@ class _Following:
         return answer
 
     async def _field(self, leaf: wording.Leaf, form: JsonObject) -> Any:
-        """One value of a form: ABSENT if it is left out, UNSET where there is nobody to ask."""
+        """Ask for one value of a form; ABSENT if it is left out, UNSET without a terminal."""
         definitions: JsonObject = {key: form[key] for key in ("$defs", "definitions") if key in form}
         schema = leaf.schema | definitions
         while True:
@@ -340,7 +340,7 @@ class _Following:
             self._shown.note(f"it must be {wording.kind(leaf.schema)}")
 
     async def _typed(self, question: PendingQuestion) -> str | None:
-        """What a person answers, None where there is nobody. Raises EOFError once they give up."""
+        """Ask the user; None without a terminal. Raises EOFError when the user gives up."""
         if self._cancelled:
             raise EOFError
         self._asking = asyncio.ensure_future(self._shown.ask(question))
@@ -354,7 +354,7 @@ class _Following:
 
 
 def _placed(value: Any, path: Sequence[str]) -> JsonObject:
-    """An object with the value at the end of a path of names."""
+    """Make an object with the value at the end of a path of names."""
     for name in reversed(path):
         value = {name: value}
     placed: JsonObject = value

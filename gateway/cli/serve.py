@@ -225,9 +225,7 @@ class _Gateway:
                 log.info("%s; new connections get the certificate %s", why, self._tls)
 
     async def _reload(self, why: str) -> None:
-        """Take the file as it is now, and what governs its routes. A bad one is refused, its mistakes are logged, and
-        the old table stays.
-        """
+        """Load the file, and what governs its routes. A bad one is refused and its mistakes logged."""
         async with self._busy:
             before, self._loaded = self._files, digest(self._files)
             try:
@@ -250,9 +248,7 @@ class _Gateway:
 
 
 def _of_the_stop(record: logging.LogRecord) -> bool:
-    """A log filter: uvicorn cancels requests that are still open when it stops, and would log that it does so, and each
-    of them, as an error.
-    """
+    """A log filter: uvicorn would log as errors the requests that it cancels when it stops."""
     if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
         return False
     if str(record.msg).startswith("Cancel "):

@@ -1,4 +1,4 @@
-"""`interlingua stdio`: be an agent on standard input and output, over a route table or a running gateway."""
+"""`interlingua stdio`: acts as an agent on standard input and output, over a route table or a running gateway."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOKEN_VARIABLE = "INTERLINGUA_TOKEN"
 def serve_stdio(
     agent: str | None, protocol: str | None, routes: Path | None, gateway: str | None, token_file: Path | None
 ) -> int:
-    """Serve until standard input ends. Leaves with USAGE for a wrong file, agent or protocol."""
+    """Serve until standard input ends. Exits with USAGE for a wrong file, agent or protocol."""
     table = chosen(routes, gateway)
     if table is None:
         assert gateway is not None
@@ -44,7 +44,7 @@ def serve_stdio(
 
 
 def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
-    """The protocol to speak: the one that editors do, unless another is named."""
+    """Return the protocol to speak: that of editors, unless another is named."""
     if protocol is None:
         return next(adapter for adapter in adapters.values() if adapter.editors)
     known = [name for name, adapter in adapters.items() if adapter.socket is not None]
@@ -78,7 +78,7 @@ def _token(file: Path | None) -> str | None:
 
 
 async def _until_told(work: Coroutine[None, None, int]) -> int:
-    """The work's exit code; SIGTERM and SIGINT end it in good order."""
+    """Run the work and return its exit code. SIGTERM and SIGINT end it in order."""
     task = asyncio.ensure_future(work)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -89,7 +89,7 @@ async def _until_told(work: Coroutine[None, None, int]) -> int:
 
 
 async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
-    """The agents of a route table, in this process. Its store is the file's: sessions are there the next time."""
+    """Serve the agents of a route table in this process, with its store, so that sessions are there the next time."""
     from gateway import tracing
     from gateway.app import App
 
@@ -114,7 +114,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
 
 
 async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str | None) -> int:
-    """A thin pipe to a running gateway: every line is a message of its WebSocket, and the other way round."""
+    """Connect to a running gateway: every line is a message of its WebSocket, and vice versa."""
     from gateway.transport.websocket import UpgradeRefused, connect
 
     assert adapter.socket is not None

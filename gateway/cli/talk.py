@@ -1,4 +1,4 @@
-"""One run as a person follows it: the few things a terminal shows, whoever runs the agent.
+"""A run as a terminal shows it, in this process or at a gateway.
 
 Two sources make them: `remote.py` (a running gateway) and `cli/local.py` (a route table, in this process). The
 command line shows them and hands back answers; it knows neither.
@@ -19,12 +19,12 @@ from gateway.core.projection import LAST, text_of
 from gateway.core.types import JsonObject, RunStatus
 
 LISTED: Final = 1000
-"""More values than this are not listed: whoever answers types one."""
+"""The most values to list. With more the user types one."""
 
 
 @dataclass(frozen=True)
 class AnswerText:
-    """The answer so far, whole. What was said before may have changed. `document`: it is JSON, not text that grows."""
+    """The whole answer so far, which may differ from the one before. `document`: it is JSON, not growing text."""
 
     whole: str
     document: bool = False
@@ -32,14 +32,14 @@ class AnswerText:
 
 @dataclass(frozen=True)
 class Note:
-    """Something that happened on the way, one line: a tool, a plan, a file."""
+    """An event on the way, in one line: a tool, a plan, a file."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that the run has now. `url` is where anybody can have it, "" where only `Talk.read` gives it."""
+    """A file of the run. `url` is its public address, "" if only `Talk.read` gives it."""
 
     id: str
     name: str
@@ -49,7 +49,7 @@ class File:
 
 @dataclass(frozen=True)
 class PendingQuestion:
-    """The agent asks; the run waits for `Talk.answer`. `schema` is that of the answer, {} if anything goes.
+    """A question of the agent; the run waits for `Talk.answer`. `schema` is the answer's, {} for any answer.
 
     `choices` is what may be typed, each with its name if that is another: `plant (Plant it)`; none if anything may.
     """
@@ -61,7 +61,7 @@ class PendingQuestion:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The run has ended. `why` is for a person, and empty where all was done; `text` is the final answer."""
+    """The end of a run. `why` is the reason for a person, empty on success; `text` is the final answer."""
 
     status: RunStatus
     why: str = ""
@@ -82,7 +82,7 @@ class ListedAgent:
 
 @dataclass(frozen=True)
 class Wants:
-    """What one agent takes: its input's schema, and where in it the text is, None if nowhere."""
+    """An agent's input: its schema, and the place of the text in it, None if it has none."""
 
     agent: ListedAgent
     schema: JsonObject
@@ -90,16 +90,16 @@ class Wants:
 
 
 class Talk(Protocol):
-    """A place where agents can be run. Methods raise errors of the tree."""
+    """A place where agents can be run. Methods raise InterlinguaErrors."""
 
     async def agents(self) -> Sequence[ListedAgent]:
         """The agents that may be run, in route order."""
 
     async def wants(self, agent: str) -> Wants:
-        """What an agent takes. Raises NotFound, and what keeps the agent from saying it."""
+        """Return an agent's input. Raises NotFound, and errors of asking the agent."""
 
     def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
-        """Run an agent and say what happens, last an End. After a Question it waits for `answer`.
+        """Run an agent and yield what happens, last a RunEnd. After a PendingQuestion it waits for `answer`.
 
         Without a prompt `document` is the input. An empty prompt says nothing: what the agent wants is a Question.
         """
@@ -108,17 +108,17 @@ class Talk(Protocol):
         """Answer the open question. Raises Invalid if the value does not fit; it stays open then."""
 
     def read(self, file: File) -> AsyncIterator[bytes]:
-        """What is in a file of the run, in pieces."""
+        """Read a file of the run, in pieces."""
 
     async def cancel(self) -> None:
-        """Give the run up. Safe to call at any time."""
+        """Cancel the run. Safe to call at any time."""
 
     async def leave(self) -> str:
-        """Nobody answers the open question now: a line that says where it waits, or that the run was given up."""
+        """Leave the open question. Returns a line that says where the run waits, or that it was cancelled."""
 
 
 def as_text(document: Any, pointer: str | None) -> AnswerText:
-    """The text of an output document, or the document as JSON if it has none."""
+    """Return the text of an output document, or the document as JSON if it has none."""
     if document is None or document == {}:
         return AnswerText("")
     if pointer is not None and pointer.endswith(f"/{LAST}"):
@@ -132,7 +132,7 @@ def as_text(document: Any, pointer: str | None) -> AnswerText:
 
 
 def as_answer(typed: str, schema: JsonObject) -> Any:
-    """What a person typed, as the value that the schema of the answer wants.
+    """Convert typed text to a value for the answer's schema.
 
     JSON is taken as it is; `yes` and `no` are booleans where one is wanted; a text or a choice stays text; where an
     object with one property is wanted, what was typed is that property, and of several each line is one.
@@ -176,14 +176,14 @@ def asks(payload: Any, schema: JsonObject, *, kind: str = "", message: str = "")
 
 
 def _title(payload: Any) -> str:
-    """The title of a payload without a text, or of what it is about: an object in it."""
+    """Return the title of a payload without a text, or of an object in it."""
     inside = [part for part in payload.values() if isinstance(part, dict)] if isinstance(payload, dict) else []
     titles = (part.get("title") for part in (payload, *inside) if isinstance(part, dict))
     return next((title for title in titles if isinstance(title, str) and title), "")
 
 
 def _sought(schema: JsonObject) -> list[str]:
-    """The properties of an answer that one typed text may be: the required one, if there is one, else all."""
+    """Return the properties that one typed text may fill: the required one, if there is one, otherwise all."""
     properties = schema.get("properties") or {}
     required = [name for name in schema.get("required", ()) if name in properties]
     return required if len(required) == 1 else list(properties)
@@ -207,14 +207,14 @@ def _choices(payload: Any, schema: JsonObject) -> tuple[str, ...]:
 
 
 def _shown(choice: Choice) -> str:
-    """What is typed to choose it, and what that means if it does not say so itself."""
+    """Return the text to type for a choice, and its label if the text does not explain itself."""
     if isinstance(choice.value, bool):
         return "yes" if choice.value else "no"
     return choice.id if choice.label in ("", choice.id) else f"{choice.id} ({choice.label})"
 
 
 def note(update: Any) -> Note | File | None:
-    """An event that is no part of the answer, for a person; None for those that a person does not need."""
+    """Describe an event beside the answer for a person; None for one of no interest."""
     if not isinstance(update, dict):
         return None
     match update.get("type"):

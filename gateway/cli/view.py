@@ -1,4 +1,4 @@
-"""How a run looks: plain chunks where the output is a pipe, a live view where it is a terminal."""
+"""Shows a run: as plain chunks on a pipe, live on a terminal."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class View(Protocol):
         """The answer so far."""
 
     def note(self, line: str) -> None:
-        """Something that happened on the way."""
+        """Show an event on the way."""
 
     async def ask(self, question: PendingQuestion) -> str | None:
-        """What a person answers; None where there is nobody to ask. May be cancelled. Raises EOFError for Ctrl-D."""
+        """Ask the user; None if there is none. May be cancelled. Raises EOFError for Ctrl-D."""
 
 
 class PlainView:
-    """Writes what is new to stdout as it comes, JSON once it is whole; everything else goes to stderr."""
+    """Writes new output to stdout as it arrives, JSON when it is complete; everything else goes to stderr."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out or sys.stdout, err or sys.stderr
@@ -61,7 +61,7 @@ class PlainView:
             self._write(said.whole)
 
     def _write(self, whole: str) -> None:
-        """An answer that was taken back is written again below, whole."""
+        """Write the answer. One that was taken back is written again below, as a whole."""
         if whole.startswith(self._said):
             self._out.write(whole[len(self._said) :])
         else:
@@ -73,12 +73,12 @@ class PlainView:
         print(line, file=self._err, flush=True)
 
     async def ask(self, question: PendingQuestion) -> str | None:
-        """See `View.ask`: there is nobody."""
+        """Return None: there is no user."""
         return None
 
 
 class TerminalView:
-    """The answer grows in place below the notes, with a sign of life; questions are asked in between."""
+    """Shows the answer growing in place below the notes, with a spinner. Questions are asked in between."""
 
     def __init__(self, agent: str, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -90,7 +90,7 @@ class TerminalView:
         return Live(console=self._console, refresh_per_second=12, transient=True, get_renderable=self._renderable)
 
     def _renderable(self) -> Group:
-        """The end of the answer, as much as fits: all of it is printed when the run asks or stops."""
+        """Return as much of the answer's end as fits. All of it is printed when the run asks or stops."""
         room = max(3, self._console.height - 3)
         lines = self._unprinted().splitlines()
         shown = lines if len(lines) <= room else ["...", *lines[-room:]]
@@ -129,7 +129,7 @@ class TerminalView:
         return answer
 
     def _unprinted(self) -> str:
-        """The answer less what was printed before a question, unless that was taken back."""
+        """Return the answer without the part printed before a question, unless that was taken back."""
         return self._said.removeprefix(self._printed)
 
     def _print(self) -> None:
@@ -139,7 +139,7 @@ class TerminalView:
 
 
 async def typed() -> str:
-    """The next line of standard input, without its end. Raises EOFError if there is none.
+    """Read a line of standard input, without its end. Raises EOFError if there is none.
 
     A read of a terminal cannot be interrupted. So a thread reads that neither a cancelled wait nor the program's end
     waits for, and it reads past Python's own buffer, whose lock the end of the program would wait for.
@@ -166,5 +166,5 @@ async def typed() -> str:
 
 
 def view(agent: str) -> View:
-    """The view that fits where the output goes."""
+    """Choose the view for the output."""
     return TerminalView(agent) if sys.stdout.isatty() and sys.stdin.isatty() else PlainView()

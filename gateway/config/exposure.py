@@ -1,4 +1,4 @@
-"""What a route table would show to anybody on the network, and its governance does not let it."""
+"""Finds what a route table exposes to the network against its governance, and other exposures to warn of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None) -> tuple[Mistake, ...]:
-    """A mistake for each governed route that clients of a protocol reach without saying who they are.
+    """Return a mistake for each governed route that clients of a protocol reach without authentication.
 
     AIP-44 has servers authenticate clients on network transports (Security); whatever kind the manifest says, a client
     that drives an agent too, the gateway serves the route to others. They are mistakes on a network only: who may
@@ -69,7 +69,7 @@ def driven(config: Config, route: Route) -> Driven:
 
 
 def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
-    """A caution for each token that would cross a network unencrypted.
+    """Return a warning for each token that would cross a network unencrypted.
 
     inbound: whether other machines reach the port, and it speaks no TLS. A `public_url` with https says that a proxy
     in front of it does.
@@ -99,19 +99,19 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
 
 
 def _reached_in_clear(url: str | None) -> str | None:
-    """The host behind a URL, if it is another machine and the way there is not encrypted."""
+    """Return the host of a URL, if it is another machine and the connection is not encrypted."""
     parts = urlsplit(url or "")
     return parts.hostname if parts.scheme in ("http", "ws") and not local(parts.hostname or "") else None
 
 
 def local(host: str) -> bool:
-    """Whether only this machine reaches an address. A name other than localhost is taken for one that others know."""
+    """Whether only this machine reaches an address. Any name but localhost counts as known to others."""
     literal = address(host)
     return literal.is_loopback if literal is not None else host == "localhost"
 
 
 def address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is written as, without its zone; the IPv4 one that IPv6 may wrap. None for a name."""
+    """Parse a host that is an address, without its zone; IPv4 that IPv6 may wrap. None for a name."""
     try:
         given = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Traces and metrics. The engine and the application wrap their work in the spans made here; nobody else knows any.
+"""Traces and metrics. The engine and the application wrap their work in the spans made here; nothing else uses them.
 
     inbound_span    the client's HTTP request              made by the application around each request
       RequestSpans  its JSON-RPC request, whatever it      made by the engine, entered by the inbound half that serves
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 MOST_ORIGINAL = 100
-"""Characters that are recorded of what a client made up: a method that is not known, an id."""
+"""The most characters to record of a client's own words: an unknown method, an id."""
 
 SUCCESS_ENDS = 300
 
@@ -65,7 +65,7 @@ _current: ContextVar[Span | None] = ContextVar("interlingua_span", default=None)
 
 
 def configure(telemetry: Telemetry) -> bool:
-    """Begin to trace, and to send metrics, if the file or the environment names an OTLP endpoint for that.
+    """Begin to trace and to send metrics, if the file or the environment names an OTLP endpoint.
 
     Called once at start. True if anything is traced.
     """
@@ -85,7 +85,7 @@ def configure(telemetry: Telemetry) -> bool:
 
 
 def shutdown() -> None:
-    """Send what has not been sent yet (waits for the endpoint, bounded), and trace and send no more."""
+    """Send the rest, waiting for the endpoint for a bounded time, then stop."""
     global _backend, _export
     backend, _backend, export, _export = _backend, None, _export, None
     if backend is not None:
@@ -100,7 +100,7 @@ def tracing() -> bool:
 
 
 class Span:
-    """A piece of work. Enter it around the work; an exception that leaves it marks it as failed.
+    """A span. Enter it around the work; an exception that leaves it marks it as failed.
 
     The innermost entered span is the parent of those made inside it, in child tasks too.
     """
@@ -112,7 +112,7 @@ class Span:
         self.traceparent = given if recording is None else recording.traceparent
         """The W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced."""
         self.over = False
-        """It was left: what still runs in its context belongs to it no more."""
+        """Whether it was left. Work that still runs in its context no longer belongs to it."""
         self._before: Span | None = None
 
     def __enter__(self) -> Self:
@@ -164,7 +164,7 @@ class RequestSpan(Span):
             self._recording.failed(names.TOOL_FAILED)
 
     def about(self, agent: str) -> None:
-        """A run of this agent came of it: the first names the span."""
+        """Note the run of an agent that it started. The first one names the span."""
         if self._recording is not None and self._named is not None:
             self._recording.set({names.GEN_AI_AGENT_NAME: agent})
             self._recording.rename(names.REQUEST_SPAN_OF_AGENT.format(method=self._named, agent=agent))
@@ -202,12 +202,12 @@ class RequestSpans:
 
 
 class ApprovalSpan(Span):
-    """The question whether a tool may be called."""
+    """The span of an approval."""
 
     __slots__ = ()
 
     def decided(self, outcome: Outcome, *, approved: bool) -> None:
-        """What came of it. Who answered is the audit log's affair."""
+        """Note the outcome. The audit log has the person."""
         if self._recording is not None:
             said = names.NOBODY if outcome is Outcome.CANCELLED else names.APPROVED if approved else names.REJECTED
             self._recording.set({names.APPROVAL_OUTCOME: said})
@@ -219,7 +219,7 @@ class CallbackSpan(Span):
     __slots__ = ()
 
     def ended(self, *, again: bool, status: int | None = None, why: Exception | None = None) -> None:
-        """How it ended: with an answer's status, or with what was raised. `again`: it is to be tried again."""
+        """Note the end: a status, or an exception. `again`: it will be tried again."""
         if self._recording is None:
             return
         failed = why is not None or (status is not None and status >= SUCCESS_ENDS)
@@ -234,7 +234,7 @@ class CallbackSpan(Span):
 
 
 class RunSpan(Span):
-    """A run. Besides the trace, keeps the run's metrics; to be entered at once."""
+    """A run with its metrics. Enter it at once."""
 
     __slots__ = ("_agent", "_began", "_losses", "_protocol", "_tools")
 
@@ -255,7 +255,7 @@ class RunSpan(Span):
         super().__exit__(kind, error, _)
 
     def record_tool(self, event: ToolCallStarted | ToolCallEnded) -> None:
-        """A tool call begins or ends: a span of its own, without what goes in and what comes out."""
+        """Begin or end the span of a tool call, without its input and output."""
         if self._recording is None or _backend is None or not self._recording.sampled:
             return
         if isinstance(event, ToolCallStarted):
@@ -267,26 +267,26 @@ class RunSpan(Span):
             tool.end(None)
 
     def approval(self, tool: str, call: str, policy: str | None) -> ApprovalSpan:
-        """The question whether a tool may be called, from when it is asked to its answer."""
+        """Make the span of an approval, from the question to its answer."""
         if self._recording is None or _backend is None:
             return ApprovalSpan(self.traceparent, None)
         return ApprovalSpan(self.traceparent, _backend.approval(tool, call, policy, self.traceparent))
 
     def record_interrupt(self, interrupt: Interrupt) -> None:
-        """The agent asks."""
+        """Note a question of the agent."""
         metrics.interrupts.add(1, self._agent, metrics.kind(interrupt.kind))
         if self._recording is not None:
             about = {names.INTERRUPT_ID: interrupt.id, names.INTERRUPT_KIND: interrupt.kind}
             self._recording.event(names.INTERRUPT_EVENT, about)
 
     def record_answer(self, interrupt_id: str, outcome: Outcome) -> None:
-        """It was answered, declined or cancelled. The answer itself is never recorded."""
+        """Note that it was answered, declined or cancelled. The answer itself is never recorded."""
         if self._recording is not None:
             about = {names.INTERRUPT_ID: interrupt_id, names.ANSWER_OUTCOME: str(outcome)}
             self._recording.event(names.ANSWER_EVENT, about)
 
     def record_loss(self, what: str, count: int = 1) -> None:
-        """Something could not be said. May be called for every token: only the first becomes an event."""
+        """Note a loss. May be called for every token: only the first becomes an event."""
         metrics.losses.add(count, self._agent, self._protocol, what)
         if self._recording is not None:
             if self._losses is None:
@@ -303,7 +303,7 @@ class RunSpan(Span):
         tokens: int = 0,
         failure: Failure | None = None,
     ) -> None:
-        """How the run ended: called once, before the span is left. `tokens` is the number of deltas streamed.
+        """Note the end of the run, once, before the span is left. `tokens`: the number of deltas streamed.
 
         A run that is let go of unfinished (shutdown) leaves its span without.
         """
@@ -327,24 +327,24 @@ class RunSpan(Span):
 
 
 def inbound_span(protocol: str, operation: str, traceparent: str | None = None) -> Span:
-    """A client's request. `operation` is the protocol's own name for it (`POST /runs/wait`, `agents/run`)."""
+    """Make the span of a client's request. `operation`: the protocol's name for it (`agents/run`)."""
     return Span(traceparent, _backend.inbound(protocol, operation, traceparent) if _backend is not None else None)
 
 
 def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
-    """A run that is dispatched now, or (`resumed`) was found again after a restart."""
+    """Make the span of a run that is dispatched now, or (`resumed`) was found again after a restart."""
     given = run.request.traceparent or traceparent()
     return RunSpan(run, resumed, given, _backend.run(run, agent, given, resumed) if _backend is not None else None)
 
 
 def call_span(protocol: str, target: TargetOptions | None = None) -> Span:
-    """The call of an agent that speaks `protocol`. Its `traceparent` is the one to send."""
+    """Make the span of calling an agent that speaks `protocol`. Send its `traceparent`."""
     given = traceparent()
     return Span(given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None)
 
 
 def joined(given: str | None, agent: str) -> str | None:
-    """The `traceparent` of a run of `agent` that is made now, for a request that carried `given`."""
+    """Return the `traceparent` of a new run of `agent`, for a request that carried `given`."""
     current = _current.get()
     if isinstance(current, RequestSpan) and not current.over:
         current.about(agent)
@@ -352,7 +352,7 @@ def joined(given: str | None, agent: str) -> str | None:
 
 
 def describe_span(agent: str, protocol: str, target: TargetOptions | None = None) -> Span:
-    """Asking an agent what it is, for the request that wants to know, if that is still under way."""
+    """Make the span of describing an agent, below the request that asks for it, if that is still open."""
     given = _around()
     if _backend is None:
         return Span(given, None)
@@ -360,19 +360,19 @@ def describe_span(agent: str, protocol: str, target: TargetOptions | None = None
 
 
 def callback_span(run: Run, protocol: str, url: str, attempt: int) -> CallbackSpan:
-    """One attempt (from 1) to tell a client of its run; part of the client's trace."""
+    """Make the span of one attempt (from 1) to notify a client of its run, in the client's trace."""
     given = run.request.traceparent
     return CallbackSpan(given, None if _backend is None else _backend.callback(run, protocol, url, attempt))
 
 
 def _around() -> str | None:
-    """The span that the caller works for, if that goes on."""
+    """Return the caller's current span, if it is still open."""
     current = _current.get()
     return None if current is None or current.over else current.traceparent
 
 
 def traceparent(given: str | None = None) -> str | None:
-    """What a run made now has to remember, where the client's request carried `given`.
+    """Return what a new run has to remember, for a request that carried `given`.
 
     The current request's span if that continues the client's trace (or the client has none). A client that names
     another trace in its message than in its headers is believed, and the request's span is linked to it.

@@ -1,4 +1,4 @@
-"""Where traces and metrics go, by routes.yaml and the standard OTEL_* variables; OpenTelemetry is not imported."""
+"""Finds the endpoints of traces and metrics in routes.yaml and the standard OTEL_* variables, without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATH = "/v1/"
 
 @dataclass(frozen=True)
 class OtlpEndpoint:
-    """`url` is None where the exporter is to take it from the environment."""
+    """An endpoint. `url` is None if the exporter takes it from the environment."""
 
     url: str | None
     service: str | None = None
@@ -27,7 +27,7 @@ class OtlpEndpoint:
 
 
 def endpoint(telemetry: Telemetry, signal: str) -> OtlpEndpoint | None:
-    """The endpoint of a signal; None if it is not to be sent."""
+    """Return the endpoint of a signal; None if it is not to be sent."""
     env, own = os.environ, signal.upper()
     chosen = env.get(f"OTEL_{own}_EXPORTER") or "otlp"
     if env.get("OTEL_SDK_DISABLED", "").lower() == "true" or "otlp" not in chosen.split(","):

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MOST_AGENTS = 1000
-"""Agents that are counted under their own names: strangers may register under any."""
+"""The most agents counted by name: anybody may register under any name."""
 MOST_KINDS = 100
-"""Kinds of questions that are counted under their own names: agents may ask by any."""
+"""The most kinds of questions counted by name: agents may use any."""
 MOST_CODES = 100
-"""Codes of JSON-RPC errors that are counted under their own numbers: agents may answer any."""
+"""The most codes of JSON-RPC errors counted by number: agents may use any."""
 OTHERS = "(others)"
 OK, CANCELLED = "ok", "cancelled"
 """The status of a JSON-RPC request that was answered with a result, and of one that was given up."""
@@ -25,21 +25,21 @@ AGENT, KIND = "agent", "kind"
 """The labels that have agents' names, and agents' own words."""
 
 Named = Callable[[str], bool]
-"""Whether an agent is named to who asks."""
+"""Whether the reader may see an agent's name."""
 
 families: list[Metric] = []
-"""All there are."""
+"""Every metric."""
 
 
 class Labels:
-    """Words that others choose, as labels: at most so many different ones."""
+    """Limits how many different values a label has that others choose."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._known: set[str] = set()
 
     def label(self, word: str) -> str:
-        """The word itself, or OTHERS once there were too many."""
+        """Return the word, or OTHERS after too many."""
         if word not in self._known:
             if len(self._known) >= self.most:
                 return OTHERS
@@ -47,7 +47,7 @@ class Labels:
         return word
 
     def clear(self) -> None:
-        """Forget all that were known."""
+        """Forget all words."""
         self._known.clear()
 
 
@@ -65,7 +65,7 @@ class Metric:
         families.append(self)
 
     def value(self, *labels: str) -> float:
-        """The value for these labels, 0 if it was never touched."""
+        """Return the value for these labels, 0 if it was never set."""
         return self.values.get(labels, 0.0)
 
     def clear(self) -> None:
@@ -82,7 +82,7 @@ class Metric:
             yield f"{self.name}{_labelled(self.labels, labels)} {_number(value)}"
 
     def _shown(self, labels: tuple[str, ...], named: Named) -> tuple[str, ...]:
-        """The labels, with OTHERS for an agent that is not named and for its words."""
+        """Return the labels, with OTHERS in place of a hidden agent's name and words."""
         if AGENT not in self.labels or named(labels[self.labels.index(AGENT)]):
             return labels
         pairs = zip(self.labels, labels, strict=True)
@@ -90,7 +90,7 @@ class Metric:
 
 
 class Counter(Metric):
-    """Only grows."""
+    """A counter, which only grows."""
 
     kind = "counter"
 
@@ -100,17 +100,17 @@ class Counter(Metric):
 
 
 class Gauge(Counter):
-    """Goes up and down."""
+    """A gauge, which goes up and down."""
 
     kind = "gauge"
 
     def set(self, value: float, *labels: str) -> None:
-        """It is now `value`."""
+        """Set the value."""
         self.values[labels] = value
 
 
 class Histogram(Metric):
-    """How many observations were at most each bound."""
+    """A histogram: how many observations were at most each bound."""
 
     kind = "histogram"
 
@@ -121,11 +121,11 @@ class Histogram(Metric):
         self.counts: dict[tuple[str, ...], list[int]] = {}
 
     def listen(self, listener: Callable[[float, Mapping[str, str]], None] | None) -> None:
-        """From now on `listener`, if there is one, is told of each observation, with its labels."""
+        """Tell `listener`, if given, each observation with its labels from now on."""
         self._listener = listener
 
     def observe(self, value: float, *labels: str) -> None:
-        """One more observation."""
+        """Count an observation."""
         counts = self.counts.get(labels)
         if counts is None:
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
@@ -183,17 +183,17 @@ reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "r
 
 
 def agent(name: str) -> str:
-    """The label of an agent: its name, or OTHERS once there were too many."""
+    """Return the label of an agent: its name, or OTHERS after too many."""
     return _agents.label(name)
 
 
 def kind(name: str) -> str:
-    """The label of a kind of question: its name, or OTHERS once there were too many."""
+    """Return the label of a kind of question: its name, or OTHERS after too many."""
     return _kinds.label(name)
 
 
 def code(number: int) -> str:
-    """The label of a JSON-RPC error code: its number, or OTHERS once there were too many."""
+    """Return the label of a JSON-RPC error code: its number, or OTHERS after too many."""
     return _codes.label(str(number))
 
 

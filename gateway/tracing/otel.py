@@ -54,7 +54,7 @@ def _context(traceparent: str | None) -> Context:
 
 
 class _Given(Struct):
-    """What is read of a request's params."""
+    """The part of a request's params that is read."""
 
     name: Any = None
     meta: dict[str, Any] = field(name="_meta", default_factory=dict)
@@ -71,7 +71,7 @@ _decode = msgspec.json.Decoder(_Given).decode
 
 
 class Recording:
-    """One span that is recorded."""
+    """A recorded span."""
 
     __slots__ = ("_span", "traceparent")
 
@@ -81,37 +81,37 @@ class Recording:
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
     def set(self, attributes: Attributes) -> None:
-        """More attributes."""
+        """Add attributes."""
         self._span.set_attributes(attributes)
 
     @property
     def sampled(self) -> bool:
-        """Whether what is recorded goes anywhere."""
+        """Whether recorded spans are sent."""
         return self._span.is_recording()
 
     def event(self, name: str, attributes: Attributes) -> None:
-        """Something that happened at this moment."""
+        """Record an event at this moment."""
         self._span.add_event(name, attributes)
 
     def link(self, traceparent: str) -> None:
-        """Belongs together with a span of another trace."""
+        """Link it with a span of another trace."""
         context = get_current_span(_context(traceparent)).get_span_context()
         if context.is_valid:
             self._span.add_link(context)
 
     def http(self, status: int) -> None:
-        """The answer's status; from 500 the span has failed."""
+        """Set the answer's status. From 500 on the span has failed."""
         self._span.set_attribute(names.HTTP_STATUS, status)
         if status >= SERVER_ERROR:
             self.failed(str(status))
 
     def rpc(self, code: int) -> None:
-        """The code of the error that the request is answered with."""
+        """Set the code of the error that answers the request."""
         self._span.set_attribute(names.RPC_STATUS, str(code))
         self.failed(str(code))
 
     def rename(self, name: str) -> None:
-        """The name, when more is known."""
+        """Change the name, when more is known."""
         if self._span.is_recording():
             self._span.update_name(name)
 
@@ -121,7 +121,7 @@ class Recording:
         self._span.set_status(Status(StatusCode.ERROR, code))
 
     def end(self, error: BaseException | None) -> None:
-        """The work is done. A cancellation is no failure."""
+        """End the span. A cancellation is not a failure."""
         if isinstance(error, InterlinguaError):
             self.failed(error.code)
         elif error is not None and not isinstance(error, asyncio.CancelledError):
@@ -130,7 +130,7 @@ class Recording:
 
 
 def _server(url: str | None) -> dict[str, str | int]:
-    """Where a request goes, of its address."""
+    """Return the attributes of an address."""
     if url is None:
         return {}
     parts = urlsplit(str(url))
@@ -242,7 +242,7 @@ class Backend:
         return self._start(name.format(tool=named), traceparent, SpanKind.INTERNAL, attributes)
 
     def shutdown(self) -> None:
-        """Send the rest, stop the thread. An endpoint that does not answer is given up after a few seconds."""
+        """Send the rest and stop the thread. Gives up after a few seconds if the endpoint does not answer."""
         _finish(self._provider.shutdown, self._exporter.shutdown)
 
     def _start(self, name: str, traceparent: str | None, kind: SpanKind, attributes: Attributes) -> Recording:
@@ -273,7 +273,7 @@ class Export:
             create(metric.name, [_reading(metric)], description=metric.help)
 
     def shutdown(self) -> None:
-        """Send how things are now, stop the thread; bounded."""
+        """Send the current values and stop the thread, in bounded time."""
         for metric in metrics.families:
             if isinstance(metric, metrics.Histogram):
                 metric.listen(None)
@@ -281,7 +281,7 @@ class Export:
 
 
 def _reading(metric: metrics.Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    """What the SDK calls in a thread of its own."""
+    """Export in the SDK's own thread."""
 
     def read(_: CallbackOptions) -> Iterable[Observation]:
         values: Mapping[tuple[str, ...], float] = metric.values.copy()  # at once: the loop's thread goes on counting

@@ -38,7 +38,7 @@ _ALONE: Final = (
 
 
 MOST: Final = 32
-"""Things that do not fit in one delta; of one with more, nothing is taken."""
+"""The most parts of a delta that may not fit. With more, all of it is dropped."""
 
 
 _DEPTH: Final = 4
@@ -46,7 +46,7 @@ _IDLE: Final[tuple[Json, ...]] = (None, "", 0, 0.0, [], {})
 
 
 class Defaults:
-    """What an output schema has as defaults."""
+    """The defaults of an output schema."""
 
     __slots__ = ("_fields", "_inner", "_values")
 
@@ -71,7 +71,7 @@ class Defaults:
         return bool(self._values or self._inner)
 
     def without(self, change: Json) -> tuple[Json, bool]:
-        """A delta less the defaults that ride along, and whether there were any; the delta is not changed."""
+        """Return a delta without the defaults that it repeats, and whether there were any. The delta is not changed."""
         if not (self._values or self._inner) or not isinstance(change, dict) or not self._fields <= change.keys():
             return change, False
         out, repeated = {}, False
@@ -93,18 +93,18 @@ def _is_idle(value: Any) -> bool:
 
 
 class Fitted:
-    """What became of a delta."""
+    """The result of applying a delta."""
 
     def __init__(self) -> None:
         self.change: Json = ABSENT
-        """What was combined with the document, in sound text; ABSENT if nothing was."""
+        """The part that was applied, in valid text; ABSENT if there was none."""
         self.flipped: list[tuple[str, bool]] = []
-        """Flags that were the other before: (JSON pointer, value). They are replaced in the document."""
+        """Flags that changed: (JSON pointer, value). They are replaced in the document."""
         self.left_out = False
 
 
 def fit(fold: Fold, change: Json) -> Fitted:
-    """Combine as much as can be."""
+    """Apply as much of a delta as fits. Costs its size for each part that does not."""
     fitted = Fitted()
     for _ in range(MOST):
         try:
@@ -152,14 +152,14 @@ def _takes(fold: Fold, change: Json) -> bool:
 
 
 class MetaEvents:
-    """Of one run. `output` is the part that has the output, of which nothing is taken."""
+    """Reads events that another gateway put in `_meta`, for one run. Skips those of the part `output`."""
 
     def __init__(self, output: str) -> None:
         self._messages: set[str] = set()  # not the agent's
         self._kinds: dict[str, str] = {output: ""}  # of parts
 
     def read(self, told: Any) -> e.Event | None:
-        """The event; None if it is none that is taken. A file is where the other gateway has it."""
+        """Return the event; None if it is not accepted. A file stays at the other gateway."""
         try:
             event: e.Event = msgspec.convert(delta.sound(told), e.AnyEvent)
         except (msgspec.ValidationError, RecursionError):
@@ -220,11 +220,11 @@ class DeltaDecoder:
 
     @property
     def said(self) -> Fold:
-        """What the deltas add up to."""
+        """The document that the deltas add up to."""
         return self._fold
 
     def feed(self, params: Raw) -> list[e.Event]:
-        """The events of one notification. What cannot be read, or cannot be combined, is left out and counted."""
+        """Return the events of a notification. What cannot be decoded or applied is dropped and counted."""
         if self._ended:
             self.losses["late_progress"] += 1
             return []
@@ -249,7 +249,7 @@ class DeltaDecoder:
         return [told, *self._grown(change, beyond)]
 
     def result(self, raw: Raw) -> e.RunFinished:
-        """The end of the run; the output as it came. Raises AgentBroken for an answer without one."""
+        """Return the end of the run with the output as it came. Raises AgentBroken for an answer without one."""
         self._ended = True
         try:
             answer = read_fields(raw)
@@ -288,7 +288,7 @@ class DeltaDecoder:
         return out
 
     def _told(self, beyond: JsonObject) -> e.Event | None:
-        """The event that another gateway told in `_meta`, which is taken out of it; None if there is none."""
+        """Take the event that another gateway put in `_meta` out of it; None if there is none."""
         meta = beyond.get(_META)
         if not isinstance(meta, dict) or EVENT not in meta:
             return None
@@ -299,7 +299,7 @@ class DeltaDecoder:
 
 
 def _fields(raw: Raw) -> JsonObject:
-    """An object's members; none for what is no object."""
+    """Return an object's members; none for anything else."""
     try:
         value = delta.decode(bytes(raw))
     except AgentBroken:
@@ -308,7 +308,7 @@ def _fields(raw: Raw) -> JsonObject:
 
 
 def _beyond(fields: JsonObject, *known: str) -> JsonObject | None:
-    """What a message says that has no place in the core."""
+    """Return the members of a message that the core has no place for."""
     return _said({name: delta.sound(value) for name, value in fields.items() if name not in known})
 
 

@@ -1,4 +1,4 @@
-"""`agents/run` and `tools/call`: from a client's request to the run that it starts, or whose question it answers."""
+"""`agents/run` and `tools/call`: finds or starts the run of a request, and renders it in the client's terms."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from gateway.wire.jsonrpc import read
 
 
 class Notifications:
-    """See `gateway.mcp.runs.Native`. For one call."""
+    """Passes on the notifications of an agent of this protocol, for one call (`gateway.mcp.runs.Native`)."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -47,7 +47,7 @@ class Notifications:
         return event.name == PROTOCOL and NOTIFICATION in (event.data or ())
 
     def pass_on(self, event: e.Custom) -> None:
-        """See `Native`. Progress goes to who asked for it, a message to who asked for its level."""
+        """Pass on progress if the client asked for it, and a message if the client asked for its level."""
         method, params = event.data[NOTIFICATION], event.data.get("params")
         token = self._call.progress_token
         if method == MESSAGE:
@@ -61,7 +61,7 @@ class Notifications:
 
 
 class AgentWords:
-    """Deltas, and the output."""
+    """Renders a run for `agents/run`: deltas, then the output."""
 
     def __init__(self, call: Call, agent: Agent) -> None:
         self._agent = agent
@@ -95,7 +95,7 @@ class AgentWords:
 
 
 class AgentCalls:
-    """One per gateway process."""
+    """Serves both methods. One per gateway process."""
 
     def __init__(self, runs: ClientRuns) -> None:
         self._runs = runs
@@ -138,7 +138,7 @@ class AgentCalls:
     # --- a new run --------------------------------------------------------------------------------------------
 
     async def _start(self, call: Call, agent: Agent, said: Json, place: str, config: JsonObject) -> Run:
-        """A new run with the input `said`, which is at `place` in the params. Raises Invalid with the place there."""
+        """Start a run with the input `said` at `place` in the params. Raises Invalid with the place in the params."""
         given = said
         try:
             given = codec.input_of(agent, said)
@@ -162,7 +162,7 @@ class AgentCalls:
     # --- answers ----------------------------------------------------------------------------------------------
 
     async def _answer_tool(self, call: Call, arguments: JsonObject) -> Any:
-        """The tool that answers the question of a tool, and goes on like that."""
+        """Answer the question of a tool by the tool for answers, and go on with the run."""
         given = Given(
             tools.RESUME_PATH,
             arguments.get(questions.ANSWER),

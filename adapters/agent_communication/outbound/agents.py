@@ -1,4 +1,4 @@
-"""One agent as a route sees it: one that lives at the target, or what a template there makes of a configuration."""
+"""The agent of a route: one at the target, or one made of a template there for each configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.mcp.client.turn import Turns
 
 
 class Resident:
-    """An agent that lives there: the one of that name, or (None) the only one."""
+    """An agent at the target: the one of that name, or (None) the only one."""
 
     configured = False
 
@@ -27,7 +27,7 @@ class Resident:
         self._name = name
 
     async def describe(self) -> Agent:
-        """Raises NotFound, which lists who is there."""
+        """Describe it. Raises NotFound with the names there are."""
         return agent_of(await self._server.agent(self._name))
 
     @asynccontextmanager
@@ -39,11 +39,11 @@ class Resident:
             yield session, name
 
     async def aclose(self) -> None:
-        """It keeps nothing."""
+        """Nothing to give up."""
 
 
 class Template:
-    """A template there: runs with the same configuration are run by the same agent, made of it when first needed."""
+    """A template at the target. Runs with the same configuration share an agent, made when first needed."""
 
     configured = True
 
@@ -53,7 +53,7 @@ class Template:
         self._created = CreatedAgents(name, server)
 
     async def describe(self) -> Agent:
-        """Raises NotFound, which lists the templates."""
+        """Describe the agents made of it. Raises NotFound with the templates there are."""
         agent = agent_of(await self._server.template(self._name))
         return agent if agent.config_schema else replace(agent, config_schema={"type": "object"})
 
@@ -65,7 +65,7 @@ class Template:
 
 
 class TargetAgent(Turns):
-    """See `gateway.contract.Outbound` and `Supervised`. Closes no session: they are the server's."""
+    """Implements `gateway.contract.Outbound` and `Supervised`. The sessions are the server's to close."""
 
     def __init__(self, server: AgentServer, home: Home) -> None:
         super().__init__(lambda context: AgentRunTurn(context, home))
@@ -84,14 +84,14 @@ class TargetAgent(Turns):
 
 
 class ListedTargetAgent(TargetAgent):
-    """One of all the agents that live there."""
+    """One of all the agents at the target."""
 
     def __init__(self, server: AgentServer, name: str) -> None:
         super().__init__(server, Resident(server, name))
         self._entry: JsonObject | None = None
 
     def listed(self, entry: JsonObject) -> None:
-        """What the server has just said of it: the next `describe` need not ask."""
+        """Keep the entry that the server has just listed for the next `describe`."""
         self._entry = entry
 
     async def describe(self) -> Agent:

@@ -1,4 +1,4 @@
-"""The server that a target names: sessions with it, and which agents and templates live there."""
+"""The server of a target: sessions with it, and its agents and templates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.mcp.client.pool import Pool as SessionPool
 log = logging.getLogger(__name__)
 
 MOST_TOLD = 100
-"""Names in an error."""
+"""The most names in an error."""
 
 Pools = Callable[[JsonObject], Pool]
 """Makes the sessions of a client with these capabilities."""
@@ -50,23 +50,23 @@ class AgentServer:
             yield session
 
     async def agents(self) -> dict[str, JsonObject]:
-        """The entries of all agents there, by name. Raises AgentError, AgentBroken and those of `Pool.lease`."""
+        """Return the entries of all agents, by name. Raises AgentError, AgentBroken, and what `Pool.lease` raises."""
         return await self._listed(LIST, "agents")
 
     async def agent(self, name: str | None) -> JsonObject:
-        """The entry of one, by default the only one. Raises NotFound, which lists who is there."""
+        """Return an agent's entry, by default the only one. Raises NotFound with the names there are."""
         return _chosen("agent", name, await self.agents())
 
     async def template(self, name: str) -> JsonObject:
-        """The entry of a template. Raises NotFound, which lists which there are."""
+        """Return a template's entry. Raises NotFound with the names there are."""
         return _chosen("agent template", name, await self._listed(TEMPLATES, "agentTemplates"))
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Who is told that the list of agents is another."""
+        """Call `changed` when the list of agents may have changed."""
         self._changed.append(changed)
 
     def changed(self) -> None:
-        """It is another, or may be."""
+        """Tell the listeners that the list of agents may have changed."""
         for changed in self._changed:
             changed()
 
@@ -90,7 +90,7 @@ class AgentServer:
         return pool
 
     async def _listed(self, method: str, key: str) -> dict[str, JsonObject]:
-        """All items of a list, by name, not to be changed. Who asks while it is being fetched shares it."""
+        """Return all items of a list, by name; do not modify it. Calls at the same time share one request."""
         task = self._asking.get(method)
         if task is None:
             task = self._asking[method] = asyncio.create_task(self._fetch(method, key))
@@ -112,7 +112,7 @@ class AgentServer:
 
 
 def has_agents(session: Session) -> JsonObject:
-    """What the server says of its agents capability. Raises AgentError if it has none."""
+    """Return the server's capability for agents. Raises AgentError if it has none."""
     capabilities = session.server.get("capabilities")
     capabilities = capabilities if isinstance(capabilities, dict) else {}
     agents = capabilities.get("agents")
@@ -148,13 +148,13 @@ def _chosen(kind: str, name: str | None, there: dict[str, JsonObject]) -> JsonOb
 
 
 def _few(names: Collection[str]) -> str:
-    """Names to tell a person; the first of them, where there are very many."""
+    """Join names for a person; only the first of very many."""
     told = ", ".join(delta.sound(name) for name in sorted(names)[:MOST_TOLD])
     return told if len(names) <= MOST_TOLD else f"{told} and {len(names) - MOST_TOLD} more"
 
 
 def _info() -> JsonObject:
-    """What the gateway says of itself."""
+    """Return the gateway's name and version."""
     try:
         version = metadata.version("interlingua")
     except metadata.PackageNotFoundError:  # run from its source

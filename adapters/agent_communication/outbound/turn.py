@@ -1,4 +1,4 @@
-"""One `agents/run`: what the agent says until it answers becomes events of the run."""
+"""One `agents/run`: turns the agent's progress and answer into events of the run."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from gateway.mcp.wire import META
 from gateway.wire.jsonrpc import RpcError
 
 LEAVE_SECONDS = 1.0
-"""How long another gateway's run is followed to be cancelled."""
+"""How long to follow another gateway's run in order to cancel it."""
 
 
 MOST = 10_000
-"""Events beside the output that are known again; of more, those after them are told again."""
+"""The most events beside the output to recognize as repeated."""
 
 
 @dataclass(frozen=True)
 class ForeignQuestion:
-    """`handle` names it to the other gateway, whose run waits for the answer."""
+    """A question of another gateway. `handle` names it there, where the run waits for the answer."""
 
     interrupt: Interrupt
     handle: str
 
     def answered(self, params: JsonObject, answer: Answer) -> JsonObject:
-        """The params of the call that answers it; `params` are those of the run."""
+        """Return the params of the call that answers it. `params` are those of the run."""
         meta = {**params.get(META, {}), RESUME: self.handle}
         if answer.outcome is not Outcome.ANSWERED:
             meta[OUTCOME] = answer.outcome.value
@@ -55,7 +55,7 @@ class ForeignQuestion:
 
 
 def question_of(error: RpcError) -> ForeignQuestion | None:
-    """The question that an error carries, None where it is an error."""
+    """Return the question that an error carries; None for any other error."""
     data = data_of(error) if error.error.code == INTERRUPTED else None
     asked = data.get("interrupt") if isinstance(data, dict) else None
     handle = data.get("resume") if isinstance(data, dict) else None
@@ -73,7 +73,7 @@ def question_of(error: RpcError) -> ForeignQuestion | None:
 
 
 class RepeatFilter:
-    """Of one run. All that the agent says goes through `new`; `again` is called when its call is sent again."""
+    """Drops what an agent repeats when its call is sent again: `new` filters its events, `again` marks a new call."""
 
     def __init__(self) -> None:
         self._before: Fold | None = None  # the output as it was told, while the agent is behind that
@@ -82,7 +82,7 @@ class RepeatFilter:
         self._seen_before: Counter[int] = Counter()
 
     def again(self, said: Fold) -> None:
-        """From now on the agent begins anew. `said` is the output of the call before, which is not grown any more."""
+        """Begin a new call. `said` is the output of the last one, which does not change any more."""
         if self._before is None and not said.absent:
             self._before = said
         self._now = Fold()
@@ -90,7 +90,7 @@ class RepeatFilter:
         self._seen.clear()
 
     def new(self, events: Iterable[e.Event]) -> list[e.Event]:
-        """Those of a notification's events that say something new.
+        """Return the events of a notification that are new.
 
         The output is held back until there is as much of it as before: then it goes on from there, or, if the agent
         says something else now, is replaced. Where it never gets as long, the result says it.
@@ -129,7 +129,7 @@ class RepeatFilter:
 
 
 class Home(Protocol):
-    """Where an agent is. `configured`: it was given the run's configuration when it was made."""
+    """The place of an agent. `configured`: it got the run's configuration when it was made."""
 
     configured: bool
 
@@ -159,7 +159,7 @@ class AgentRunTurn(calls.Turn):
     # --- what comes while the call is under way ---------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """What a notification says, unless it was said before."""
+        """Convert a notification to events, unless it was told before."""
         told = self._decoder.feed(params) if method == RUN_PROGRESS else request.told(method, params)
         return self._repeats.new(told)
 
@@ -172,7 +172,7 @@ class AgentRunTurn(calls.Turn):
         return await self._asks.answer(method, params)
 
     def counted(self) -> Counter[str]:
-        """What could not be said, in all."""
+        """Count all losses."""
         return self.losses + self._decoder.losses
 
     def failed(self, error: RpcError) -> e.RunFailed:
@@ -182,7 +182,7 @@ class AgentRunTurn(calls.Turn):
     # --- the call -----------------------------------------------------------------------------------------------------
 
     async def called(self) -> e.Event:
-        """`agents/run`, as often as it is asked of us."""
+        """Call `agents/run`, again after each question that it ends with."""
         context = self.context
         configured = not self._home.configured
         given = context.run.request.input
@@ -197,7 +197,7 @@ class AgentRunTurn(calls.Turn):
         return self._decoder.result(result)
 
     async def _answered(self, session: Session, run: JsonObject) -> Raw:
-        """The result. What another gateway could not ask us is asked, and answered by the next call."""
+        """Return the result. Asks a question that another gateway could not ask; the next call answers it."""
         params = run
         while True:
             try:
@@ -216,6 +216,6 @@ class AgentRunTurn(calls.Turn):
             params = question.answered(run, answer)
 
     async def _leave(self, session: Session, params: JsonObject) -> None:
-        """Cancel a run of another gateway's that waits: only a call that follows it can be taken back."""
+        """Cancel a waiting run of another gateway, by a call that follows it and is cancelled."""
         with contextlib.suppress(InterlinguaError):
             await session.call(RUN, params, timeout=LEAVE_SECONDS)

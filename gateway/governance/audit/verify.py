@@ -33,18 +33,18 @@ class LogMistake(msgspec.Struct, frozen=True):
         return f"{self.file}{place}{f':{self.field}' if self.field else ''} {self.code} {self.what}"
 
 
-class Report(msgspec.Struct):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a verification. `more`: it stopped at the limit of mistakes. The log is sound if there is none."""
 
-    files: int = 0
-    entries: int = 0
-    signed: int = 0
-    unsigned: int = 0
-    head: LogHead | None = None
-    removed: LogHead | None = None
+    files: int
+    entries: int
+    signed: int
+    unsigned: int
+    head: LogHead | None
+    removed: LogHead | None
     """The last of the entries that were removed as too old, according to the log itself."""
-    mistakes: list[LogMistake] = []
-    more: bool = False
+    mistakes: list[LogMistake]
+    more: bool
 
 
 def expand(paths: Iterable[Path]) -> list[Path]:
@@ -70,45 +70,67 @@ def verify(
     `after` is the entry before the first, where older files are elsewhere. `head`, `keyring` and `any_form` are
     `ChainCheck`'s. Raises Unavailable for a file that cannot be read.
     """
-    walk = ChainCheck(after, head=head, keyring=keyring, any_form=any_form)
-    report = Report()
-    path, first = Path(), ""
+    verification = _Verification(ChainCheck(after, head=head, keyring=keyring, any_form=any_form), most)
     for path in paths:
-        first = first or str(path)
-        report.files += 1
         try:
             with path.open("rb") as file:
-                number = _file(path, file, walk, report, most)
+                verification.read(path, file)
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from error
-        if report.more:
+        if verification.more:
             break
-    else:
-        report.mistakes += [
-            LogMistake(str(path), number if report.files else 0, *_parts(fault)) for fault in walk.end()
-        ]
-        report.mistakes[:0] = [LogMistake(first, 1, *_parts(fault)) for fault in walk.beginning()]
-    report.signed, report.unsigned = walk.signed, walk.unsigned
-    report.head = LogHead(walk.seq, walk.hash) if report.entries else None
-    report.removed = walk.before if walk.vouched else None
-    return report
+    return verification.report()
 
 
-def _file(path: Path, file: BinaryIO, walk: ChainCheck, report: Report, most: int) -> int:
-    """Verify one file. Returns the number of its last line."""
-    number = 0
-    for number, raw in _lines(file):
-        faults = walk.feed(raw) if raw is not None else walk.skip(f"longer than {LONGEST} bytes")
-        report.entries += walk.line is not None
-        report.mistakes += [LogMistake(str(path), number, *_parts(fault)) for fault in faults]
-        first = _number(path) if number == 1 else None
-        if first is not None and first != walk.seq and first != float("inf"):
-            what = f"the file is named after entry {int(first)} and begins with {walk.seq}"
-            report.mistakes.append(LogMistake(str(path), 1, "seq", "chain.seq_gap", what))
-        if len(report.mistakes) >= most:
-            report.more = True
-            break
-    return number
+class _Verification:
+    """The files of one log, read in order until there are `most` mistakes (`more`)."""
+
+    def __init__(self, chain: ChainCheck, most: int) -> None:
+        self.more = False
+        self._chain = chain
+        self._most = most
+        self._mistakes: list[LogMistake] = []
+        self._files = self._entries = self._number = 0
+        self._first = self._path = Path()
+
+    def read(self, path: Path, file: BinaryIO) -> None:
+        """Check the lines of the next file."""
+        self._files += 1
+        self._first = path if self._files == 1 else self._first
+        self._path, self._number = path, 0
+        for self._number, raw in _lines(file):
+            faults = self._chain.feed(raw) if raw is not None else self._chain.skip(f"longer than {LONGEST} bytes")
+            self._entries += self._chain.line is not None
+            self._note(path, self._number, faults)
+            named = _number(path) if self._number == 1 else None
+            if named is not None and named != self._chain.seq and named != float("inf"):
+                what = f"the file is named after entry {int(named)} and begins with {self._chain.seq}"
+                self._mistakes.append(LogMistake(str(path), 1, "seq", "chain.seq_gap", what))
+            if len(self._mistakes) >= self._most:
+                self.more = True
+                return
+
+    def report(self) -> Report:
+        """Check the ends of the log, unless it was not read to its end, and report."""
+        chain = self._chain
+        if not self.more:
+            self._note(self._path, self._number, chain.end())
+            mistakes, self._mistakes = self._mistakes, []
+            self._note(self._first, 1, chain.beginning())
+            self._mistakes += mistakes
+        return Report(
+            files=self._files,
+            entries=self._entries,
+            signed=chain.signed,
+            unsigned=chain.unsigned,
+            head=LogHead(chain.seq, chain.hash) if self._entries else None,
+            removed=chain.before if chain.vouched else None,
+            mistakes=self._mistakes,
+            more=self.more,
+        )
+
+    def _note(self, path: Path, number: int, faults: Iterable[Fault]) -> None:
+        self._mistakes += [LogMistake(str(path), number, fault.field, fault.code, fault.what) for fault in faults]
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -122,10 +144,6 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         while raw and not raw.endswith(b"\n"):
             raw = file.readline(CHUNK_BYTES)
         yield number, None
-
-
-def _parts(fault: Fault) -> tuple[str, str, str]:
-    return fault.field, fault.code, fault.what
 
 
 def _number(path: Path) -> float:

@@ -96,6 +96,10 @@ class RouteGovernor:
 
     # --- what the engine asks ------------------------------------------------------------------------------------
 
+    def replaced(self, by: RouteGovernor) -> None:
+        """Let the governor of a reloaded route decide from now on."""
+        self.next = by
+
     @property
     def judges(self) -> bool:
         """Whether runs pass a gate. They do not if a manifest stands alone and nothing governs its agent."""

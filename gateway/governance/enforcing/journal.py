@@ -123,8 +123,7 @@ class Journal:
             return
         if left.state in AT_WORK:
             self.moved(session, left.state)
-        left.state = None
-        left.calls = {name: begun for name, begun in left.calls.items() if name not in calls}
+        left.go_on(calls)
         if left:
             self._left[session] = left
 
@@ -146,7 +145,7 @@ class Journal:
             if not isinstance(outcome, BaseException):
                 del left.calls[name]
         if len(done) > len(names) and not isinstance(done[-1], BaseException):
-            left.state = None
+            left.closed()
         if left:
             self._left[session] = left
         for outcome in done:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,7 @@ class _Head(msgspec.Struct):
     ts: datetime
 
 
-@dataclass
+@dataclass(frozen=True)
 class UnfinishedCall:
     """A tool call without an end. Without `approval` it waited for one, and was not shown."""
 
@@ -100,6 +100,19 @@ class UnfinishedSession:
     def __bool__(self) -> bool:
         return bool(self.calls) or self.state in AT_WORK
 
+    def moved(self, operator: str, state: State) -> None:
+        """Note the operator's transition."""
+        self.operator, self.state = operator, state
+
+    def closed(self) -> None:
+        """Note that nothing of it needs an end but its calls."""
+        self.state = None
+
+    def go_on(self, calls: Collection[str]) -> None:
+        """Leave these calls, and the operator's state, to a run that goes on."""
+        self.state = None
+        self.calls = {name: begun for name, begun in self.calls.items() if name not in calls}
+
     def ends(self, session: str) -> Iterator[AuditEvent]:
         """Make the events that end it, when no run goes on with it."""
         for call, begun in self.calls.items():
@@ -130,7 +143,7 @@ class RestoredLog:
             self.sessions[audit.session] = left
             if audit.to not in AT_WORK:
                 left.ended.clear()
-            left.operator, left.state = audit.operator, audit.to
+            left.moved(audit.operator, audit.to)
             return
         left = self.sessions.setdefault(audit.session, UnfinishedSession())
         match line.action:
@@ -138,12 +151,12 @@ class RestoredLog:
                 left.calls[audit.call] = _begun(audit, line.input)
                 left.ended.discard(audit.call)
             case "approval.granted" if audit.enough and (begun := left.calls.get(audit.call)) is not None:
-                begun.approval = audit.approval or AUTO
+                left.calls[audit.call] = replace(begun, approval=audit.approval or AUTO)
             case "tool.result" | "tool.refused":
                 left.calls.pop(audit.call, None)
                 left.ended.add(audit.call)
             case "audit.closed":
-                left.state = None
+                left.closed()
                 left.ended.clear()
                 if not left.calls:
                     del self.sessions[audit.session]

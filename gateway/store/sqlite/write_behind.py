@@ -36,6 +36,19 @@ class WriteBehind:
         """Writes the record, given a cursor."""
         self.due = self.patience = math.inf
 
+    def add(self, entries: Sequence[LogEntry], size: int) -> None:
+        self.entries += entries
+        self.size += size
+
+    def replace(self, record: Callable[..., None]) -> None:
+        self.record = record
+
+    def hurry(self, patience: float) -> float:
+        """Make it due after so many seconds at the latest. Returns when it is due."""
+        self.patience = patience
+        self.due = min(self.due, asyncio.get_running_loop().time() + patience)
+        return self.due
+
 
 class HeldWrites:
     """The held writes of all runs. Used on the event loop. `ripe` is called with those that are due."""
@@ -64,8 +77,7 @@ class HeldWrites:
         held = self._runs.get(run)
         if held is None or patience < held.patience:
             held = self._hold(run, patience)
-        held.entries += entries
-        held.size += size
+        held.add(entries, size)
         self._size += size
         if self._size > MOST_BYTES:
             self._ripe(self.take_all())
@@ -73,7 +85,7 @@ class HeldWrites:
 
     def save(self, run: str, record: Callable[..., None]) -> None:
         """Hold a run's record; it replaces one that is held."""
-        self._hold(run, SECONDS).record = record
+        self._hold(run, SECONDS).replace(record)
 
     def take(self, run: str) -> WriteBehind | None:
         """Release what is held for a run."""
@@ -94,9 +106,7 @@ class HeldWrites:
         if held is None:
             held = self._runs[run] = WriteBehind(run)
         if patience < held.patience:
-            held.patience = patience
-            held.due = min(held.due, asyncio.get_running_loop().time() + patience)
-            self._ring(held.due)
+            self._ring(held.hurry(patience))
         return held
 
     def _ring(self, due: float) -> None:

@@ -242,7 +242,7 @@ def test_what_is_denied_by_now_is_not_approved_though_somebody_was_asked(tmp_pat
     async def body(at: Any, one: Any) -> None:
         await at.asked(one)
         governor = at.engine.roster.configured[0].own_governor
-        governor.next = RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal)
+        governor.replaced(RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal))
         await at.answer(one, ALLOW if own else YES, ANN)
         found = await at.ended(one, RunStatus.SUCCESS if own else RunStatus.ERROR)
         assert "call send" not in await at.shown(one)
