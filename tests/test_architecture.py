@@ -151,6 +151,33 @@ def test_a_codec_does_no_io(sources: list[Source]) -> None:
             assert not list(source.nodes(ast.Await, ast.AsyncFunctionDef)), source.path
 
 
+@pytest.mark.parametrize("room", ["access", "agents", "runs"])
+def test_no_class_is_spread_over_files_by_inheritance(room: str) -> None:
+    """A base in another file of the room is a class of its own: it is made by itself, or has several subclasses."""
+    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "gateway" / room).glob("*.py"))]
+    classes = [{each.name: each for each in tree.body if isinstance(each, ast.ClassDef)} for tree in trees]
+    rooms = [ast.parse(path.read_text()) for top in ("gateway", "adapters") for path in (ROOT / top).rglob("*.py")]
+    every = [each for tree in rooms for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
+    bases = [base.id for each in every for base in each.bases if isinstance(base, ast.Name)]
+    made = {
+        each.id
+        for tree in trees
+        for node in ast.walk(tree)
+        for each in (getattr(node, "func", None), getattr(node, "value", None))
+        if isinstance(each, ast.Name)
+    }
+    everywhere = {name for own in classes for name in own}
+    spread = [
+        (each.name, base.id)
+        for own in classes
+        for each in own.values()
+        for base in each.bases
+        if isinstance(base, ast.Name) and base.id in everywhere - own.keys()
+        if base.id not in made and bases.count(base.id) == 1
+    ]
+    assert not spread
+
+
 def test_the_gateways_parts_are_small() -> None:
     tree = ast.parse((ROOT / "gateway/contract/gateway.py").read_text())
     classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}

@@ -116,15 +116,12 @@ class ScopedAgents:
         self._principal = principal
 
     def names(self, protocol: str) -> Sequence[str]:
-        """See the gateway's."""
         return [name for name in self._inner.names(protocol) if self.may_use(name)]
 
     async def list(self, protocol: str) -> Sequence[Agent]:
-        """See the gateway's."""
         return [agent for agent in await self._inner.list(protocol) if self.may_use(agent.name)]
 
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
-        """See the gateway's."""
         self._seen(name, protocol)
         try:
             found = await self._inner.get(name, protocol, within=within)
@@ -140,20 +137,16 @@ class ScopedAgents:
         return await self._inner.create(template, protocol, config, owner=self._principal.who.id)
 
     async def destroy(self, name: str, protocol: str) -> None:
-        """See the gateway's."""
         await self.get(name, protocol)
         await self._inner.destroy(name, protocol)
 
     def created(self, name: str) -> tuple[str, str | None] | None:
-        """See the gateway's."""
         return self._inner.created(name)
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
-        """See the gateway's."""
         self._inner.hosted_changed(protocol, described)
 
     def governor(self, name: str, protocol: str) -> Governor | None:
-        """See the gateway's."""
         self._seen(name, protocol)
         try:
             return self._inner.governor(name, protocol)
@@ -161,11 +154,9 @@ class ScopedAgents:
             raise self.none(name, protocol) from None
 
     def routed(self, name: str) -> bool:
-        """See the gateway's."""
         return self._inner.routed(name)
 
     def reachable(self, name: str, protocol: str) -> bool:
-        """See the gateway's."""
         return self.may_use(name) and self._inner.reachable(name, protocol)
 
     def may_use(self, name: str) -> bool:
@@ -204,7 +195,6 @@ class ScopedAgents:
         return NotFound(f"no agent '{given}'; have {', '.join(self.names(protocol)) or 'none'}")
 
     def noticed(self, agent: str, what: str) -> None:
-        """See the gateway's."""
         self._inner.noticed(agent, what)
 
 
@@ -225,18 +215,15 @@ class ScopedThreads:
         return found
 
     async def get(self, thread_id: str) -> Thread:
-        """See the gateway's."""
         thread = await self._inner.get(thread_id)
         if not self._shown_thread(thread):
             raise NotFound(f"no thread {thread_id}")
         return thread
 
     async def list(self, query: ThreadQuery) -> Sequence[Thread]:
-        """See the gateway's."""
         return await _sifted(self._principal, self._inner.list, self._of_threads(query), self._shown_thread)
 
     async def count(self, query: ThreadQuery) -> int:
-        """See the gateway's."""
         found = self._of_threads(query)
         if _unlimited(self._principal):
             return await self._inner.count(found)
@@ -264,7 +251,6 @@ class ScopedThreads:
         metadata: JsonObject | None = None,
         attributes: JsonObject | None = None,
     ) -> Thread:
-        """See the gateway's."""
         await self.get(thread_id)
         return await self._inner.update(thread_id, metadata=metadata, attributes=attributes)
 
@@ -277,17 +263,14 @@ class ScopedThreads:
         values: Json = None,
         messages: Sequence[ChatMessage] | None = None,
     ) -> Thread:
-        """See the gateway's."""
         await self.get(thread_id)
         return await self._inner.patch(thread_id, metadata=metadata, base=base, values=values, messages=messages)
 
     async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
-        """See the gateway's."""
         await self.get(thread_id)
         return await self._inner.state(thread_id, ask=ask)
 
     async def states(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """See the gateway's."""
         await self.get(thread_id)
         return await self._inner.states(thread_id, limit=limit, before=before)
 
@@ -300,12 +283,10 @@ class ScopedThreads:
         return await self._inner.update(copy.id, attributes={OWNER: self._principal.who.id})
 
     async def delete(self, thread_id: str) -> None:
-        """See the gateway's."""
         await self.get(thread_id)
         await self._inner.delete(thread_id)
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """See the gateway's."""
         await self.get(thread_id)
         return await self._inner.history(thread_id, limit=limit, before=before)
 
@@ -344,19 +325,16 @@ class ScopedRuns:
             raise self._agents.none(request.agent, request.protocol) from None
 
     async def get(self, run_id: str) -> Run:
-        """See the gateway's."""
         run = await self._inner.get(run_id)
         if not await self._mine(run):
             raise NotFound(f"no run {run_id}")
         return run
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
-        """See the gateway's."""
         found = await self._of_runs(query)
         return [] if found is None else await _sifted(self._principal, self._inner.list, found, self._shown(query))
 
     async def count(self, query: RunQuery) -> int:
-        """See the gateway's."""
         found = await self._of_runs(query)
         if found is None:
             return 0
@@ -387,7 +365,6 @@ class ScopedRuns:
         return shown
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
-        """See the gateway's."""
         await self.get(run_id)
         if self._visit.lasting:
             return await self._inner.wait(run_id, timeout)
@@ -395,13 +372,11 @@ class ScopedRuns:
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
-        """See the gateway's."""
         await self.get(run_id)
         async with self._inner.watch(run_id, after, deltas=deltas) as watch:
             yield watch if self._visit.lasting else LastingWatch(watch, self._visit)
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:
-        """See the gateway's."""
         await self.get(run_id)
         return await self._inner.events(run_id, after)
 
@@ -411,17 +386,14 @@ class ScopedRuns:
         return await self._inner.answer(run_id, replace(answer, by=self._principal.who), interrupt_id)
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
-        """See the gateway's."""
         await self.get(run_id)
         return await self._inner.cancel(run_id, reason=reason, wait=wait)
 
     async def delete(self, run_id: str) -> None:
-        """See the gateway's."""
         await self.get(run_id)
         await self._inner.delete(run_id)
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
-        """See the gateway's."""
         self._inner.lost(run_id, what, count)
 
 
@@ -434,17 +406,14 @@ class ScopedFiles:
         self._threads = threads
 
     async def add(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
-        """See the gateway's."""
         await self._holder(artifact.run, artifact.thread)
         return await self._inner.add(artifact, content)
 
     async def list(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
-        """See the gateway's."""
         await self._holder(run, thread)
         return await self._inner.list(run=run, thread=thread)
 
     async def get(self, artifact_id: str) -> Artifact:
-        """See the gateway's."""
         found = await self._inner.get(artifact_id)
         try:
             await self._holder(found.run, None if found.run is not None else found.thread)
@@ -453,7 +422,6 @@ class ScopedFiles:
         return found
 
     async def open(self, artifact_id: str) -> AsyncIterator[bytes]:
-        """See the gateway's."""
         await self.get(artifact_id)
         content = self._inner.open(artifact_id)
         try:
@@ -480,7 +448,6 @@ class ScopedBackchannel:
 
     @contextlib.asynccontextmanager
     async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
-        """See the gateway's."""
         await self._threads.get(thread_id)
         async with self._inner.join(thread_id, caller) as watch:
             yield watch
@@ -496,14 +463,12 @@ class ScopedBackchannel:
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
-        """See the gateway's."""
         await self._related(agent, protocol, thread)
         return await self._inner.relay(agent, protocol, method, params, thread=thread, caller=caller, told=told)
 
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
     ) -> None:
-        """See the gateway's."""
         await self._related(agent, protocol, thread)
         await self._inner.forward(agent, protocol, method, params, thread=thread)
 

@@ -1,15 +1,15 @@
 """Starts, watches, answers, cancels, times out and recovers runs.
 
-    engine.py     the `Gateway` that inbound adapters call
-    live.py       one run in progress: the `RunContext` that outbound adapters see
-    run_files.py  its files
-    shielded.py   changes of it that are carried out whole
-    unwritten.py  its end, while the store does not take it
-    turns.py      runs that wait for others on their thread
-    log.py        its numbered events, and watchers
-    garbage.py    what ended runs leave in memory
-    threads.py    conversations: records, checkpoints, copies
-    webhooks.py   callbacks that are owed
+    engine.py          the `Gateway` that inbound adapters call; its parts in agents.py, records.py, relays.py
+    starting.py        from a request to its run's dispatch, and what follows the end
+    recovery.py        runs that a dead gateway left
+    live.py            one run in progress: the `RunContext` that outbound adapters see
+    run_record.py      its record and its log, changed together
+    questions.py       what its agent asks; completing.py: what its input lacks
+    thread_context.py  its conversation, as the agent sees it
+    log.py             its numbered events; watching.py: those who read them
+    threads.py         conversations: records, checkpoints, copies; states.py: what each has come to
+    webhooks.py        callbacks that are owed
 
 Data goes one way: outbound adapter -> LiveRun.emit -> Opener (legal order) -> RunLog (number, store, show) -> watchers.
 """

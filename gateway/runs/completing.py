@@ -27,11 +27,14 @@ class NotGiven(Exception):
 class Asker(Protocol):
     """The run in progress."""
 
-    run: Run
     entry: Entry
 
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+
     async def ask(self, interrupt: Interrupt) -> Answer:
-        """See `RunContext.ask`."""
+        """Put a question to the caller, as `RunContext.ask` does."""
 
 
 async def completed(asker: Asker, filled: Filled | None) -> Json:

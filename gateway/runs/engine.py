@@ -139,9 +139,9 @@ class Engine:
         run = found.run
         thread = await self.store.thread(run.thread) if run.thread is not None else None
         live = self._starter.make(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
-        live.incomplete = run.request.prompt is not None and not run.dispatched
         await recovery.taken_up(live, events := await self.runs.events(run.id))
-        live.replayed(events)
+        if live.audited is not None:
+            live.audited.replayed(events)
         return live
 
     def _go_on(self, live: LiveRun) -> None:
@@ -212,7 +212,7 @@ class EngineRuns:
             output.finish(e.RunFinished(output=run.output))
             yield StoredWatch(self._store, run, output, after, deltas=deltas)
             return
-        watch = LogWatch(live.log, self._store, live, after, deltas=deltas)
+        watch = LogWatch(live.log, self._store, live.record, after, deltas=deltas)
         protocol = live.run.request.protocol
         tracing.metrics.watchers.add(1, protocol)
         try:

@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway.contract import Outbound, Prefacing, RunContext
 from gateway.core import events as e
@@ -38,17 +37,16 @@ MOVES: Final[dict[tuple[RunStatus, RunStatus], State]] = {
 """What a change of a run's status is to its operator, start and end left out."""
 
 
-@dataclass(kw_only=True)
 class GovernedRun(LiveRun):
     """See `LiveRun`, and `gateway.governance.enforcing.Host` for what the gate calls."""
 
-    rules: RouteGovernor
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.governor = self.rules
+    def __init__(self, *, rules: RouteGovernor, **made: Any) -> None:
+        """`made`: the arguments of `LiveRun`."""
+        super().__init__(governor=rules, audit=self._audit, **made)
+        self.rules = rules
         self.gate: RunGate = self.rules.gate(self.run, self)
         self.governed = self.gate.judge
+        self.audited = self
         self._prefaces = isinstance(self.outbound, Prefacing)
         self.outbound = _Gated(self.outbound, self)
         self._denied: Failure | None = None
@@ -135,9 +133,9 @@ class GovernedRun(LiveRun):
         if self.cancelled or self._ending:
             return
         self._denied = failure
-        self._answer_all()
+        self.questions.cancel_all()
         self._tell_agent()
-        asyncio.get_running_loop().call_later(self.house_rules.cancel_grace, self._grace_over)
+        asyncio.get_running_loop().call_later(self._house_rules.cancel_grace, self._grace_over)
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 
@@ -153,7 +151,6 @@ class GovernedRun(LiveRun):
         return given
 
     async def starts(self) -> None:
-        """See `LiveRun.starts`. Raises Unavailable."""
         request = self.run.request
         self._moved = await self.gate.session.begins(by(request.principal, request.protocol))
         self._began = True
@@ -187,11 +184,10 @@ class GovernedRun(LiveRun):
             if asked is None or self.cancelled or await self.gate.judge.answering(asked, answer):
                 await super()._answer(answer, interrupt_id if asked is None else asked.id)
 
-    async def _write(self, events: tuple[e.Event, ...], run: Run) -> None:
+    async def _audit(self, events: Sequence[e.Event], run: Run) -> None:
         after = MOVES.get((self.run.status, run.status))
         if after is not None and run.cancel_reason is None:
             await self.gate.session.moved(after, _about(events))
-        await super()._write(events, run)
 
     async def _commit_end(self, end: e.Event) -> None:
         if self._denied is not None:

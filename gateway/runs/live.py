@@ -1,9 +1,7 @@
 """One run in progress: the `RunContext` that an outbound adapter sees, from its dispatch to its end.
 
-LiveRun     what the adapter says, and how the run is driven, cancelled and ended
-  Asking    what its agent asks                              asking.py
-    RunRecord  its record and its log, changed together      run_record.py
-      RunFiles, Beside   its files, its conversation         run_files.py, beside.py
+It has a record and a log (run_record.py), the questions of its agent (questions.py), and a conversation
+(thread_context.py).
 """
 
 from __future__ import annotations
@@ -11,28 +9,46 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.agents.directory import Entry
-from gateway.config import Route
-from gateway.contract import Outbound, RunGovernor
+from gateway.contract import Caller, Governor, RunGovernor
 from gateway.contract.filling import Filled
 from gateway.core import delta, files
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
-from gateway.core.types import Checkpoint, Json, RunStatus, ThreadUpdate
+from gateway.core.types import (
+    Agent,
+    Answer,
+    Artifact,
+    Checkpoint,
+    Interrupt,
+    Json,
+    JsonObject,
+    Run,
+    RunStatus,
+    Thread,
+    ThreadUpdate,
+)
 from gateway.runs import ending
-from gateway.runs.asking import CANCELLED, Asking
 from gateway.runs.clock import Clock
 from gateway.runs.completing import NotGiven, completed
+from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
+from gateway.runs.questions import CANCELLED, Questions
+from gateway.runs.records import in_chunks
+from gateway.runs.rules import Rules
+from gateway.runs.run_record import RunRecord
 from gateway.runs.states import States
-from gateway.runs.unwritten import Unwritten, failed
+from gateway.runs.thread_context import ConversationContext
+from gateway.runs.threads import UPLOADS, Threads, new_id
+from gateway.store import Delivery, Store
 
 log = logging.getLogger(__name__)
 
@@ -40,34 +56,143 @@ BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
 
-@dataclass(kw_only=True)
-class LiveRun(Asking):
+@dataclass(frozen=True)
+class Hooks:
+    """What the engine is told of its runs. Called synchronously, after the commit; must not raise."""
+
+    ended: Callable[[LiveRun], None]
+    owed: Callable[[Delivery], None]
+    calling: Callable[[asyncio.Future[None]], None]
+    """A run's agent is being told to stop, which may take longer than the run."""
+
+
+class Audited(Protocol):
+    """A governed run, as far as its operator is told of it beside its record."""
+
+    async def starts(self) -> None:
+        """Called before the run is created as one that runs. Raises Unavailable."""
+
+    async def started_not(self) -> None:
+        """Called where it then was not created."""
+
+    def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
+        """Called with the log of a run that is taken up again."""
+
+
+class LiveRun:
     """See `gateway.contract.RunContext` for the methods that outbound adapters call."""
 
-    entry: Entry
-    """Its agent as it was when the run was made: it keeps the target that it started with."""
-    states: States
-    outbound: Outbound = field(init=False)
-    traceparent: str | None = field(default=None, init=False)
-    task: asyncio.Task[None] | None = field(default=None, init=False)
-    """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
-    governed: RunGovernor | None = field(default=None, init=False)
-    unwritten: Unwritten | None = field(default=None, init=False)
-    usage: e.UsageReported | None = field(default=None, init=False)
-    incomplete: bool = field(default=False, init=False)
-    """Something of its input is missing, as far as is known: it is asked for before the run is sent."""
-    filled: Filled | None = field(default=None, init=False)
-    """Its input as far as it was known when the run was made, where it was made here."""
-    _terminal: e.Event | None = field(default=None, init=False)
-    _calling: bool = field(default=False, init=False)
-    """The outbound adapter is at work."""
+    def __init__(
+        self,
+        *,
+        run: Run,
+        agent: Agent,
+        entry: Entry,
+        thread: Thread | None,
+        log: RunLog,
+        store: Store,
+        threads: Threads,
+        states: States,
+        house_rules: Rules,
+        public_url: str,
+        hooks: Hooks,
+        governor: Governor | None = None,
+        caller: Caller | None = None,
+        filled: Filled | None = None,
+        audit: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None,
+    ) -> None:
+        """`entry` is the agent as it is now: the run keeps its target. `public_url` is what URLs of files begin with.
 
-    def __post_init__(self) -> None:
-        self.outbound = self.entry.outbound
-        self._route: Route = self.entry.route
-        self._losses.update(self.run.losses)
-        self.recalled = self.run.dispatched
-        self._clock = Clock(self._route.timeout)
+        `filled` is the input as far as it is known, where the run is new and came with a prompt. `audit`: see
+        `RunRecord`.
+        """
+        self.agent = agent
+        self.entry = entry
+        self.record = RunRecord(run, log, store, hooks.owed, audit)
+        self.log = log
+        self.opener = self.record.opener
+        self.conversation = ConversationContext(agent, threads, thread, given=caller, governor=governor)
+        self._clock = Clock(entry.route.timeout)
+        self.questions = Questions(self.record, self._clock)
+        self.artifacts: list[Artifact] = []
+        self.outbound = entry.outbound
+        self.traceparent: str | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
+        self.governed: RunGovernor | None = None
+        self.audited: Audited | None = None
+        self.span: tracing.RunSpan | None = None
+        self.ended = self.detached = False
+        """`detached`: the gateway stops, and will find the run again."""
+        self._route = entry.route
+        self._store = store
+        self._states = states
+        self._house_rules = house_rules
+        self._public_url = public_url
+        self._hooks = hooks
+        self._filled = filled
+        missing = filled is None or filled.form is not None
+        self._incomplete = run.request.prompt is not None and not run.dispatched and missing
+        """Something of its input is missing, as far as is known: it is asked for before the run is sent."""
+        self._recalled = run.dispatched
+        """Its input was asked for, now or before a restart: it may have been sent."""
+        self._terminal: e.Event | None = None
+        self._usage: e.UsageReported | None = None
+        self._early: list[tuple[str, int]] = []
+        """Losses from before the run was driven, which its span is yet to count."""
+        self._calling = False
+        """The outbound adapter is at work."""
+        self._ending = False
+        """It ends: its end is being written, or has been."""
+
+    # --- its record and its conversation -------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        return self.record.run
+
+    @property
+    def thread(self) -> Thread | None:
+        return self.conversation.thread
+
+    @property
+    def upstream_thread(self) -> JsonObject | None:
+        return self.conversation.upstream_thread
+
+    @property
+    def caller(self) -> Caller | None:
+        return self.conversation.caller
+
+    @property
+    def callers(self) -> Sequence[Caller]:
+        return self.conversation.callers
+
+    @property
+    def governor(self) -> Governor | None:
+        return self.conversation.governor
+
+    @property
+    def cancelled(self) -> bool:
+        return self.record.run.cancel_reason is not None
+
+    async def set_thread(self, upstream: JsonObject) -> None:
+        await self.conversation.set_thread(upstream)
+
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+        await self.record.save(upstream=upstream)
+        if thread is not None:
+            await self.set_thread(thread)
+
+    def lost(self, what: str, count: int = 1) -> None:
+        losses = self.record.losses
+        losses[what] = losses.get(what, 0) + count
+        if self.span is not None:
+            self.span.record_loss(what, count)
+        else:
+            self._early.append((what, count))
+
+    async def ask(self, interrupt: Interrupt) -> Answer:
+        return await self.questions.ask(self, interrupt)
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
 
@@ -85,7 +210,7 @@ class LiveRun(Asking):
                 events = events[:at]
                 break
             if isinstance(event, e.UsageReported):
-                self.usage = event
+                self._usage = event
             elif isinstance(event, e.TOOL_CALL_ENDS) and self.span is not None:
                 self.span.record_tool(event)
         if events:
@@ -97,41 +222,90 @@ class LiveRun(Asking):
 
     async def drain(self) -> None:
         if self._terminal is not None:
-            await self._whole.change(self.finish(self._terminal))
+            await self.record.change(self.finish(self._terminal))
             return
         if self.log.holding:
             await self.log.settled()
         if self.log.wrong is not None:
             raise self.log.wrong
-        if self.store.backlog > BACKLOG_BYTES:
-            await self.store.flush()
+        if self._store.backlog > BACKLOG_BYTES:
+            await self._store.flush()
         if self._route.backpressure:
             await self.log.readers_near()
 
     @property
     def flowing(self) -> bool:
         waits = self._terminal is not None or self.log.holding or self._route.backpressure
-        return not waits and self.store.backlog <= BACKLOG_BYTES
+        return not waits and self._store.backlog <= BACKLOG_BYTES
 
     async def thread_state(self) -> Checkpoint | None:
-        return None if self.thread is None else await self.states.for_run(self.thread, self.agent)
+        return None if self.thread is None else await self._states.for_run(self.thread, self.agent)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
-        self.recalled = True
+        self._recalled = True
         request, thread = self.run.request, self.thread
         told = Recalled(input=request.input)
         if thread is not None and thread.begun and not knows:
-            conversation = Conversation(self.store, thread, self.agent, self.entry, self.lost)
+            conversation = Conversation(self._store, thread, self.agent, self.entry, self.lost)
             told = await conversation.recalled(request.input, fresh=fresh)
         ids = files.referred(told.input, request.files)
         return replace(told, input=files.fill(told.input, await self.contents(ids))) if ids else told
+
+    async def add_artifact(
+        self,
+        name: str,
+        content: AsyncIterator[bytes] | bytes,
+        *,
+        media_type: str = "application/octet-stream",
+        relative_path: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Artifact:
+        artifact_id = new_id()
+        artifact = Artifact(
+            id=artifact_id,
+            name=name,
+            run=self.run.id,
+            thread=self.run.thread,
+            relative_path=relative_path,
+            media_type=media_type,
+            created_at=time.time(),
+            url=f"{self._public_url}/artifacts/{self.run.id}/{artifact_id}",
+            metadata=metadata or {},
+        )
+        limit = self._house_rules.artifact_limit
+        artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
+        self.artifacts.append(artifact)
+        self.emit(e.ArtifactAdded(artifact=artifact))
+        return artifact
+
+    async def uploads(self) -> Sequence[Artifact]:
+        uploaded_to = self.thread is not None and self.thread.attributes.get(UPLOADS)
+        if not self.run.request.files and not uploaded_to:
+            return []
+        found = await self._store.artifacts(run=self.run.id, thread=self.run.thread)
+        return [artifact for artifact in found if not artifact.agent_created]
+
+    async def contents(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The content of files, by id. Raises NotFound for one that was removed."""
+        return {each: b"".join([chunk async for chunk in self.open_artifact(each)]) for each in ids}
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        return self._store.open_artifact(artifact_id)
 
     def note(self, update: ThreadUpdate) -> None:
         in_turn = self._terminal is None and not self.ended
         if in_turn:
             self.emit(e.Custom(name=update.protocol, data=update.data))
-        if self.thread is not None and not (in_turn and update.kept):
-            self.threads.note(self.thread.id, replace(update, after=self.run.id), tell=not in_turn)
+        if not (in_turn and update.kept):
+            self.conversation.record(replace(update, after=self.run.id), tell=not in_turn)
+
+    def started_at_once(self, *, told: bool) -> list[e.Event]:
+        """See `RunRecord.begins`, for a run that neither waits for its time nor for others on its thread."""
+        return self.record.begins(not self.held, told=told)
+
+    def launch(self, work: Coroutine[None, None, None]) -> None:
+        """Begin the run's own task."""
+        self.task = asyncio.create_task(work, name=f"run {self.run.id}")
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 
@@ -151,7 +325,7 @@ class LiveRun(Asking):
                 try:
                     with self._clock:
                         if not self.run.dispatched:
-                            await self._whole.change(self._sent(await self.ready()))
+                            await self.record.change(self._sent(await self.ready()))
                         await (self.outbound.attach(self) if attach else self.outbound.run(self))
                 except (Exception, asyncio.CancelledError) as error:
                     if self.detached and not self._ending and isinstance(error, asyncio.CancelledError):
@@ -176,36 +350,27 @@ class LiveRun(Asking):
     @property
     def held(self) -> bool:
         """Whether it is not yet to be sent when it starts. Then `drive` commits the mark once it is `ready`."""
-        return self.incomplete
+        return self._incomplete
 
     async def ready(self) -> Json:
         """Wait until a run that is held may be sent; its input. Raises NotGiven, and what else then ends the run."""
-        return await completed(self, self.filled) if self.incomplete else self.run.request.input
+        return await completed(self, self._filled) if self._incomplete else self.run.request.input
 
     async def _sent(self, given: Json) -> None:
-        async with self._record:
+        async with self.record.lock:
             request = replace(self.run.request, input=given)
-            await self._write((), replace(self.run, request=request, dispatched=True, updated_at=time.time()))
-
-    async def starts(self) -> None:
-        """What is to be done before a governed run is created as one that runs."""
-
-    async def started_not(self) -> None:
-        """What is to be done where it then was not."""
-
-    def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
-        """What is to be known of its log, of a run that was taken up again."""
+            await self.record.write((), replace(self.run, request=request, dispatched=True, updated_at=time.time()))
 
     async def start(self) -> None:
         """Commit the start, and the dispatch mark, of a run that was created earlier (queued or scheduled)."""
-        await self._whole.change(self._start())
+        await self.record.change(self._start())
 
     async def _start(self) -> None:
-        async with self._record:
+        async with self.record.lock:
             if self.thread is not None:  # runs before it may have changed it
-                self.thread = await self.store.thread(self.thread.id)
+                self.conversation.refreshed(await self._store.thread(self.thread.id))
             run = replace(self.run, status=RunStatus.RUNNING, dispatched=not self.held, updated_at=time.time())
-            await self._write((e.RunStarted(),), run)
+            await self.record.write((e.RunStarted(),), run)
 
     async def finish(self, end: e.Event) -> None:
         """Commit the end, once; tell everyone. The last step of the run's own task, which is carried out whole."""
@@ -213,46 +378,49 @@ class LiveRun(Asking):
             return await self.over()
         self._ending = True
         self._terminal = end
-        async with self._record:
+        async with self.record.lock:
             if self.run.cancel_reason is not None and not isinstance(end, e.RunCancelled):
                 end = e.RunCancelled(reason=self.run.cancel_reason)
             try:
                 await self._commit_end(delta.sound(end))
             except Exception as error:  # whatever it is, the run has ended
-                await failed(self, error)
+                await self.record.fail(error)
         self.ended = True
-        self._answer_all()
+        self.questions.cancel_all()
         if self.span is not None:
-            self.span.finish(self.run.status, usage=self.usage, tokens=self.log.last, failure=self.run.failure)
+            self.span.finish(self.run.status, usage=self._usage, tokens=self.log.last, failure=self.run.failure)
         self.log.close()
-        self._whole.tell()
-        self.hooks.ended(self)
+        self.record.wake()
+        self._hooks.ended(self)
+
+    async def _commit_end(self, end: e.Event) -> None:
+        await self.record.conclude(end, self.agent, self.thread, self.artifacts, recalled=self._recalled)
 
     async def cancel(self, reason: str) -> None:
         """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""
-        await self._whole.change(self._cancel(reason))
+        await self.record.change(self._cancel(reason))
 
     async def _cancel(self, reason: str) -> None:
-        async with self._record:
+        async with self.record.lock:
             if self.ended or self.cancelled:
                 return
             closed = tuple(e.Resumed(interrupt=i.id, answer=CANCELLED) for i in self.run.interrupts)
             status = RunStatus.RUNNING if self.run.interrupts else self.run.status
             run = replace(self.run, cancel_reason=reason, interrupts=(), status=status, updated_at=time.time())
-            await self._write(closed, run)
-        self._answer_all()
+            await self.record.write(closed, run)
+        self.questions.cancel_all()
         if not self.run.dispatched or self.task is None:
             self._interrupt()
             return
         self._tell_agent()
-        asyncio.get_running_loop().call_later(self.house_rules.cancel_grace, self._grace_over)
+        asyncio.get_running_loop().call_later(self._house_rules.cancel_grace, self._grace_over)
 
     def detach(self) -> None:
         """Let go of the run without ending it: the gateway stops, and will find it again. Who waits for it is told."""
         self.detached = True
         self._interrupt()
         if self._let_go:
-            self._whole.tell()
+            self.record.wake()
             self.log.leave()
 
     def _interrupt(self) -> None:
@@ -260,10 +428,48 @@ class LiveRun(Asking):
         if self.task is not None and (self._calling or not self._ending):
             self.task.cancel()
 
+    # --- who waits, and who answers ---------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self.cancelled or self._ending
+
+    @property
+    def gone(self) -> bool:
+        return self.detached or self.ended
+
+    async def answer(self, answer: Answer, interrupt_id: str | None) -> None:
+        """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict."""
+        await self.record.change(self._answer(answer, interrupt_id))
+
+    async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
+        await self.questions.answer(answer, interrupt_id, cancelled=self.cancelled, span=self.span)
+
+    async def stopped(self, timeout: float | None) -> bool:
+        """Wait until the run has ended or asks something; False when `timeout` seconds passed first.
+
+        Raises Unavailable if the gateway lets go of the run before.
+        """
+        return await self._until(lambda: self.run.status.stopped, timeout)
+
+    async def over(self) -> None:
+        """Wait until the run has ended, answers and all. Raises Unavailable if the gateway lets go of it before."""
+        await self._until(lambda: self.ended, None)
+
+    async def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
+        in_time = await self.record.until(lambda: true() or self._let_go, timeout)
+        if in_time and not true():
+            raise let_go_of(self.run.id)
+        return in_time
+
+    @property
+    def _let_go(self) -> bool:
+        return self.detached and not self._ending
+
     # --- inside ------------------------------------------------------------------------------------------------
 
     def _tell_agent(self) -> None:
-        self.hooks.calling(asyncio.ensure_future(self.call_cancel()))
+        self._hooks.calling(asyncio.ensure_future(self.call_cancel()))
 
     async def call_cancel(self) -> None:
         """Tell the agent to stop; whatever comes of it is counted or logged, never raised."""

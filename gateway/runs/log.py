@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -19,9 +19,6 @@ from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.output import Output
 from gateway.store import LogEntry, RunChange, Store, Unsynced
-
-if TYPE_CHECKING:
-    from gateway.runs.watching import LogWatch
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +29,15 @@ RESERVE = 4096
 def let_go_of(run_id: str) -> Unavailable:
     """What those hear who wait for a run when the gateway stops."""
     return Unavailable(f"the gateway is stopping; run {run_id} goes on at its next start")
+
+
+class LogReader(Protocol):
+    """A cursor into the log."""
+
+    after: int
+
+    def tell(self) -> None:
+        """Events were appended, or the log has ended, while the reader waits."""
 
 
 class RunLog:
@@ -59,9 +65,9 @@ class RunLog:
         self._held: list[e.Event] = []
         self._released: asyncio.Event | None = None  # None until somebody waits for that
         self._extending: asyncio.Future[None] | None = None
-        self.waiting: set[LogWatch] = set()
+        self.waiting: set[LogReader] = set()
         """Told of the next append, or of the end."""
-        self.readers: set[LogWatch] = set()
+        self.readers: set[LogReader] = set()
         self.moved: asyncio.Event | None = None
         """Set when a reader has come along; None until somebody waits for that."""
 

@@ -49,7 +49,7 @@ async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> 
         live.opener.replay(event)
         live.log.output.apply(event)
         if isinstance(event, e.Resumed) and event.answer.outcome is not Outcome.CANCELLED:
-            live.answered[event.interrupt] = event.answer
+            live.questions.given[event.interrupt] = event.answer
         elif isinstance(event, e.ArtifactAdded):
             live.artifacts.append(event.artifact)
     await live.log.reserve()

@@ -11,7 +11,7 @@ from gateway.agents.roster import Roster
 from gateway.contract import Caller, Relay, ThreadWatch
 from gateway.core.errors import Unsupported
 from gateway.core.types import RunQuery, ThreadUpdate
-from gateway.runs.beside import Beside
+from gateway.runs.thread_context import ConversationContext
 from gateway.runs.threads import Threads
 from gateway.store import Store
 
@@ -41,12 +41,11 @@ class EngineBackchannel:
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
-        relay, context = await self._beside(agent, protocol, thread, caller)
-        context.asker = told
+        relay, context = await self._beside(agent, protocol, thread, caller, told)
         try:
             return await relay.relay(context, method, params)
         finally:
-            context.asker = None
+            context.answered()
 
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
@@ -55,8 +54,13 @@ class EngineBackchannel:
         await relay.forward(context, method, params)
 
     async def _beside(
-        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None = None
-    ) -> tuple[Relay, Beside]:
+        self,
+        name: str,
+        protocol: str,
+        thread_id: str | None,
+        caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
+    ) -> tuple[Relay, ConversationContext]:
         thread = await self._store.thread(thread_id) if thread_id is not None else None
         entry = await self._roster.find(name, protocol, thread.metadata if thread else None)
         relay = entry.outbound if entry.route.target.protocol == protocol else None
@@ -66,12 +70,13 @@ class EngineBackchannel:
             raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
         agent = await entry.need()
         newest = await self._store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
-        context = Beside(
-            agent=agent,
-            threads=self._conversations,
-            thread=thread,
+        context = ConversationContext(
+            agent,
+            self._conversations,
+            thread,
             given=caller,
             governor=entry.governor,
             last=newest[0].id if newest else None,
+            told=told,
         )
         return relay, context

@@ -3,125 +3,128 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import tracing
 from gateway.core import events as e
+from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.stream import Opener
-from gateway.core.types import JsonObject, Run
+from gateway.core.types import Agent, Artifact, Run, RunStatus, Thread
 from gateway.runs import ending
-from gateway.runs.beside import Beside
-from gateway.runs.log import RunLog, let_go_of
-from gateway.runs.rules import Hooks
-from gateway.runs.run_files import RunFiles
-from gateway.runs.shielded import ShieldedChanges
+from gateway.runs.log import RunLog
 from gateway.runs.threads import checkpoint_of, known_now
-from gateway.store import Delivery, RunChange
+from gateway.store import Delivery, LogEntry, RunChange, Store, Unsynced
+from gateway.transport.tasks import TaskSet
+
+log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
-class RunRecord(RunFiles, Beside):
-    """A part of `LiveRun`: the only writer of the run's record."""
+@dataclass(frozen=True)
+class UnwrittenEnd:
+    """The last events of a run, as watchers were told them, and the call that its webhook is owed."""
 
-    log: RunLog
-    hooks: Hooks
-    opener: Opener = field(default_factory=Opener)
-    ended: bool = field(default=False, init=False)
-    detached: bool = field(default=False, init=False)
-    """The gateway stops, and will find the run again."""
-    untold: bool = field(default=False, init=False)
-    """Nobody but its client, who waits for its end, can have been told that there is this run."""
-    recalled: bool = field(default=False, init=False)
-    """Its input was asked for, now or before a restart: it may have been sent."""
-    span: tracing.RunSpan | None = field(default=None, init=False)
-    _record: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    """Held by whoever changes the record and the log, until what is changed is written."""
-    _whole: ShieldedChanges = field(default_factory=ShieldedChanges, init=False)
-    _ending: bool = field(default=False, init=False)
-    """It ends: its end is being written, or has been."""
-    _losses: dict[str, int] = field(default_factory=dict, init=False)
-    _early: list[tuple[str, int]] = field(default_factory=list, init=False)
-    """Losses from before the run was driven, which its span is yet to count."""
+    events: tuple[LogEntry, ...]
+    delivery: Delivery | None
 
-    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        while self._record.locked():  # what is being written was made of the record as it is
-            async with self._record:
-                pass
-        self.run = replace(self.run, upstream=upstream)
-        self.store.save(self.run)
-        if thread is not None:
-            await self.set_thread(thread)
 
-    def lost(self, what: str, count: int = 1) -> None:
-        self._losses[what] = self._losses.get(what, 0) + count
-        if self.span is not None:
-            self.span.record_loss(what, count)
-        else:
-            self._early.append((what, count))
+class RunRecord:
+    """The only writer of one run's record and log."""
 
-    def keep(self, task: asyncio.Future[None]) -> None:
-        """Hold on to a background task until it is done."""
-        self._whole.keep(task)
-
-    async def stopped(self, timeout: float | None) -> bool:
-        """Wait until the run has ended or asks something; False when `timeout` seconds passed first.
-
-        Raises Unavailable if the gateway lets go of the run before.
+    def __init__(
+        self,
+        run: Run,
+        log: RunLog,
+        store: Store,
+        owed: Callable[[Delivery], None],
+        audit: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None,
+    ) -> None:
+        """`owed` is told of every callback that the run owes. `audit` is awaited before a record is written; what it
+        raises keeps the record from being written.
         """
-        return await self._until(lambda: self.run.status.stopped, timeout)
+        self.run = run
+        self.log = log
+        self.opener = Opener()
+        self.lock = asyncio.Lock()
+        """Held by whoever changes the record and the log, until what is changed is written."""
+        self.losses = dict(run.losses)
+        self.unwritten: UnwrittenEnd | None = None
+        """The end, told as a failure, while the store does not take it."""
+        self._store = store
+        self._owed = owed
+        self._audit = audit
+        self._unseen = False
+        self._background = TaskSet()
+        self._waiting: set[asyncio.Future[None]] = set()
 
-    async def over(self) -> None:
-        """Wait until the run has ended, answers and all. Raises Unavailable if the gateway lets go of it before."""
-        await self._until(lambda: self.ended, None)
+    # --- changes ------------------------------------------------------------------------------------------------
 
-    def told(self, delivery: Delivery | None) -> None:
-        """Wake whoever waits for what the record says now, and have its webhook called."""
-        if self.run.status.stopped:
-            self._whole.tell()
-        if delivery is not None:
-            self.hooks.owed(delivery)
+    def begins(self, dispatched: bool, *, told: bool) -> list[e.Event]:
+        """Make the new record that of a run that is started at once; its first events, to be created with it.
 
-    # --- inside ------------------------------------------------------------------------------------------------
+        Without `told` only the client that waits for the end can know of the run.
+        """
+        self.run = replace(self.run, status=RunStatus.RUNNING, dispatched=dispatched)
+        self._unseen = not told
+        return self.opener.feed((e.RunStarted(),))
 
     @property
-    def _let_go(self) -> bool:
-        return self.detached and not self._ending
+    def unseen(self) -> bool:
+        """Whether only the client that waits for the run's end can know of the run."""
+        return self._unseen
 
-    async def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        in_time = await self._whole.until(lambda: true() or self._let_go, timeout)
-        if in_time and not true():
-            raise let_go_of(self.run.id)
-        return in_time
+    async def change(self, change: Coroutine[Any, Any, None]) -> None:
+        """Carry out a change whole, even if whoever wants it is cancelled meanwhile.
 
-    async def _write(self, events: tuple[e.Event, ...], run: Run) -> None:
-        """Commit a new record with its events. Called with `_record` held."""
-        run = replace(run, losses=dict(self._losses))
+        Half a change would have the next event take a number that the store has already.
+        """
+        task = asyncio.ensure_future(change)
+        self.keep(task)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a cancelled caller reads neither
+        await asyncio.shield(task)
+
+    async def save(self, **fields: Any) -> None:
+        """Change fields that no event tells of; written behind."""
+        while self.lock.locked():  # what is being written was made of the record as it is
+            async with self.lock:
+                pass
+        self.run = replace(self.run, **fields)
+        self._store.save(self.run)
+
+    async def write(self, events: tuple[e.Event, ...], run: Run) -> None:
+        """Commit a new record with its events. Called with `lock` held."""
+        if self._audit is not None:
+            await self._audit(events, run)
+        run = replace(run, losses=dict(self.losses))
         delivery = ending.delivery(run, self.run)
         await self._commit(events, RunChange(run=run, delivery=delivery))
-        self.run, self.untold = run, False
-        self.told(delivery)
+        self.run, self._unseen = run, False
+        self._told(delivery)
 
-    async def _commit_end(self, end: e.Event) -> None:
-        """Commit the last record with its events. Called with `_record` held."""
+    async def conclude(
+        self, end: e.Event, agent: Agent, thread: Thread | None, artifacts: Sequence[Artifact], *, recalled: bool
+    ) -> None:
+        """Commit the last record with its events, and what becomes of the thread. Called with `lock` held."""
         if self.log.holding:  # the document is whole only when nothing is held back
             await self.log.settled()
-        if self.log.wrong is not None and isinstance(end, e.RunFinished):  # who said it has not heard of it
+        if self.log.wrong is not None and isinstance(end, e.RunFinished):  # the adapter has not heard of it
             end = ending.of_error(self.log.wrong, f"run {self.run.id}")
-        run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
+        run = replace(self.run, updated_at=time.time(), losses=dict(self.losses))
         run, last = ending.concluded(run, end, self.log.output)
         delivery = ending.delivery(run, self.run)
-        checkpoint = checkpoint_of(run, self.agent, self.artifacts)
-        known = None if self.thread is None else known_now(self.thread, run, self.agent, checkpoint, self.recalled)
+        checkpoint = checkpoint_of(run, agent, artifacts)
+        known = None if thread is None else known_now(thread, run, agent, checkpoint, recalled)
         change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
-        soon = self.untold and delivery is None and not self.log.readers
+        soon = self._unseen and delivery is None and not self.log.readers
         await self._commit(last, change, soon=soon)
         self.run = run
         if delivery is not None:
-            self.hooks.owed(delivery)
+            self._owed(delivery)
 
     async def _commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
         """All of it, or nothing: what is not committed may be tried again."""
@@ -131,3 +134,80 @@ class RunRecord(RunFiles, Beside):
         except BaseException:
             self.opener.withdraw(legal)
             raise
+
+    # --- an end that the store does not take ----------------------------------------------------------------------
+
+    async def fail(self, error: Exception) -> None:
+        """End the run as failed, since its end could not be committed, and show that to its watchers.
+
+        Where the store is not at fault the failure is committed first. Else it is `unwritten` until `pay`.
+        """
+        failure = ending.of_error(error, f"run {self.run.id}: storing its end")
+        await self.log.settled()
+        before = replace(self.run, updated_at=time.time())
+        self.run, last = ending.concluded(before, failure, self.log.output)
+        events = self.opener.feed(last)
+        entries = self.log.number(events)
+        self.unwritten = UnwrittenEnd(entries, ending.delivery(self.run, before))
+        if not isinstance(error, Unavailable):
+            with contextlib.suppress(Unavailable):
+                await self.pay()
+        self.log.created(events, entries)
+
+    async def pay(self) -> None:
+        """Write the end as it was told, unless it is written. Raises Unavailable if the store does not take it."""
+        owed = self.unwritten
+        if owed is None:
+            return
+        change = RunChange(
+            run=self.run, events=owed.events, reserved=owed.events[-1].number, delivery=owed.delivery, release=True
+        )
+        delivery = owed.delivery
+        try:
+            await self._store.commit(self.run.id, change)
+        except Unsynced as error:
+            log.error("run %s: a power cut may undo its end: %s", self.run.id, error.detail)
+        except Unavailable:
+            raise
+        except Exception as error:  # the run was deleted, or is another process's by now; more tries would not help
+            unexpected = not isinstance(error, InterlinguaError)
+            log.warning("run %s: its end is not stored: %s", self.run.id, error, exc_info=unexpected)
+            delivery = None
+        self.unwritten = None
+        self._told(delivery)
+
+    # --- who waits ------------------------------------------------------------------------------------------------
+
+    def keep(self, task: asyncio.Future[None]) -> None:
+        """Hold on to a background task until it is done."""
+        self._background.hold(task)
+
+    async def until(self, true: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until something is true that `wake` follows; False when `timeout` seconds passed first."""
+        while not true():
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            try:
+                if timeout is None:
+                    await future
+                else:
+                    async with asyncio.timeout(timeout):
+                        await future
+            except TimeoutError:
+                return False
+            finally:
+                self._waiting.discard(future)
+        return True
+
+    def wake(self) -> None:
+        """Have everybody in `until` look again."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _told(self, delivery: Delivery | None) -> None:
+        """Wake whoever waits for what the record says now, and have its webhook called."""
+        if self.run.status.stopped:
+            self.wake()
+        if delivery is not None:
+            self._owed(delivery)

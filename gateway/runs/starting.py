@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,6 +16,7 @@ from gateway import tracing
 from gateway.agents.directory import Entry
 from gateway.agents.roster import Roster
 from gateway.contract import Caller
+from gateway.contract.filling import Filled
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable, Unsupported
 from gateway.core.files import LOST, Attachment
@@ -31,19 +36,24 @@ from gateway.core.types import (
 from gateway.runs import ending
 from gateway.runs.garbage import Garbage
 from gateway.runs.given_files import GivenFiles, given
-from gateway.runs.live import LiveRun
+from gateway.runs.live import Hooks, LiveRun
 from gateway.runs.log import RESERVE, RunLog
 from gateway.runs.records import in_chunks
-from gateway.runs.rules import Hooks, Rules
-from gateway.runs.run_factory import run_of
+from gateway.runs.rules import Rules
 from gateway.runs.states import States
 from gateway.runs.stored import elsewhere
 from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.runs.turns import Turns
-from gateway.runs.unwritten import Owed
 from gateway.store import Delivery, LogEntry, Store, Unsynced
 from gateway.transport.tasks import TaskSet
 
+if TYPE_CHECKING:
+    from gateway.governance.enforcing import RouteGovernor
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5
+"""Between two tries to write an end that the store does not take."""
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
 
@@ -72,7 +82,7 @@ class Starter:
         self._rules = rules
         self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
         self._turns = Turns()
-        self._owed = Owed(self.live)
+        self._owed = UnwrittenEnds(self.live)
         self._garbage = Garbage()
         self._unfinished = TaskSet()
         """What `close` waits for: runs that are being created, cancels that agents are being told of."""
@@ -112,21 +122,16 @@ class Starter:
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
         await self._store_files(mine, thread)
-        live = self.make(self._new(run_id, request), agent, entry, thread)
+        live = self.make(self._new(run_id, request), agent, entry, thread, caller=caller, filled=filled)
         if mine.lost:
             live.lost(LOST, mine.lost)
-        live.given = caller
-        live.incomplete = filled is not None and filled.form is not None
-        live.filled = filled
         if filled is not None and filled.unsaid:
             live.lost("prompt")
         now = request.start_at is None or request.start_at <= time.time()
         at_once = now and request.if_busy is IfBusy.REJECT
-        if at_once:
-            live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=not live.held)
-            live.untold = not told and thread is None and live.governed is None
-        started = live.opener.feed((e.RunStarted(),)) if at_once else []
-        create = self._create if live.governed is None else self._create_audited
+        told = told or thread is not None or live.governed is not None
+        started = live.started_at_once(told=told) if at_once else []
+        create = self._create if live.audited is None else self._create_audited
         turn = await create(live, started, thread)
         if live.thread is not None:
             self._conversations.listeners.tell(live.thread.id, live.run)
@@ -150,10 +155,19 @@ class Starter:
             await self._conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
 
     def make(
-        self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
+        self,
+        run: Run,
+        agent: Agent,
+        entry: Entry,
+        thread: Thread | None,
+        *,
+        reserved: int = RESERVE,
+        last: int = 0,
+        caller: Caller | None = None,
+        filled: Filled | None = None,
     ) -> LiveRun:
         """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
-        return run_of(entry.governor)(
+        return _kind_of(entry.governor)(
             run=run,
             agent=agent,
             entry=entry,
@@ -165,6 +179,8 @@ class Starter:
             house_rules=self._rules,
             public_url=self._public_url,
             hooks=self._hooks,
+            caller=caller,
+            filled=filled,
         )
 
     async def _thread_for(self, request: RunRequest, agent: Agent) -> Thread | None:
@@ -189,10 +205,10 @@ class Starter:
         self.not_stopping()
         self.wait_for(written := asyncio.get_running_loop().create_future())
         try:
-            turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.untold)
+            turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
             self.not_stopping()
             if turn and thread is not None:  # the run before may have changed it
-                live.thread = await self._store.thread(thread.id)
+                live.conversation.refreshed(await self._store.thread(thread.id))
         except Unsynced:  # it is there: refused, it would stay there as one that runs
             turn = False
         except (asyncio.CancelledError, Unavailable):
@@ -228,12 +244,13 @@ class Starter:
             raise Unavailable("the gateway is shutting down")
 
     async def _create_audited(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:
+        assert live.audited is not None
         if live.run.status is RunStatus.RUNNING:
-            await live.starts()
+            await live.audited.starts()
         try:
             return await self._create(live, started, thread)
         except BaseException:
-            await live.started_not()
+            await live.audited.started_not()
             raise
 
     async def _clear(self, thread_id: str) -> None:
@@ -254,7 +271,7 @@ class Starter:
 
     def begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
         self._has(live)
-        live.task = asyncio.create_task(work, name=f"run {live.run.id}")
+        live.launch(work)
 
     async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
         """Wait for the run's time and its turn, then dispatch it."""
@@ -279,7 +296,7 @@ class Starter:
 
     def _ended(self, live: LiveRun) -> None:
         entry = live.entry
-        if live.unwritten is not None:
+        if live.record.unwritten is not None:
             self._owed.add(live)
         else:
             self.live.pop(live.run.id, None)
@@ -287,7 +304,7 @@ class Starter:
         if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
             entry.doubt()
         if (unused := entry.end()) is not None:
-            live.keep(asyncio.ensure_future(unused.aclose()))
+            live.record.keep(asyncio.ensure_future(unused.aclose()))
         self._turns.ended(live.run)
         self._garbage.add(live)
 
@@ -298,3 +315,59 @@ class Starter:
         """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""
         while begun := [work for work in self._unfinished if not work.done()]:  # of done ones `gather` may not yield
             await asyncio.gather(*begun, return_exceptions=True)
+
+
+def _kind_of(governor: RouteGovernor | None) -> Callable[..., LiveRun]:
+    """The class of a route's runs, with the arguments of `LiveRun`. Only governed routes load what governs them."""
+    if governor is None:
+        return LiveRun
+    if not governor.judges:
+        return functools.partial(LiveRun, governor=governor)
+    from gateway.runs.governed import GovernedRun
+
+    return functools.partial(GovernedRun, rules=governor)
+
+
+class UnwrittenEnds:
+    """Runs whose end the store did not take: each was told as failed, and is written when the store takes it.
+
+    Until then a run stays in memory, as it has ended: whoever asks for it hears so, and its thread is not busy.
+    """
+
+    def __init__(self, runs: dict[str, LiveRun]) -> None:
+        """`runs` are those in memory, by id."""
+        self._runs = runs
+        self._lives: dict[str, LiveRun] = {}
+        self._paying = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, live: LiveRun) -> None:
+        """Try to write the run's end, again and again from now on."""
+        self._lives[live.run.id] = live
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._try(), name="ends that are not written")
+
+    async def pay(self, thread: str | None = None) -> None:
+        """Write the ends on a thread, or all. Raises Unavailable if that cannot be done."""
+        if not self._lives:
+            return
+        async with self._paying:
+            for live in [live for live in self._lives.values() if thread in (None, live.run.thread)]:
+                await live.record.pay()
+                del self._lives[live.run.id]
+                self._runs.pop(live.run.id, None)
+
+    async def aclose(self) -> None:
+        """Try once more, and let go: the next start ends what is left."""
+        if self._task is not None:
+            self._task.cancel()
+        with contextlib.suppress(Unavailable):
+            await self.pay()
+
+    async def _try(self) -> None:
+        while self._lives:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await self.pay()
+            except Unavailable as error:
+                log.debug("%d ends of runs wait for the store: %s", len(self._lives), error)

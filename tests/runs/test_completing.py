@@ -150,7 +150,7 @@ def test_a_restart_keeps_the_question_and_sends_the_run_once(tmp_path: Path, ans
             await asked(gateway, started.id)
             if answered:
                 live = gateway.live[started.id]
-                live._asks["input"].cancel()  # who waits for it dies first
+                live.questions.waiting["input"].cancel()  # who waits for it dies first
                 gateway._starter._stopping = live.detached = True
                 await live.answer(Answer(value={"units": "celsius", "days": 2}), None)
         async with engine((route(), after), file=file) as gateway:

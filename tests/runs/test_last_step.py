@@ -155,8 +155,8 @@ def test_a_question_that_meets_the_end_of_its_run_is_cancelled(tmp_path: Path, b
         async def agent(context: RunContext) -> None:
             async def asks() -> None:
                 if before:
-                    await gateway.live[context.run.id]._record.acquire()
-                    asyncio.get_running_loop().call_later(0, gateway.live[context.run.id]._record.release)
+                    await gateway.live[context.run.id].record.lock.acquire()
+                    asyncio.get_running_loop().call_later(0, gateway.live[context.run.id].record.lock.release)
                 else:
                     await store.reached.wait()
                 answers.append(await context.ask(Interrupt(id="q", kind="input")))

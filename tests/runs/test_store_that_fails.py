@@ -11,7 +11,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
-from gateway.runs import Engine, unwritten
+from gateway.runs import Engine, starting
 from gateway.store import RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support.aio import run
@@ -41,7 +41,7 @@ class Disk(SqliteStore):
 
 @pytest.fixture(autouse=True)
 def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwritten, "RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(starting, "RETRY_SECONDS", 3600.0)
 
 
 def thread() -> Thread:
@@ -94,11 +94,11 @@ def test_a_run_whose_end_is_not_stored_fails_and_its_thread_is_free_once_the_sto
 
 
 def unwritten_of(gateway: Engine) -> list[str]:
-    return [live.run.id for live in gateway.live.values() if live.unwritten is not None]
+    return [live.run.id for live in gateway.live.values() if live.record.unwritten is not None]
 
 
 def test_an_end_is_stored_as_soon_as_the_store_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwritten, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(starting, "RETRY_SECONDS", 0.01)
 
     async def scene() -> None:
         store = Disk(tmp_path / "store.db")

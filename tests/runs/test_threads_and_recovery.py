@@ -268,7 +268,7 @@ def test_an_answer_of_before_a_restart_is_not_given_to_a_later_question_of_the_s
             await until(lambda: [i.id for i in live.run.interrupts] == ["q#2"])
         async with engine((route(), Scripted(echo, attach=once)), file=tmp_path / "s.db") as gateway:
             live = gateway.live[live.run.id]
-            await until(lambda: bool(live.ended or live._asks))
+            await until(lambda: bool(live.ended or live.questions.waiting))
             assert [i.id for i in live.run.interrupts] == ["q#2"]
             await gateway.runs.answer(live.run.id, Answer(value="the second"))
             await until(lambda: live.ended)

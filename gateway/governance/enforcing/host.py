@@ -16,7 +16,9 @@ REFUSED: Final = "tool_refused"
 class GateHost(Protocol):
     """A governed run. `GovernedRun` implements it."""
 
-    run: Run
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
 
     def show(self, events: Sequence[e.Event]) -> None:
         """Append to the run's log. Raises IllegalEvent."""

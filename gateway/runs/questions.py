@@ -1,0 +1,137 @@
+"""What the agent of a run asks in mid-run, and who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from gateway import tracing
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.errors import Conflict, InterlinguaError
+from gateway.core.state import Item
+from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
+from gateway.runs.clock import Clock
+from gateway.runs.run_record import RunRecord
+
+CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
+
+
+class Asker(Protocol):
+    """The run whose agent asks."""
+
+    span: tracing.RunSpan | None
+
+    @property
+    def closed(self) -> bool:
+        """Whether no question is put any more: the run is cancelled, or ends."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the run has ended, or the gateway has let go of it: its open questions stay as they are."""
+
+    async def answer(self, answer: Answer, interrupt_id: str | None) -> None:
+        """Commit an answer, as `LiveRun.answer` does."""
+
+
+class Questions:
+    """The questions of one run. Holds no reference to the run: an ended run is freed at once, not by a collection."""
+
+    def __init__(self, record: RunRecord, clock: Clock) -> None:
+        self.given: dict[str, Answer] = {}
+        """Answers committed before a restart, by interrupt id: given again when the agent asks again."""
+        self.waiting: dict[str, asyncio.Future[Answer]] = {}
+        """Of each open question, the answer that its adapter waits for."""
+        self._record = record
+        self._clock = clock
+
+    async def ask(self, asker: Asker, interrupt: Interrupt) -> Answer:
+        record = self._record
+        async with record.lock:  # an answer to it that is being written has been given, or it has not
+            interrupt = self._named(delta.sound(interrupt))
+            if interrupt.id in self.given:
+                return self.given.pop(interrupt.id)
+            if asker.closed:
+                return CANCELLED
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self.waiting[interrupt.id] = future
+        withdrawn = False
+        try:
+            await record.change(self._put(asker, interrupt, future))
+            with self._clock.paused():
+                return await future
+        except asyncio.CancelledError:
+            withdrawn = not asker.gone
+            raise
+        finally:
+            if withdrawn:  # its name stays taken until that is written: it is no answer for whoever asks under it again
+                record.keep(asyncio.ensure_future(self._withdraw(asker, interrupt.id)))
+            else:
+                del self.waiting[interrupt.id]
+
+    def _named(self, interrupt: Interrupt) -> Interrupt:
+        """The question under a name of its own: its agent's, with a count where an earlier question has that name and
+        waits for its answer or was answered.
+        """
+        item, name, count = self._record.opener.state.item, interrupt.id, 1
+        while name in self.waiting or item("interrupt", name) is Item.CLOSED:
+            count += 1
+            following = f"{interrupt.id}#{count}"
+            if name in self.given and item("interrupt", following) is Item.ABSENT:
+                break  # the newest of before a restart: its answer was not delivered yet
+            name = following
+        return replace(interrupt, id=name)
+
+    async def _put(self, asker: Asker, interrupt: Interrupt, answer: asyncio.Future[Answer]) -> None:
+        record = self._record
+        async with record.lock:
+            asked = record.opener.state.item("interrupt", interrupt.id) is Item.OPEN
+            if asked or answer.done() or asker.closed:  # the last two set the answer
+                return
+            if asker.span is not None:
+                asker.span.record_interrupt(interrupt)
+            interrupts = (*record.run.interrupts, interrupt)
+            run = replace(record.run, status=RunStatus.INTERRUPTED, interrupts=interrupts, updated_at=time.time())
+            await record.write((e.Interrupted(interrupt=interrupt),), run)
+
+    async def answer(
+        self, answer: Answer, interrupt_id: str | None, *, cancelled: bool, span: tracing.RunSpan | None
+    ) -> None:
+        """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict if none is open, or the run
+        is `cancelled`.
+        """
+        record = self._record
+        async with record.lock:
+            interrupts = record.run.interrupts
+            chosen = next((i for i in interrupts if interrupt_id in (None, i.id)), None)
+            if chosen is None or cancelled:
+                raise Conflict("the run is not waiting for an answer")
+            left = tuple(i for i in interrupts if i.id != chosen.id)
+            status = RunStatus.INTERRUPTED if left else RunStatus.RUNNING
+            run = replace(record.run, status=status, interrupts=left, updated_at=time.time())
+            await record.write((e.Resumed(interrupt=chosen.id, answer=answer),), run)
+        if span is not None:
+            span.record_answer(chosen.id, answer.outcome)
+        future = self.waiting.get(chosen.id)
+        if future is None:  # a re-attached adapter has not asked again yet
+            self.given[chosen.id] = answer
+        elif not future.done():
+            future.set_result(answer)
+
+    async def _withdraw(self, asker: Asker, interrupt_id: str) -> None:
+        """The agent does not wait for this answer any more."""
+        try:
+            with contextlib.suppress(InterlinguaError):
+                await asker.answer(CANCELLED, interrupt_id)
+        finally:
+            del self.waiting[interrupt_id]
+
+    def cancel_all(self) -> None:
+        """Give every open question the answer `cancelled`."""
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_result(CANCELLED)

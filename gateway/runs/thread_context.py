@@ -1,0 +1,73 @@
+"""What an outbound adapter sees of a conversation, in a run and beside runs (see `gateway.contract.ThreadContext`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from gateway.contract import Caller, Governor
+from gateway.core.types import Agent, JsonObject, Thread, ThreadChange, ThreadUpdate
+from gateway.runs.threads import Threads
+
+
+class ConversationContext:
+    """One conversation, or none: then `given` is the client whose request this is."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        threads: Threads,
+        thread: Thread | None,
+        *,
+        given: Caller | None = None,
+        governor: Governor | None = None,
+        last: str | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
+    ) -> None:
+        """`last` is the thread's newest run. `told`: see `GatewayBackchannel.relay`."""
+        self.agent = agent
+        self.thread = thread
+        self.governor = governor
+        self._threads = threads
+        self._given = given
+        self._last = last
+        self._told = told
+
+    @property
+    def upstream_thread(self) -> JsonObject | None:
+        return self.thread.upstream.get(self.agent.name) if self.thread else None
+
+    @property
+    def caller(self) -> Caller | None:
+        return next(iter(self.callers), None)
+
+    @property
+    def callers(self) -> Sequence[Caller]:
+        if self._given is not None:
+            return [self._given]
+        return self._threads.listeners.callers(self.thread.id) if self.thread else []
+
+    async def set_thread(self, upstream: JsonObject) -> None:
+        if self.thread is None or upstream == self.upstream_thread:
+            return
+        self.thread = await self._threads.change(self.thread.id, ThreadChange(upstream={self.agent.name: upstream}))
+
+    def note(self, update: ThreadUpdate) -> None:
+        if self._told is not None:
+            self._told(update)
+        if self.thread is not None and (self._told is None or not update.kept):
+            self.record(replace(update, after=self._last), tell=self._told is None)
+
+    def record(self, update: ThreadUpdate, *, tell: bool) -> None:
+        """Record an update on the thread, if there is one; its watchers are told where `tell` says so."""
+        if self.thread is not None:
+            self._threads.note(self.thread.id, update, tell=tell)
+
+    def refreshed(self, thread: Thread) -> None:
+        """Take the thread's record as it is now."""
+        self.thread = thread
+
+    def answered(self) -> None:
+        """The request that asked for history is answered: what the agent notes from now on is news."""
+        self._told = None
