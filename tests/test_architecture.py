@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ADAPTERS = sorted(p.parent.name for p in (ROOT / "adapters").glob("*/__init__.py"))
 MAX_LINES = 600
 
-GOVERNED = ("gateway.core", "gateway.document", "gateway.governance")
+GOVERNED = ("gateway.core", "gateway.yaml_document", "gateway.governance")
 ROOMS = {
     "gateway.core": ("gateway.core",),
     "gateway.wire": ("gateway.wire", "gateway.core.errors"),

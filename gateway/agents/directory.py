@@ -28,8 +28,8 @@ from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsu
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
 
 if TYPE_CHECKING:
-    from gateway.document import Mistake
     from gateway.governance.enforcing import RouteGovernor
+    from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.config import Config
-from gateway.document import Where
 from gateway.store.opening import store_path
+from gateway.yaml_document import Where
 
 
 def readable(config: Config) -> list[str]:

@@ -29,8 +29,8 @@ from gateway.config.models import (
     WebhookOptions,
 )
 from gateway.config.schema import schema
-from gateway.document import Mistake, read
 from gateway.registry import Registry
+from gateway.yaml_document import Mistake, read
 
 __all__ = [
     "Audit",

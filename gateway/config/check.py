@@ -21,8 +21,8 @@ from gateway.config.exposure import driven
 from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
 from gateway.contract import Adapter, InboundOptions, TargetOptions
-from gateway.document import Document, Where
 from gateway.registry import Registry
+from gateway.yaml_document import Document, Where
 
 if typing.TYPE_CHECKING:
     from gateway.governance.binding import Binding

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from gateway.config.models import Config, Route
 from gateway.contract import InboundOptions
-from gateway.document import Mistake
+from gateway.yaml_document import Mistake
 
 if TYPE_CHECKING:
     from gateway.governance.declined import Driven

@@ -27,8 +27,8 @@ from gateway.config.units import Duration, Size
 from gateway.contract import HttpUrl, InboundOptions, TargetOptions
 from gateway.contract.options import HeaderSecret
 from gateway.core.memory import TRANSCRIPT
-from gateway.document import Document, Mistake, Where, dotted
 from gateway.registry import Registry
+from gateway.yaml_document import Document, Mistake, Where, dotted
 
 if TYPE_CHECKING:
     from gateway.governance.binding import Binding

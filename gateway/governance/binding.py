@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import msgspec
 
-from gateway.document import Mistake, dotted
 from gateway.governance import demands, tiers
 from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.front_matter import GovernanceError
@@ -35,6 +34,7 @@ from gateway.governance.revision import REVISION, spoken
 from gateway.governance.roots import Roots, roots_of
 from gateway.governance.skills import Skill, load_skills
 from gateway.governance.workspace import NO_POLICY, load_workspace
+from gateway.yaml_document import Mistake, dotted
 
 T = TypeVar("T")
 ANOTHER = "governance_view_of_another"

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.document import Mistake, Where, dotted
 from gateway.governance.manifests import AIP44, GovernanceDocument
+from gateway.yaml_document import Mistake, Where, dotted
 
 if TYPE_CHECKING:
     from gateway.governance.binding import Binding

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.document import Mistake
 from gateway.governance.audit import Terms
 from gateway.governance.audit.canonical import ALGORITHMS
 from gateway.governance.front_matter import shown
 from gateway.governance.posture import Governance
+from gateway.yaml_document import Mistake
 
 DAYS: Final = "days:"
 NO_KEY: Final = "say with which key in the route table's audit.key"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.core.types import JsonObject
-from gateway.document import Document, Mistake, Where
-from gateway.document import read as read_yaml
+from gateway.yaml_document import Document, Mistake, Where
+from gateway.yaml_document import read as read_yaml
 
 LIMIT = 1_000_000
 """Bytes of a file; what is larger is no manifest."""

@@ -14,10 +14,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from gateway.core.types import JsonObject
-from gateway.document import Where
 from gateway.governance import schemas
 from gateway.governance.front_matter import GovernanceError, MarkdownPage, read
 from gateway.governance.references import Misplaced, resolve, workspace_of
+from gateway.yaml_document import Where
 
 AIP44: Where = ("metadata", "aip44")
 

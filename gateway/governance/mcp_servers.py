@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.document import Mistake
 from gateway.governance import schemas
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
@@ -19,6 +18,7 @@ from gateway.governance.manifests import (
     read_document,
     reference,
 )
+from gateway.yaml_document import Mistake
 
 
 class McpDocument(GovernanceDocument, frozen=True, kw_only=True):

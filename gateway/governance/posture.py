@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from gateway.core.types import JsonObject
-from gateway.document import Mistake
 from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Policy
 from gateway.governance.references import found_file
+from gateway.yaml_document import Mistake
 
 
 class Origin(msgspec.Struct, frozen=True):

@@ -10,11 +10,11 @@ import hashlib
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.document import Where
 from gateway.governance import schemas
 from gateway.governance.front_matter import GovernanceError, MarkdownPage, read, shown
 from gateway.governance.manifests import GovernanceDocument, Operator
 from gateway.governance.references import Misplaced, resolve
+from gateway.yaml_document import Where
 
 SKILL_FILE: Final = "SKILL.md"
 MOST_BYTES: Final = 64 * 1024

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.core.types import JsonObject
-from gateway.document import Mistake, Where, dotted
 from gateway.governance import schemas
 from gateway.governance.front_matter import GovernanceError, MarkdownPage, read, shown
 from gateway.governance.manifests import Policy, load_policy
@@ -30,6 +29,7 @@ from gateway.governance.matching import action_matches, is_of_actions
 from gateway.governance.policy import ASKED, RISKS
 from gateway.governance.posture import Approver, Governance, Level, Origin, RegisteredPolicy, named
 from gateway.governance.references import Misplaced, consumer_exists, found_file, resolve, workspace_of
+from gateway.yaml_document import Mistake, Where, dotted
 
 DEPTH: Final = 8
 """Files in a chain, the view itself among them."""

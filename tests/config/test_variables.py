@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.document import read as read_document
+from gateway.yaml_document import read as read_document
 from tests.config.conftest import Read
 
 WHERE = ["key: %s", "key: '%s'", 'key: "%s"', "{key: %s}", "{key: %s, other: 1}", "key:\n  %s", "key: |-\n  %s"]

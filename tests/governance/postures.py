@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.document import Document
 from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Operator, Policy, ToolGrant
 from gateway.governance.policy import Decision, Kind, PolicyRules, Signatory
 from gateway.governance.posture import Approver, Governance, Level, RegisteredPolicy
+from gateway.yaml_document import Document
 
 PAGE = MarkdownPage(Path("/w/x.md"), {}, "", Document("x.md"))
 RANK = {kind: rank for rank, kind in enumerate(Kind)}

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.types import Agent
-from gateway.document import Document
 from gateway.governance import schemas, tiers
 from gateway.governance.binding import bind
 from gateway.governance.manifests import load_manifest
 from gateway.governance.printing import bridge, capabilities, page
+from gateway.yaml_document import Document
 from tests.governance.support import governance, manifest
 
 BOTH = ("stdio", "websocket")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.document import Document
 from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Manifest
 from gateway.governance.tiers import TIERS, effective, promised, promised_but_missing, tier_of
+from gateway.yaml_document import Document
 
 ALL = {
     "client": {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True},

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.core.errors import Invalid, Unavailable
-from gateway.document import Mistake
 from gateway.governance import demands
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead
 from gateway.governance.audit.last_heads import Keeping
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
+from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
 

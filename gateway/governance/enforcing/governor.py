@@ -9,7 +9,6 @@ import os
 from gateway.contract import ToolServer
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import Agent, Json, JsonObject, Run
-from gateway.document import Mistake
 from gateway.governance import tiers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.calls import GovernedCall
@@ -21,6 +20,7 @@ from gateway.governance.printing import capabilities
 from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
 from gateway.governance.roots import Roots
 from gateway.governance.skills import Skill
+from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from gateway.core.types import JsonObject
-from gateway.document import Document, Where
+from gateway.yaml_document import Document, Where
 
 MANIFEST = "ACP"
 OPERATOR = "OPERATOR"
