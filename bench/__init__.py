@@ -7,6 +7,7 @@ __main__.py   arguments; the only place that prints
 sizes.py      how much of everything: full, quick, tiny
 measure.py    the measurements, in order
 stage.py      the processes: started, asked for their memory and processor time, ended
+way.py        which files a chunk and a request pass; a program of its own
 memory.py     how much memory the gateway has after how many runs; a program of its own
 load.py       the load: does one job at a time, told on its standard input
 bare.py       a proxy of the same libraries that does nothing else, for comparison
