@@ -91,6 +91,10 @@ class LastingWatch:
     def run(self) -> Run:
         return self._watch.run
 
+    @property
+    def newest(self) -> int:
+        return self._watch.newest
+
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         left = TimeLeft(timeout)
         while True:

@@ -72,6 +72,10 @@ class Watch(Protocol):
     def run(self) -> Run:
         """The run as it is now."""
 
+    @property
+    def newest(self) -> int:
+        """Number of the newest event that is known of, be it on its way to the disk."""
+
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         """The next events; None after the terminal event was delivered. Raises TimeoutError after `timeout` seconds.
 

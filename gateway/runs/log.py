@@ -63,6 +63,7 @@ class RunLog:
         self.wrong: InterlinguaError | None = None
         """What the first event that was held back, and could not be folded later, could not be folded for."""
         self._held: list[e.Event] = []
+        self._committing = 0  # number of the newest event of the commit under way
         self._released: asyncio.Event | None = None  # None until somebody waits for that
         self._extending: asyncio.Future[None] | None = None
         self.waiting: set[LogReader] = set()
@@ -122,6 +123,7 @@ class RunLog:
         try:
             reserved = self._reserved
             entries = self.number(events)
+            self._committing = entries[-1].number if entries else 0
             if entries and entries[-1].number > reserved - RESERVE // 2:
                 reserved = entries[-1].number + RESERVE
                 change = replace(change, reserved=reserved)
@@ -132,6 +134,7 @@ class RunLog:
             self._reserved = reserved
             self.created(events, entries)
         finally:
+            self._committing = 0
             self._release()
 
     async def settled(self) -> None:
@@ -235,6 +238,11 @@ class RunLog:
         if not self._tail or self._tail[0][0] > after + 1:
             return None
         return tuple(self._tail[after + 1 - self._tail[0][0] :])
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest event, shown or not: what is held back has the next ones."""
+        return max(self.last, self._committing) + len(self._held)
 
     @property
     def tail_first(self) -> int:

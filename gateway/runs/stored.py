@@ -33,6 +33,11 @@ class StoredWatch:
         self.after = after
         self._deltas = deltas
 
+    @property
+    def newest(self) -> int:
+        """See `gateway.contract.Watch.newest`: nothing new comes."""
+        return self.after
+
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         """See `gateway.contract.Watch.next`; never waits for more than the store."""
         after = self.after
@@ -63,6 +68,11 @@ class ForeignWatch:
         self._output = output
         self._after = after
         self._read = 0
+
+    @property
+    def newest(self) -> int:
+        """See `gateway.contract.Watch.newest`: what was read; this process does not know what the other one says."""
+        return self._read
 
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         async with asyncio.timeout(timeout):

@@ -53,6 +53,10 @@ class LogWatch:
         """The run as it is now."""
         return self._source.run
 
+    @property
+    def newest(self) -> int:
+        return self._log.newest
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Counts as a reader that the route may ask to wait for."""

@@ -107,6 +107,11 @@ class EditorClient:
         with contextlib.suppress(AgentGone):
             self._peer.notify(method, params)
 
+    async def up_to_date(self, session_id: str) -> None:
+        for session in self.clients.open(session_id):
+            if session.client is self:
+                await session.up_to_date()
+
     @property
     def doors(self) -> Doors:
         return self.clients.doors

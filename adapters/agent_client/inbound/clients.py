@@ -55,6 +55,9 @@ class SharedSession(Offering, Protocol):
     def chosen(self, agent: str, config: JsonObject) -> None:
         """The session has this agent and this configuration from now on."""
 
+    async def up_to_date(self) -> None:
+        """Wait until the client was told what has happened in it by now; a moment at most."""
+
     async def close(self) -> None:
         """Follow it no more there. A run in progress goes on."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -9,7 +11,7 @@ from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.questions import RunQuestions
 from adapters.agent_client.inbound.updates import STATES, SessionUpdates
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
-from gateway.contract import Batch, Snapshot
+from gateway.contract import Batch, Snapshot, Watch
 from gateway.core import events as e
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Run, RunStatus
@@ -37,7 +39,23 @@ class RunFollower:
         self._run_updates = updates.run(run, agent, mine=mine, past=past)
         self._encoder = self._run_updates.encoder
         self._counted: Counter[str] = Counter()
+        self._begun = asyncio.Event()
+        self._watch: Watch | None = None
+        self._told = 0
+        self._waiting: list[tuple[float, asyncio.Future[None]]] = []
         self.questions = RunQuestions(session, updates, run.id, self._run_updates, self._asked)
+
+    async def caught_up(self) -> None:
+        """Wait until the client was told every event that the run's log has now; of an ended run, the end too."""
+        await self._begun.wait()
+        if self._watch is None:
+            return
+        newest = math.inf if self._watch.run.status.ended else self._watch.newest
+        if self._told >= newest:
+            return
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((newest, told))
+        await told
 
     async def go(self, *, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None) -> None:
         """Tell the client of the run from its beginning to its end.
@@ -49,11 +67,16 @@ class RunFollower:
         try:
             await self._run_updates.begin(quiet=quiet)
             async with session.gateway.runs.watch(self.run.id) as watch:
+                self._watch = watch
+                self._begun.set()
                 if head is not None and watch.run.status is RunStatus.PENDING:
                     await self._head(head)
                     head, quiet = None, False
                 while (batch := await watch.next()) is not None:
                     await self._take(batch, quiet)
+                    self._told = batch.last
+                    if self._waiting:
+                        self._wake(batch.last)
                     if not session.client.flowing:
                         await session.client.drained()
                     if head is None and not self.questions.open:
@@ -74,8 +97,20 @@ class RunFollower:
             self._run_updates.over(self.run)
         finally:
             self.questions.leave()
+            self._watch = None
+            self._begun.set()
+            self._wake()
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _wake(self, last: int | None = None) -> None:
+        """Who waits for events up to `last`; all if it is None."""
+        waiting, self._waiting = self._waiting, []
+        for number, told in waiting:
+            if last is not None and number > last:
+                self._waiting.append((number, told))
+            elif not told.done():
+                told.set_result(None)
 
     async def _head(self, head: Callable[[], Awaitable[None]]) -> None:
         self._run_updates.snapshot(asks=bool(self.questions.open))

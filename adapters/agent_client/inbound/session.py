@@ -64,6 +64,7 @@ class EditorSession:
         self._failed: Exception | None = None
         self._news: ThreadWatch | None = None
         self._caught_up = asyncio.Event()
+        self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -128,6 +129,25 @@ class EditorSession:
         if self._news is not None and self._news.behind:
             self._caught_up.clear()
         await self._caught_up.wait()
+
+    async def up_to_date(self) -> None:
+        """Wait until its client was told what has happened by now, in a run or not; a moment at most.
+
+        A client that does not know of the session yet is not waited for.
+        """
+        if not self._gate.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                while self._news is not None and (self._news.behind or not self._caught_up.is_set()):
+                    following = self._following
+                    if following is None:  # about to take what there is, or a run to follow
+                        self._moved.clear()
+                        await self._moved.wait()
+                    else:
+                        await following.caught_up()
+                        if following is self._following:
+                            return  # everything so far is told, and the run goes on
 
     # --- for other connections --------------------------------------------------------------------------------
 
@@ -273,6 +293,7 @@ class EditorSession:
             self._ready.set()
             self._news = None
             self._caught_up.set()
+            self._moved.set()
             if context.turn is not None:
                 context.turn.end(errors.to_rpc(Unavailable(f"session {self.id} was closed")))
 
@@ -290,6 +311,7 @@ class EditorSession:
         while True:
             if not news.behind:
                 self._caught_up.set()
+                self._moved.set()
             item = await news.next()
             self._caught_up.clear()
             if isinstance(item, ThreadUpdate):
@@ -322,6 +344,7 @@ class EditorSession:
             agent = None
         self._following = RunFollower(self.context, self.updates, run, agent, past=past)
         self.context.follows(run)
+        self._moved.set()
         try:
             await self._following.go(quiet=quiet, head=head)
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Raw, Struct
 
@@ -33,10 +33,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NOT_ASKED: JsonObject = {"outcome": {"outcome": "cancelled"}}
-TURNS = 5
-"""Of the event loop, after which what was held is logged, and whoever follows the run has passed it on."""
 ALLOW = ("allow_once", "allow_always")
 CREATING = ("terminal/create",)
+
+
+@runtime_checkable
+class InOrder(Protocol):
+    """A caller of this gateway's own inbound half: it is told of a session by another way than it is asked."""
+
+    async def up_to_date(self, session_id: str) -> None:
+        """Wait until it was told what has happened in the session by now; a moment at most."""
 
 
 class _Params(Struct, rename="camel", gc=False):
@@ -103,7 +109,6 @@ class AgentRequests:
             return await self._permission(session, params)
         if method == "elicitation/create":
             return await self._elicitation(connection, session, context, params)
-        await _caught_up(session)
         if session is not None and (method in governed.FILES or method.startswith("terminal/")):
             return await self._served(session, method, params)
         return await self._of_client(session, context, method, params)
@@ -120,7 +125,6 @@ class AgentRequests:
         if session is not None and session.turn is not None:
             session.turn.notify(method, _for_client(session, params))
             return
-        await _caught_up(session)
         contexts = [context] if context is not None else []
         if context is None and forwarded.session_of(params) is None and not forwarded.members(params).get("requestId"):
             contexts = connection.contexts()
@@ -128,6 +132,7 @@ class AgentRequests:
         for each in contexts:
             caller = _client(each)
             if caller is not None:
+                await _up_to_date(session, caller)
                 caller.tell(method, _for_client(session, params))
                 told = True
         if not told:
@@ -174,8 +179,7 @@ class AgentRequests:
         own = session.work is not None and session.work.working
         if not own or judged(self._policy, {kind if isinstance(kind, str) else "other"}) != "forward":
             return NOT_ASKED
-        await _caught_up(session)
-        return await caller.ask("session/request_permission", _for_client(session, params))
+        return await _asked(session, caller, "session/request_permission", params)
 
     async def _elicitation(
         self, connection: AgentConnection, session: AgentSession | None, context: ThreadContext | None, params: Raw
@@ -188,10 +192,9 @@ class AgentRequests:
         if turn is not None:
             interrupt = questions.elicitation(asked, turn.name_question("elicitation"))
             return questions.elicitation_result(await turn.ask(interrupt), interrupt.payload)
-        await _caught_up(session)
         for caller in _clients(context):
             if asked["mode"] in questions.elicitation_modes(caller.capabilities):
-                return await caller.ask("elicitation/create", _for_client(session, params))
+                return await _asked(session, caller, "elicitation/create", params)
         return {"action": "cancel"}
 
     # --- files, terminals, and what else there may be ---------------------------------------------------------------
@@ -241,7 +244,7 @@ class AgentRequests:
         commands = session.commands
         if method not in CREATING and method.startswith("terminal/"):
             caller = commands.lender(_read(params, _OfTerminal).terminal_id) or caller
-        answer = await caller.ask(method, _for_client(session, params))
+        answer = await _asked(session, caller, method, params)
         if method in CREATING and (name := forwarded.members(answer).get("terminalId")):
             commands.lend(str(jsonrpc.unpack(name)), caller)
         elif method == "terminal/release":
@@ -285,7 +288,7 @@ class AgentRequests:
         unknown = _unknown(method)
         for caller in _clients(context):
             try:
-                answer = await caller.ask(method, _for_client(session, params))
+                answer = await _asked(session, caller, method, params)
                 break
             except RpcError as error:
                 if error.error.code != jsonrpc.METHOD_NOT_FOUND:
@@ -298,17 +301,24 @@ class AgentRequests:
         return forwarded.renamed(answer, lambda name: session.name if name == session.thread else name)
 
 
-async def _caught_up(session: AgentSession | None) -> None:
-    """What the agent said before it asked is told before: it takes another way to the client, a few turns long.
+async def _asked(session: AgentSession | None, caller: Caller, method: str, params: Raw) -> Raw:
+    """Ask a client, behind what the agent said before."""
+    await _up_to_date(session, caller)
+    return await caller.ask(method, _for_client(session, params))
 
-    Longer where it stands behind the end of a run, which is recorded first.
-    """
-    turns, run = TURNS, session.run if session is not None else None
-    if run is not None and run.phase is PromptPhase.OVER:
-        await run.ended.wait()
-        turns *= 4
-    for _ in range(turns):
-        await asyncio.sleep(0)
+
+async def _up_to_date(session: AgentSession | None, caller: Caller) -> None:
+    """Wait until the client was told what the agent has said in the session; a run's end is recorded first."""
+    if session is None:
+        return
+    run = session.run
+    if run is not None:
+        if run.phase is PromptPhase.OVER:
+            await run.ended.wait()
+        else:
+            run.told()
+    if session.thread is not None and isinstance(caller, InOrder):
+        await caller.up_to_date(session.thread)
 
 
 def _request_from(connection: AgentConnection, params: Raw) -> tuple[AgentSession | None, ThreadContext | None]:

@@ -55,7 +55,7 @@ class _Line(Struct, forbid_unknown_fields=True, gc=False):
 _line: Final = msgspec.json.Decoder(_Line).decode
 
 
-class OpenSession(Protocol):
+class ConnectedSession(Protocol):
     """What a connection knows of a session that is open there: see `AgentSession`, whose members these are."""
 
     @property
@@ -112,13 +112,13 @@ class AgentConnection:
         self.dialect: AgentDialect = V1
         self.initialized: JsonObject = {}
         self.agent: Agent | None = None
-        self.sessions: dict[str, OpenSession] = {}
+        self.sessions: dict[str, ConnectedSession] = {}
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._newest = newest
         self._handler = handler
         self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, batches=True)
         self._asking: dict[Id, ThreadContext] = {}
-        self._opening: list[OpenSession] = []
+        self._opening: list[ConnectedSession] = []
         self._early: dict[str, list[Raw]] = {}
         self._early_count = self._early_bytes = 0
         self._unclaimed: dict[str, None] = {}
@@ -242,7 +242,7 @@ class AgentConnection:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def opening(self, session: OpenSession) -> Iterator[None]:
+    def opening(self, session: ConnectedSession) -> Iterator[None]:
         """While a session is being made and its id not known: updates that already name it are kept."""
         self._opening.append(session)
         try:
@@ -256,7 +256,7 @@ class AgentConnection:
                 self._early_count = sum(map(len, self._early.values()))
                 self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
 
-    def register(self, name: str, session: OpenSession) -> None:
+    def register(self, name: str, session: ConnectedSession) -> None:
         """The session has that id here. It gets what came for it before. Raises AgentBroken for one that is busy."""
         there = self.sessions.get(name)
         if there is not None and there is not session:
@@ -268,7 +268,7 @@ class AgentConnection:
         for update in self._early.pop(name, ()):
             session.early(update)
 
-    def forget(self, name: str, session: OpenSession) -> None:
+    def forget(self, name: str, session: ConnectedSession) -> None:
         """It is not open here any more."""
         if self.sessions.get(name) is session:
             del self.sessions[name]
@@ -294,7 +294,7 @@ class AgentConnection:
 
     # --- from the agent --------------------------------------------------------------------------------------------
 
-    def request_from(self, params: Raw) -> tuple[OpenSession | None, ThreadContext | None]:
+    def request_from(self, params: Raw) -> tuple[ConnectedSession | None, ThreadContext | None]:
         """The session that a message of the agent's names, or whose client made the request that it names."""
         name = forwarded.session_of(params)
         if name is not None:

@@ -128,7 +128,7 @@ class SessionCommands:
 
 
 class AgentSession:
-    """Made by `AgentSessions`; one for each thread, and one for each run without a thread. An `OpenSession`.
+    """Made by `AgentSessions`; one for each thread, and one for each run without a thread. An `ConnectedSession`.
 
     thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
     speech, work: how the agent speaks there, and what it works on beside prompts where its version has that.

@@ -388,34 +388,55 @@ def test_a_request_that_comes_before_the_sessions_answer_is_of_that_session(tmp_
     run(body())
 
 
-def test_a_client_that_follows_its_session_has_heard_what_was_said_before_it_is_asked() -> None:
-    """What is said takes a few turns of the loop to a client, as through a run's log."""
+class Following(Client):
+    """A client that is told what is said many turns of the loop later, as through a run's log. heard: in order."""
 
+    def __init__(self, **capabilities: Any) -> None:
+        super().__init__(**capabilities)
+        self.heard: list[str] = []
+        self._on_the_way = 0
+        self._arrived = asyncio.Event()
+
+    def hear(self, what: str) -> None:
+        self._on_the_way += 1
+        self._arrived.clear()
+        self._comes(what, 20)
+
+    def _comes(self, what: str, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._comes, what, turns - 1)
+            return
+        self.heard.append(what)
+        self._on_the_way -= 1
+        if not self._on_the_way:
+            self._arrived.set()
+
+    async def up_to_date(self, session: str) -> None:
+        assert session == "t1"
+        if self._on_the_way:
+            await self._arrived.wait()
+
+    async def ask(self, method: str, params: Any) -> Any:
+        self.heard.append(method)
+        return await super().ask(method, params)
+
+    def tell(self, method: str, params: Any) -> None:
+        self.heard.append(method)
+        super().tell(method, params)
+
+
+def test_a_client_that_follows_its_session_has_heard_what_was_said_before_it_is_asked() -> None:
     async def body() -> None:
         async with rig() as it:
             context = it.context(thread="t1")
-            context.caller = client = Client(fs={"readTextFile": True}, elicitation={"form": {}})
-            heard: list[str] = []
-
-            def hear(what: str, turns: int = 3) -> None:
-                if turns:
-                    asyncio.get_running_loop().call_soon(hear, what, turns - 1)
-                else:
-                    heard.append(what)
+            context.caller = client = Following(fs={"readTextFile": True}, elicitation={"form": {}})
+            heard = client.heard
 
             def told() -> None:
-                hear("words")
+                client.hear("words")
                 context.changed.set()
 
             context._told = told  # type: ignore[method-assign]
-            ask, tell = client.ask, client.tell
-
-            async def asked(method: str, params: Any) -> Any:
-                heard.append(method)
-                return await ask(method, params)
-
-            client.ask = asked  # type: ignore[method-assign]
-            client.tell = lambda method, params: (heard.append(method), tell(method, params))[1]  # type: ignore[method-assign]
             client.answers = {"fs/read_text_file": {"content": ""}, "_x/ask": {}}
             client.answers["elicitation/create"] = {"action": "cancel"}
 

@@ -1,0 +1,151 @@
+"""What an agent says reaches a client through a run's log, what it asks of the client does not: its order holds still.
+
+Both halves over one engine. Whoever watches a run or a thread gets what happens there many turns of the loop later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from adapters.agent_client.inbound import AgentClientInbound
+from adapters.agent_client.options import AgentClientServe
+from gateway.agents.directory import Entry
+from gateway.config import Route
+from gateway.core.types import JsonObject
+from gateway.runs import Engine
+from gateway.store.opening import open_store
+from tests.adapters.agent_client.editor import Editor
+from tests.adapters.agent_client.outbound_agent import Rig, chunk
+from tests.support.aio import run
+from tests.support.pipes import LIMIT, pair
+
+TURNS = 60
+ASK: JsonObject = {"method": "_x/ask", "params": {"sessionId": "s1"}}
+
+
+class Late:
+    """A watch of a run or a thread that gives what it has some turns of the loop later."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+        self._holding = 0
+
+    @property
+    def behind(self) -> int:
+        return int(self._watch.behind) + self._holding
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._watch, name)
+
+    async def next(self, *args: Any) -> Any:
+        found = await self._watch.next(*args)
+        self._holding = 1
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self._holding = 0
+        return found
+
+
+def late(owner: Any, method: str) -> None:
+    """What this method of the engine's watches is late."""
+    watches = getattr(owner, method)
+
+    @contextlib.asynccontextmanager
+    async def watched(*args: Any, **more: Any) -> AsyncIterator[Any]:
+        async with watches(*args, **more) as watch:
+            yield Late(watch)
+
+    setattr(owner, method, watched)
+
+
+@contextlib.asynccontextmanager
+async def halves() -> AsyncIterator[tuple[Rig, Editor]]:
+    """An agent in the test's own process, and an editor that talks to it."""
+    agent = Rig()
+    engine = Engine(open_store("sqlite://"))
+    late(engine.runs, "watch")
+    late(engine.backchannel, "join")
+    engine.use([Entry(Route(name="prog", target=agent.outbound._target), agent.outbound)])
+    await engine.open()
+    inbound = AgentClientInbound(AgentClientServe(), engine)
+    ours, theirs = pair(LIMIT)
+    try:
+        async with Editor(ours) as editor:
+            serving = asyncio.create_task(inbound.converse(theirs, "prog"))
+            editor.on_ask = lambda _: {}
+            editor.lenient = True
+            await editor.initialize()
+            yield agent, editor
+            serving.cancel()
+            await asyncio.wait([serving])
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_request_in_a_turn_is_asked_behind_what_was_said_before_it(first: bool) -> None:
+    async def body() -> None:
+        async with halves() as (agent, editor):
+            session = await editor.new()
+            answer = await editor.start(session)
+            prompt = await agent.wire.prompt()
+            if not first:
+                agent.wire.chunk("s1", "zero")
+                await editor.heard("zero")
+            editor.order.clear()
+            agent.wire.say(chunk("s1", "one"), chunk("s1", "two"), {"id": 1, **ASK}, chunk("s1", "three"))
+            await agent.wire.answer(1)
+            before = editor.order[: editor.order.index("_x/ask")]
+            assert before.count("session/update") >= 2
+            agent.wire.end(prompt)
+            async with asyncio.timeout(30):
+                await answer
+            assert editor.text() == ("" if first else "zero") + "onetwothree"
+
+    run(body())
+
+
+def test_what_comes_behind_the_end_of_a_turn_is_asked_and_told_behind_it() -> None:
+    async def body() -> None:
+        async with halves() as (agent, editor):
+            answer = await editor.start(await editor.new())
+            prompt = await agent.wire.prompt()
+            note = {"method": "_x/note", "params": {"sessionId": "s1"}}
+            end = {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
+            editor.order.clear()
+            agent.wire.say(chunk("s1", "in"), end, chunk("s1", "behind"), {"id": 1, **ASK}, note)
+            await agent.wire.answer(1)
+            await editor.until(lambda: "_x/note" in editor.order)
+            assert editor.order[:2] == ["session/update", "session/prompt"]
+            assert editor.order.index("_x/ask") > 2
+            assert [each for each in editor.order if each.startswith("session/update")] == ["session/update"] * 2
+            assert editor.order[2] == "session/update"
+            await answer
+            editor.order.clear()
+            agent.wire.say(chunk("s1", "between"), {"id": 2, **ASK})
+            await agent.wire.answer(2)
+            assert editor.order == ["session/update", "_x/ask"]
+
+    run(body())
+
+
+def test_a_request_while_its_session_is_loaded_does_not_wait_for_that() -> None:
+    async def body() -> None:
+        async with halves() as (agent, editor):
+            agent.can(loadSession=True)
+
+            def load(params: JsonObject) -> Any:
+                agent.wire.say(chunk("s1", "as it was"), {"id": 1, **ASK})
+                return {}
+
+            agent.handlers["session/load"] = load
+            async with asyncio.timeout(4):
+                await editor.request("session/load", {"sessionId": "s1", "cwd": "/work", "mcpServers": []})
+                await agent.wire.answer(1)
+
+    run(body())
