@@ -14,7 +14,7 @@ from adapters.agent_client.inbound.clients import EditorClients
 from adapters.agent_client.inbound.dialect import EditorDialect, V1Dialect, unknown
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
-from adapters.agent_client.tunnel.doors import Doors
+from adapters.agent_client.tunnel.http_doors import Doors
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.transport.rpc import Peer

@@ -15,7 +15,7 @@ from msgspec import Raw
 from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
-from adapters.agent_client.tunnel.doors import Doors
+from adapters.agent_client.tunnel.http_doors import Doors
 from adapters.agent_client.tunnel.switchboard import Offering, Switchboard
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.access import Authenticator

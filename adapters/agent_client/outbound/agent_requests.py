@@ -141,7 +141,7 @@ class AgentRequests:
     # --- questions -----------------------------------------------------------------------------------------------
 
     async def _permission(self, session: AgentSession | None, params: Raw) -> Any:
-        """Only what was offered is ever chosen; a question that belongs to no turn is nearly always refused."""
+        """Choose only what was offered. A question that belongs to no turn is nearly always refused."""
         turn = session.turn if session is not None else None
         asked = _object(params)
         call = asked.get("toolCall")
@@ -170,7 +170,7 @@ class AgentRequests:
         return questions.permission_result(await turn.ask(interrupt), interrupt.payload)
 
     async def _unasked(self, session: AgentSession | None, call: JsonObject, params: Raw) -> Any:
-        """A permission outside of any turn: only for work of the agent's own is a client asked that is there."""
+        """A permission outside of any turn: a client is asked only about the agent's own work."""
         context = session.context if session is not None else None
         caller = _client(context)
         if session is None or context is None or caller is None or context.governor is not None:
@@ -184,7 +184,7 @@ class AgentRequests:
     async def _elicitation(
         self, connection: AgentConnection, session: AgentSession | None, context: ThreadContext | None, params: Raw
     ) -> Any:
-        """In a turn it is a question of the run's; outside of one it is handed to a client that is there."""
+        """Put it as a question of the run; outside of a turn, hand it to a client that is there."""
         asked = _object(params)
         if asked.get("mode") not in questions.elicitation_modes(connection.capabilities):
             raise Invalid("the client has not declared this mode", path="/mode")
@@ -200,7 +200,7 @@ class AgentRequests:
     # --- files, terminals, and what else there may be ---------------------------------------------------------------
 
     async def _served(self, session: AgentSession, method: str, params: Raw) -> Any:
-        """A file or a command. Under governance it is a tool call of its own, unless nobody would do it."""
+        """A file or a command. On a governed route it is a tool call, if anything serves it."""
         governor = session.context.governor if session.context is not None else None
         if governor is not None and not governed.lent(governor, method):
             raise _unknown(method)
@@ -240,7 +240,7 @@ class AgentRequests:
         raise _unknown(method)
 
     async def _lent(self, session: AgentSession, caller: Caller, method: str, params: Raw) -> Raw:
-        """A file or command of a client's. A command stays with the client that began it, whoever else is there."""
+        """A file or command of a client. A command stays with the client that began it, whichever others are there."""
         commands = session.commands
         if method not in CREATING and method.startswith("terminal/"):
             caller = commands.lender(_read(params, _OfTerminal).terminal_id) or caller
@@ -280,7 +280,7 @@ class AgentRequests:
     async def _of_client(
         self, session: AgentSession | None, context: ThreadContext | None, method: str, params: Raw
     ) -> Raw:
-        """What only a client of this protocol can know, extensions above all: the newest that knows the method."""
+        """Extensions above all: ask the clients of this protocol, the newest first, until one knows the method."""
         if method in governed.FILES or method.startswith("terminal/"):
             raise _unknown(method)
         if method.startswith("fs/") and context is not None and context.governor is not None:
@@ -343,7 +343,7 @@ def judged(policy: Permissions, kinds: set[str]) -> str:
 
 
 def _client(context: ThreadContext | None, method: str = "") -> Caller | None:
-    """The newest client that speaks this protocol and, where `method` is of files or terminals, offers that."""
+    """The newest client that speaks this protocol and offers the file or terminal `method`, if one is given."""
     return next((each for each in _clients(context) if not method or _has(each.capabilities, method)), None)
 
 

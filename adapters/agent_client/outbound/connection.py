@@ -30,7 +30,7 @@ from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
 log = logging.getLogger(__name__)
 
 MAX_EARLY = 1000
-"""Updates kept for sessions whose answer has not come yet."""
+"""Updates kept for sessions whose id is not known yet."""
 MAX_EARLY_BYTES = 4 * 1024 * 1024
 MAX_UNCLAIMED = 1000
 REPORTED = 20
@@ -137,7 +137,7 @@ class AgentConnection:
         return self._peer.gone is None
 
     async def start(self) -> None:
-        """Shake hands. Raises the errors of the tree; `aclose` it then."""
+        """Shake hands. Raises the errors of the tree; the caller closes it then."""
         self._peer.start()
         self._watch = asyncio.create_task(self._end(), name=f"{self.name} end")
         info = {"name": "interlingua", "title": "Interlingua", "version": _version()}
@@ -243,7 +243,7 @@ class AgentConnection:
 
     @contextlib.contextmanager
     def opening(self, session: ConnectedSession) -> Iterator[None]:
-        """While a session is being made and its id not known: updates that already name it are kept."""
+        """While a session is being made: updates that name it before its id is known are kept."""
         self._opening.append(session)
         try:
             yield
@@ -257,7 +257,7 @@ class AgentConnection:
                 self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
 
     def register(self, name: str, session: ConnectedSession) -> None:
-        """The session has that id here. It gets what came for it before. Raises AgentBroken for one that is busy."""
+        """The session has that id here, and gets what came for it. Raises AgentBroken if another one is busy there."""
         there = self.sessions.get(name)
         if there is not None and there is not session:
             if there.busy:
@@ -269,12 +269,12 @@ class AgentConnection:
             session.early(update)
 
     def forget(self, name: str, session: ConnectedSession) -> None:
-        """It is not open here any more."""
+        """The session is not open here any more."""
         if self.sessions.get(name) is session:
             del self.sessions[name]
 
     def made(self, name: str) -> None:
-        """The agent has made a session of that id that belongs to no thread yet (`session/fork`)."""
+        """The agent has made a session that belongs to no thread yet (`session/fork`)."""
         self._unclaimed[name] = None
         if len(self._unclaimed) > MAX_UNCLAIMED:
             del self._unclaimed[next(iter(self._unclaimed))]
@@ -370,7 +370,7 @@ class AgentConnection:
                 session.missed()
 
     def _keep(self, name: str, update: Raw) -> None:
-        """An update for a session that is not open, or not yet; that of a subagent never is."""
+        """Keep an update for a session that may still be opened. One of a subagent never is."""
         left_out = any(session.left_out(name, update) for session in self.sessions.values())
         if left_out or not (self._opening or name in self._unclaimed):
             if name not in self._strange and len(self._strange) < MAX_UNCLAIMED:
@@ -417,5 +417,5 @@ def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
 
 
 def _said(error: Exception) -> ErrorObject:
-    """What the agent is told when a request of its own fails."""
+    """The error that the agent gets when a request of its own fails."""
     return (errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()).error

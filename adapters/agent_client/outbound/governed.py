@@ -32,7 +32,7 @@ FILES: Final[Mapping[str, str]] = {"fs/read_text_file": "readTextFile", "fs/writ
 
 
 class Act:
-    """What a request of the agent's is to the rules: the tool's name, its risk, and which parameter is a path."""
+    """A request of the agent's as the rules see it: the tool's name, its risk, and which parameter is a path."""
 
     def __init__(self, tool: str, risk: int, path: str) -> None:
         self.tool = tool
@@ -66,7 +66,7 @@ def _skill(one: Instruction, capabilities: JsonObject) -> JsonObject:
 async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw], Awaitable[Any]]) -> Any:
     """Answer one of ACTS: `do` it, with the path as it is without links, if the rules let the agent.
 
-    Whoever has it done is the client or the workspace. Raises Invalid for a path that is not admitted, RpcError where
+    The client or the workspace does it. Raises Invalid for a path that is not admitted, RpcError where
     the rules deny it, Unavailable where it cannot be audited, and what `do` raises.
     """
     wanted, turn, context = ACTS[method], session.turn, session.context

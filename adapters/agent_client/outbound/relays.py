@@ -22,7 +22,7 @@ ENDING = ("session/close", "session/delete")
 QUICK = ("logout", "session/")
 """Beginnings of the names of requests that wait for no person and no model."""
 OWN = ("initialize", "session/prompt", "$/cancel_request")
-"""What is the gateway's own business on both sides."""
+"""Methods that the gateway speaks for itself on both sides."""
 
 
 class AgentRelays:

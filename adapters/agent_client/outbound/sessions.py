@@ -1,4 +1,4 @@
-"""Sessions of threads: made, found again after a restart, closed."""
+"""Makes the agent's sessions of threads, finds them again after a restart, and closes them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 
 FORGOTTEN = "session_forgotten"
 Lost = Callable[[str], None]
-"""Is told FORGOTTEN."""
 _encode = msgspec.json.encode
 
 
@@ -49,7 +48,7 @@ class AgentSessions:
         self._by_thread: dict[str, AgentSession] = {}
         self._closing = TaskSet()
         self._hanging: set[AgentConnection] = set()
-        """Those that are to be ended when nobody works with them."""
+        """Connections to be ended once no session works there."""
 
     def of(self, context: ThreadContext) -> AgentSession:
         """The session of the context's thread, open or not; a new one without a thread."""
@@ -71,9 +70,9 @@ class AgentSessions:
     async def open(self, session: AgentSession, context: ThreadContext, lost: Lost | None = None) -> AgentConnection:
         """See that the agent has the session open. To be called while it is `in_use`; returns its connection.
 
-        `lost` is told of a conversation that the agent has forgotten; only runs have it. Raises Denied where the agent
-        wants someone to authenticate and nobody is there to do it, RpcError where somebody is, and the errors of the
-        tree.
+        `lost` is called with FORGOTTEN if the agent has forgotten the conversation; only runs have it. Raises Denied if
+        the agent wants to be authenticated to and no client of this protocol is there, RpcError if one is, and the
+        errors of the tree.
         """
         in_run = lost is not None
         async with session.lock:
@@ -117,8 +116,8 @@ class AgentSessions:
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/load` or `session/resume` of a client. What the agent replays is told as it comes.
 
-        An agent that can only load is asked for that; what it replays then nobody has asked for. Raises Unsupported
-        where its replay would not be the conversation: it works at that moment, or has forgotten the beginning.
+        An agent that can only load is asked for that, and its replay is dropped. Raises Unsupported if the replay would
+        not be the conversation: the agent works at that moment, or has forgotten the beginning.
         """
         session = self.of(context)
         async with session.lease.in_use(), session.lock:
@@ -171,7 +170,7 @@ class AgentSessions:
             await self._record(session, replace(record, fresh=False, files=[*record.files, *files]))
 
     async def close(self, session: AgentSession) -> None:
-        """Let the agent forget a session that nobody needs any more, if it can; bounded."""
+        """Let the agent forget a session that is not needed any more, if it can; bounded."""
         await self._tell_closed(session)
         await self.forget(session)
 
@@ -180,7 +179,7 @@ class AgentSessions:
         self._closing.start(self.close(session))
 
     def _unused(self, session: AgentSession) -> None:
-        """What the agent can find again need not be open: neither it nor we are to grow with every conversation."""
+        """Close what the agent can find again: neither it nor the gateway may grow with every conversation."""
         connection = session.connection
         if session.thread is not None and session.open and connection is not None and connection.remembers:
             self._closing.start(self._put_away(session))
@@ -208,7 +207,7 @@ class AgentSessions:
             log.info("%s did not close session %s: %s", self._connections.name, session.name, error)
 
     async def hangs(self, session: AgentSession) -> None:
-        """The agent does not answer a `session/close`: it is ended, once no other works with it (AIP-44, security)."""
+        """End an agent that does not answer a `session/close`, once no other session works there (AIP-44, security)."""
         connection = session.connection
         if connection is None:
             return
@@ -219,13 +218,13 @@ class AgentSessions:
         await connection.aclose()
 
     async def forget(self, session: AgentSession) -> None:
-        """It is closed."""
+        """Drop a session that is closed."""
         if session.thread is not None and self._by_thread.get(session.thread) is session:
             del self._by_thread[session.thread]
         await session.aclose()
 
     async def aclose(self) -> None:
-        """Forget all. The connections are to be closed meanwhile: nobody answers any more."""
+        """Forget all. The connections are closed meanwhile: no agent answers any more."""
         sessions, self._by_thread = list(self._by_thread.values()), {}
         await asyncio.gather(*(session.aclose() for session in sessions), *self._closing, return_exceptions=True)
 
@@ -260,7 +259,7 @@ class AgentSessions:
         return forwarded.replaced(result, _meta=losing(answer, lost)) if lost else result
 
     async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
-        """The params that open a session, as its agent is to get them; and the loss of what of them it cannot have."""
+        """The params that open a session, as its agent is to get them; and the loss, if it cannot have all of them."""
         governor = session.context.governor if session.context is not None else None
         params, taken = governed.mounted(governor, params)
         sent, lost = await self._tunnels.declared(session, connection, params)
@@ -269,7 +268,7 @@ class AgentSessions:
     async def _again(
         self, session: AgentSession, connection: AgentConnection, known: SessionRecord, in_run: bool
     ) -> bool:
-        """Open a session that the agent had open before it, or the gateway, was started again. False if it cannot."""
+        """Open a session of before the agent or the gateway was started again. False if the agent cannot."""
         if connection.offers("sessionCapabilities", "resume"):
             method = "session/resume"
         elif connection.offers("loadSession"):
@@ -297,10 +296,10 @@ class AgentSessions:
         return True
 
     async def _recovered(self, session: AgentSession) -> bool:
-        """Whether a session that is open can be used: one that still owes an answer is waited for, for a moment.
+        """Whether an open session can be used. One that owes the end of a prompt is waited for, for a moment.
 
-        If the answer does not come, the agent is ended. Raises AgentTimeout where others work with it: then it is ended
-        when they have done.
+        If the end does not come, the agent is ended. Raises AgentTimeout if others work with it: then it is ended when
+        they have done.
         """
         owed, connection = session.owed, session.connection
         if owed is None or connection is None:
@@ -318,7 +317,7 @@ class AgentSessions:
         return False
 
     def _needed(self, session: AgentSession, connection: AgentConnection) -> bool:
-        """Whether others work with the agent, or have sessions that it would forget."""
+        """Whether other sessions work with the agent, or would be forgotten by it."""
         others = [each for each in connection.sessions.values() if each is not session]
         return any(each.busy or not connection.remembers for each in others)
 
@@ -353,7 +352,7 @@ class AgentSessions:
             await session.context.set_thread(session.record.upstream)
 
     def _default(self, governor: Governor | None) -> SessionRecord:
-        """Where an agent works whose client names no folder."""
+        """For a client that names no folder."""
         target = self._target
         named = target.cwd or (target.workspace.root if target.workspace else None)
         folder = named or (governor.home if governor else None) or os.getcwd()
@@ -362,7 +361,7 @@ class AgentSessions:
     def _denied(
         self, error: RpcError, connection: AgentConnection, context: ThreadContext | None
     ) -> AgentError | Denied:
-        """A client of the same protocol authenticates itself; to every other it is said what there would be to do."""
+        """What a client is told: one of this protocol authenticates itself, every other learns what would be to do."""
         caller = context.caller if context is not None else None
         if error.error.code != AUTH_REQUIRED or (caller is not None and caller.protocol == PROTOCOL):
             return error

@@ -36,7 +36,7 @@ class Terminals:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._open: dict[str, Terminal] = {}
+        self._open: dict[str, WorkspaceTerminal] = {}
         self._made = 0
         self._starting = 0
         self._closed = False
@@ -72,7 +72,7 @@ class Terminals:
             raise Invalid(str(error), path="/command", detail=error.detail) from error
         finally:
             self._starting -= 1
-        terminal = Terminal(process, min(DEFAULT_OUTPUT if limit is None else limit, MAX_OUTPUT))
+        terminal = WorkspaceTerminal(process, min(DEFAULT_OUTPUT if limit is None else limit, MAX_OUTPUT))
         if self._closed:
             await terminal.end()
             raise Conflict("the session has ended")
@@ -81,7 +81,7 @@ class Terminals:
         self._open[name] = terminal
         return name
 
-    def find(self, name: str) -> Terminal:
+    def find(self, name: str) -> WorkspaceTerminal:
         """Raises NotFound for a terminal that never was or was released."""
         try:
             return self._open[name]
@@ -101,12 +101,12 @@ class Terminals:
         await asyncio.gather(*(terminal.end() for terminal in ending))
 
 
-class Terminal:
+class WorkspaceTerminal:
     """One command and what it has printed. `limit`: bytes that are kept."""
 
     def __init__(self, process: Process, limit: int) -> None:
         self._process = process
-        self._kept = Kept(limit)
+        self._kept = NewestOutput(limit)
         self._ended = asyncio.Event()
         self._readers = [_reader(fd, self._kept) for fd in (process.stdout, process.stderr)]
         os.close(process.stdin)
@@ -143,7 +143,7 @@ class Terminal:
             reader.finish()
 
 
-class Kept:
+class NewestOutput:
     """The newest of a text, at most `limit` bytes of UTF-8, cut at a character."""
 
     def __init__(self, limit: int) -> None:
@@ -168,7 +168,7 @@ class Kept:
         return self._data.decode()
 
 
-def _reader(fd: int, kept: Kept) -> OutputReader:
+def _reader(fd: int, kept: NewestOutput) -> OutputReader:
     """One of a command's outputs, as text."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     return OutputReader(fd, lambda data: kept.add(decode(data)), lambda: kept.add(decode(b"", True)), most=MAX_OUTPUT)

@@ -49,6 +49,20 @@ class AgentToolCall:
     pending: bool = True
     over: bool = False
 
+    def add(self, said: JsonObject) -> None:
+        """The agent says more of it."""
+        self.said = _whole(self.said, said)
+        self.pending = self.pending and said.get("status") in NOT_BEGUN
+
+    def judged(self, tool: str, risk: int) -> None:
+        """The rules know it as a call of that tool now, and as risky as it ever was."""
+        self.tool, self.risk = tool, max(self.risk, risk)
+
+    def end(self) -> None:
+        """It is over: only what tells which one it was is remembered."""
+        self.over = True
+        self.said = {key: value for key, value in self.said.items() if key in IDENTITY}
+
 
 class AgentToolCalls:
     """The tool calls of one run, by the agent's own ids."""
@@ -92,8 +106,7 @@ class AgentToolCalls:
                 return [item for item in items if not isinstance(item, _CALLS)]
             call = self._describe(first, said)
             if any(isinstance(item, e.ToolCallEnded) for item in items):
-                call.over = True
-                call.said = {key: value for key, value in call.said.items() if key in IDENTITY}
+                call.end()
             self._anchored(said, call)
         placed = [each for item in items for each in (self._placed(item) if isinstance(item, e.Custom) else (item,))]
         return [*placed, *self._released()]
@@ -161,9 +174,8 @@ class AgentToolCalls:
             call = self._calls[id] = AgentToolCall(event.call)
             self._times[id] = self._times.get(id, 0) + 1
             heard(self._heard, id)
-        call.said = _whole(call.said, said)
+        call.add(said)
         tool, risk = tools.named(call.said), stated_risk(call.said, [said.get("kind")])
-        call.pending = call.pending and said.get("status") in NOT_BEGUN
         self._rules.describe(
             call.name,
             tool=None if tool == call.tool else tool,
@@ -172,7 +184,7 @@ class AgentToolCalls:
             arguments=None if new else said.get("rawInput"),
             pending=call.pending,
         )
-        call.tool, call.risk = tool, max(call.risk, risk)
+        call.judged(tool, risk)
         return call
 
     async def permission(

@@ -8,7 +8,7 @@ switchboard.py  the inbound half: which client offers what, and its end of each 
 tunnels.py      the outbound half: what each session was offered (offers.py)   agent_end.py  one end of the agent's
 native_ends.py  ends of agents that speak it themselves
 shim_ends.py    ends of agents that do not, on this machine: an MCP server that they start, shim.py
-doors.py        and elsewhere: Streamable HTTP on the gateway's port
+http_doors.py   and elsewhere: Streamable HTTP on the gateway's port
 translation.py  ends that speak another revision of MCP than the server: proxy.py over upstream.py
 subscriptions.py  resources that are followed, in either revision's way
 tool_rules.py   what a governed route lets through

@@ -46,7 +46,7 @@ class McpTranslation(Protocol):
 
 Asked: TypeAlias = Callable[[Raw], Awaitable[Raw]]
 Told: TypeAlias = Callable[[Raw], Awaitable[None]]
-Translate: TypeAlias = Callable[[OfferedServer, mcp_messages.Message, Asked, Told], Awaitable[McpTranslation]]
+Translate: TypeAlias = Callable[[OfferedServer, mcp_messages.McpMessage, Asked, Told], Awaitable[McpTranslation]]
 """Begins a translation: the server, the agent's first request, and what reaches the agent, as in `AgentEnd`."""
 
 
@@ -171,7 +171,7 @@ class AgentEnd:
                 raise
         return await (await self._translate(said)).ask(message)
 
-    async def _asked(self, said: mcp_messages.Message, message: Raw) -> Raw:
+    async def _asked(self, said: mcp_messages.McpMessage, message: Raw) -> Raw:
         result = await tool_rules.asked(self.server, said.method, said.params, lambda: self._unwrapped(message))
         if said.method == INITIALIZE:
             self._hello = message.copy()
@@ -234,11 +234,11 @@ class AgentEnd:
 
     # --- between revisions ------------------------------------------------------------------------------------------
 
-    async def _strange(self, said: mcp_messages.Message) -> bool:
+    async def _strange(self, said: mcp_messages.McpMessage) -> bool:
         """Whether the agent begins in a way that the client's server cannot know: a handshake with a stateless one."""
         return said.method == INITIALIZE and (await self.connected()).stateless
 
-    async def _translate(self, said: mcp_messages.Message) -> McpTranslation:
+    async def _translate(self, said: mcp_messages.McpMessage) -> McpTranslation:
         """From now on both speak their own revision. `said` is the agent's first request."""
         async with self._translating:
             if self._translation is None:

@@ -66,7 +66,7 @@ class Connected(Struct, rename="camel", gc=False):
     stateless: bool = False
 
 
-class Message(Struct, rename="camel", gc=False):
+class McpMessage(Struct, rename="camel", gc=False):
     """`mcp/message`, of a connection or stateless; `mcp/disconnect` is read as the same."""
 
     connection_id: str | None = None
@@ -77,7 +77,7 @@ class Message(Struct, rename="camel", gc=False):
 
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
-_message = msgspec.json.Decoder(Message).decode
+_message = msgspec.json.Decoder(McpMessage).decode
 _NOTHING: Final = Raw(b"{}")
 ABSENT: Final = Raw()
 
@@ -130,17 +130,17 @@ def refused(error: ErrorObject) -> Raw:
     return encoded({"error": said})
 
 
-def read(params: Raw) -> Message:
+def read(params: Raw) -> McpMessage:
     """A message, or the end of a connection. Raises RpcError for params that are none."""
     try:
         return _message(params or _NOTHING)
     except (ValueError, RecursionError):  # half a surrogate pair in it, maybe
         found = members(params)
         if not found:
-            return unpacked(params, Message)
-        known = {name: found[name] for name in Message.__struct_encode_fields__ if name in found}
+            return unpacked(params, McpMessage)
+        known = {name: found[name] for name in McpMessage.__struct_encode_fields__ if name in found}
         inner = known.pop("params", ABSENT)
-        said = unpacked(encoded(known), Message)
+        said = unpacked(encoded(known), McpMessage)
         said.params = inner
         return said
 

@@ -76,7 +76,7 @@ class StatelessEnd(AgentEnd):
         finally:
             del self._under_way[said.request_id]
 
-    async def _strange(self, said: mcp_messages.Message) -> bool:
+    async def _strange(self, said: mcp_messages.McpMessage) -> bool:
         """Whether the server knows only revisions with a handshake, which such an agent does not: it is asked once."""
         if self._translation is None and not self._known:
             client = await self.connected()

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.agent_end import CANCELLED, Asked, OpenEnds, Told
-from adapters.agent_client.tunnel.mcp_messages import Message, unpacked
+from adapters.agent_client.tunnel.mcp_messages import McpMessage, unpacked
 from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.tunnel.proxy import McpProxy
 from adapters.agent_client.tunnel.upstream import ANY, INFO, UpstreamEnd
@@ -128,7 +128,7 @@ class Translation:
         """See `Handler`: it does not happen."""
 
 
-async def begun(ends: OpenEnds, server: OfferedServer, first: Message, asked: Asked, told: Told) -> Translation:
+async def begun(ends: OpenEnds, server: OfferedServer, first: McpMessage, asked: Asked, told: Told) -> Translation:
     """One more connection to the server, handshake and all. Raises RpcError, and the errors of the tree.
 
     `first`: the request that the agent's MCP client begins with: it says what that can do.
@@ -151,7 +151,7 @@ async def reached(
     return upstream, McpProxy(server, upstream)
 
 
-def _introduced(first: Message) -> tuple[JsonObject, JsonObject]:
+def _introduced(first: McpMessage) -> tuple[JsonObject, JsonObject]:
     """What an MCP client says of itself in `initialize`, or in any request of 2026-07-28."""
     said = unpacked(first.params, dict[str, Any])
     meta = said.get(wire.META)

@@ -13,8 +13,8 @@ from msgspec import Raw
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.agent_end import AgentEnd, Asked, McpTranslation, OpenEnds, Told
-from adapters.agent_client.tunnel.doors import Housed, HttpDoor
-from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, Message, Offered
+from adapters.agent_client.tunnel.http_doors import Housed, HttpDoor
+from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, McpMessage, Offered
 from adapters.agent_client.tunnel.native_ends import ConnectedEnd, StatelessEnd
 from adapters.agent_client.tunnel.offers import AgentLink, OfferedServer, OfferingSession
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
@@ -181,7 +181,7 @@ class Tunnels:
         for end in self.ends.of(server):
             self._keep(end.hang_up())
 
-    async def _translate(self, server: OfferedServer, first: Message, asked: Asked, told: Told) -> McpTranslation:
+    async def _translate(self, server: OfferedServer, first: McpMessage, asked: Asked, told: Told) -> McpTranslation:
         from adapters.agent_client.tunnel.translation import begun
 
         return await begun(self.ends, server, first, asked, told)

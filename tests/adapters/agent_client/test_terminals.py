@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapters.agent_client.options import Workspace
-from adapters.agent_client.outbound.terminals import Kept, Terminals
+from adapters.agent_client.outbound.terminals import NewestOutput, Terminals
 from adapters.agent_client.outbound.workspace import Files
 from gateway.core.errors import Conflict, Invalid, NotFound
 from tests.support.aio import run
@@ -184,7 +184,7 @@ def test_a_flood_is_kept_to_the_limit_and_blocks_nobody(tmp_path: Path) -> None:
     ("limit", "kept"), [(10, "aé€😀"), (9, "é€😀"), (8, "€😀"), (7, "€😀"), (6, "😀"), (3, ""), (0, "")]
 )
 def test_output_is_cut_at_a_character(limit: int, kept: str) -> None:
-    buffer = Kept(limit)
+    buffer = NewestOutput(limit)
     for letter in "aé€😀":
         buffer.add(letter)
     assert (buffer.text, buffer.truncated) == (kept, limit < 10)

@@ -15,7 +15,7 @@ from starlette.routing import Mount
 from websockets.asyncio.server import ServerConnection
 
 from adapters.agent_client import ADAPTER
-from adapters.agent_client.tunnel.doors import MOUNT
+from adapters.agent_client.tunnel.http_doors import MOUNT
 from tests.adapters.agent_client.http_rig import serving
 from tests.adapters.agent_client.tunnel_agent import Agent
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, Rig, rig
