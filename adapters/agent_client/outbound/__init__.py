@@ -51,7 +51,6 @@ class AgentClientOutbound:
             return replace(connection.agent, extra={**connection.agent.extra, agents.BRIDGED: bridged})
 
     async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
         run = self._runs[context.run.id] = PromptedRun(self._target, self._sessions, context)
         try:
             await run.run()
@@ -71,19 +70,15 @@ class AgentClientOutbound:
             await run.cancel()
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
-        """See `Relay.relay`."""
         return await self._relays.relay(context, method, params)
 
     async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
-        """See `Relay.forward`."""
         await self._relays.forward(context, method, params)
 
     @property
     def reachable(self) -> bool | None:
-        """See `Supervised.reachable`."""
         return self._connections.reachable
 
     async def aclose(self) -> None:
-        """See `Outbound.aclose`."""
         await asyncio.gather(self._connections.aclose(), self._sessions.aclose())
         await self._tunnels.aclose()

@@ -322,7 +322,6 @@ class AgentConnection:
         return list(found.values())
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        """See `Handler.request`."""
         ours, said = self.dialect.asked(method, params, id)
         return self.dialect.answered(method, await self._handler.answer(self, ours, said))
 
@@ -343,7 +342,6 @@ class AgentConnection:
         return at
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Handler.notification`."""
         if method == UPDATE:
             try:
                 name, update = forwarded.update_of(params)
@@ -363,7 +361,6 @@ class AgentConnection:
         return self._handler.tell(self, *self.dialect.asked(method, params))
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """See `Handler.unreadable`."""
         self._report(what.reason, what.start, what.size)
         if isinstance(what, Unreadable):  # a whole message, not a line of some log among the messages
             for session in self.sessions.values():

@@ -115,7 +115,6 @@ class AgentConnections:
 
     @property
     def reachable(self) -> bool | None:
-        """See `gateway.contract.Supervised`."""
         known = [shared.supervisor.reachable for shared in self._shared.values()]
         return True if True in known else (False if False in known else None)
 

@@ -48,7 +48,6 @@ class PromptedRun:
         self._same = context.run.request.protocol == PROTOCOL
 
     async def run(self) -> None:
-        """See `Outbound.run`."""
         session = self._session
         session.enter(self._turn)
         try:
@@ -70,7 +69,6 @@ class PromptedRun:
         await self.context.drain()
 
     async def cancel(self) -> None:
-        """See `Outbound.cancel`."""
         self._stop.set()
         if self._sent:
             self._tell_cancel()
@@ -80,23 +78,18 @@ class PromptedRun:
     # --- see `PromptOwner` -------------------------------------------------------------------------------------------
 
     def begins(self) -> None:
-        """See `PromptOwner`."""
         self._session.begin(self._turn)
 
     def waits(self) -> None:
-        """See `PromptOwner`."""
         self._session.wait(self._turn)
 
     def ends(self) -> None:
-        """See `PromptOwner`."""
         self._session.end(self._turn)
 
     def take(self, update: Raw) -> Awaitable[None] | None:
-        """See `PromptOwner`."""
         return self._session.take(update)
 
     def stray(self, update: Raw) -> None:
-        """See `PromptOwner`."""
         self._session.stray(update)
 
     # --- the prompt --------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ OWN = ("initialize", "session/prompt", "$/cancel_request")
 
 
 class AgentRelays:
-    """See `gateway.contract.Relay`."""
+    """The `Relay` of the outbound half, one per target."""
 
     def __init__(
         self, target: AgentClientTarget, connections: AgentConnections, sessions: AgentSessions, tunnels: Tunnels

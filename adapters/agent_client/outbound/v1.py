@@ -39,7 +39,7 @@ class AnsweredPrompt:
 
 
 class Speech1:
-    """See `SessionSpeech`."""
+    """How agents of version 1 speak in a session: the `SessionSpeech` of all of them."""
 
     def decoder(self) -> updates_in.UpdateDecoder:
         return updates_in.UpdateDecoder()
@@ -55,7 +55,7 @@ class Speech1:
 
 
 class Version1:
-    """See `AgentDialect`."""
+    """The `AgentDialect` of version 1."""
 
     version = VERSION
 

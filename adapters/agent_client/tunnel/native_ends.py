@@ -29,11 +29,9 @@ class ConnectedEnd(AgentEnd):
         self.connection = connection
 
     async def asked(self, message: Raw) -> Raw:
-        """See `AgentEnd`."""
         return await self.connection.ask(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
 
     async def told(self, message: Raw) -> None:
-        """See `AgentEnd`."""
         await self.connection.drain()
         self.connection.tell(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
 

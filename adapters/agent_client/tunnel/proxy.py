@@ -62,12 +62,10 @@ class McpProxy:
         upstream.report_to(self._news)
 
     def identity(self, session: Session) -> Identity:
-        """See `Service`."""
         said = self._upstream.identity
         return Identity(said.capabilities, said.info, said.instructions)
 
     async def request(self, call: Call) -> Any:
-        """See `Service`."""
         params = jsonrpc.unpack(call.params)
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await self._followed(call, params)
@@ -101,24 +99,20 @@ class McpProxy:
         return await self._subscriptions.subscribe(call.session, uri, self._called(params, waiting))
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
-        """See `Service`."""
         if isinstance(error, Denied):
             return ErrorObject(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
         said = str(error) if isinstance(error, InterlinguaError) else "internal error"
         return ErrorObject(jsonrpc.INTERNAL_ERROR, said)
 
     def notification(self, session: Session, method: str, params: Raw) -> None:
-        """See `Service`."""
         if not method.startswith("notifications/progress"):
             self._upstream.tell_later(method, params)
 
     def joined(self, session: Session) -> None:
-        """See `Service`."""
         self._sessions[session] = None
         self._subscriptions.joined(session)
 
     def left(self, session: Session) -> None:
-        """See `Service`."""
         self._sessions.pop(session, None)
         self._subscriptions.left(session)
 
@@ -224,7 +218,6 @@ class ProxiedCall:
     # --- gateway.mcp.client.contract.Listener -----------------------------------------------------------------------
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Listener`."""
         if method == PROGRESS:
             token = self.call.progress_token
             if token is None:

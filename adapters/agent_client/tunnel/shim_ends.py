@@ -140,7 +140,7 @@ class ShimSocket:
 
 
 class SocketPipe:
-    """See `gateway.transport.pipe.Pipe`."""
+    """A `gateway.transport.pipe.Pipe` over a socket, in lines of JSON."""
 
     def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int) -> None:
         self.name = name
@@ -150,7 +150,6 @@ class SocketPipe:
         self._closed = False
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See `Pipe`."""
         if self._closed:
             raise AgentGone(f"the connection to {self.name} is closed")
         try:
@@ -160,7 +159,6 @@ class SocketPipe:
             raise AgentGone(f"{self.name} has gone", detail=str(error)) from error
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe`."""
         while not self._closed:
             try:
                 data = await self._reader.read(BLOCK)
@@ -196,12 +194,10 @@ class ShimEnd(AgentEnd):
         await self._peer.run()
 
     async def hang_up(self) -> None:
-        """See `AgentEnd`."""
         await self._peer.aclose()
         await super().hang_up()
 
     async def asked(self, message: Raw) -> Raw:
-        """See `AgentEnd`."""
         said = mcp_messages.read(message)
         await self._peer.drain()
         return await self._peer.request(said.method, _params(said.params), cancel=_no_longer_wanted)
@@ -216,11 +212,9 @@ class ShimEnd(AgentEnd):
     # --- gateway.transport.rpc.Handler ------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        """See `Handler`."""
         return await self.ask(_message(method, params))
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Handler`."""
         if method == CANCELLED:
             self._peer.cancel_incoming(mcp_messages.cancelled(params))
         else:
@@ -228,7 +222,6 @@ class ShimEnd(AgentEnd):
         return None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """See `Handler`."""
         log.info("an MCP client of an agent sends what is no message: %s", what.reason)
 
 

@@ -48,7 +48,6 @@ class MemoryPipe:
         return self
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See `Pipe`."""
         await self._other._room.wait()
         if self._closed or self._other._closed:
             raise AgentGone(f"{self.name} has gone")
@@ -62,7 +61,6 @@ class MemoryPipe:
             self._room.clear()
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe`."""
         while not self._came and not self._closed and not self._other._closed:
             self._some.clear()
             await self._some.wait()
@@ -71,7 +69,6 @@ class MemoryPipe:
         return came
 
     async def aclose(self) -> None:
-        """See `Pipe`."""
         self._closed = True
         for half in (self, self._other):
             half._some.set()
@@ -93,18 +90,15 @@ class Translation:
         self._peer.start()
 
     async def ask(self, message: Raw) -> Raw:
-        """See `McpTranslation`."""
         said = mcp_messages.read(message)
         return await self._peer.request(said.method, said.params or None, cancel=_no_longer_wanted)
 
     def tell(self, message: Raw) -> None:
-        """See `McpTranslation`."""
         said = mcp_messages.read(message)
         if said.method != CANCELLED:
             self._peer.notify(said.method, said.params or None)
 
     async def aclose(self) -> None:
-        """See `McpTranslation`."""
         await self._peer.aclose()
         self._proxy.close()
         self._serving.cancel()
@@ -114,11 +108,9 @@ class Translation:
     # --- gateway.transport.rpc.Handler ------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        """See `Handler`."""
         return await self._asked(_message(method, params))
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Handler`."""
         if method == CANCELLED:
             self._peer.cancel_incoming(mcp_messages.cancelled(params))
             return None

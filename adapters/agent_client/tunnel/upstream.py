@@ -105,7 +105,6 @@ class UpstreamEnd(AgentEnd):
             self.tell(mcp_messages.encoded({"method": method, "params": params}))
 
     async def hang_up(self) -> None:
-        """See `AgentEnd`."""
         if not self.closed.done():
             self.closed.set_result(AgentGone(f"the connection to {self.name} was closed"))
             await self._session.aclose()
@@ -114,7 +113,6 @@ class UpstreamEnd(AgentEnd):
     # --- from the server ------------------------------------------------------------------------------------------
 
     async def asked(self, message: Raw) -> Raw:
-        """See `AgentEnd`."""
         said = mcp_messages.read(message)
         if said.method == wire.PING:
             return Raw(b"{}")
@@ -126,7 +124,6 @@ class UpstreamEnd(AgentEnd):
         return answer if isinstance(answer, Raw) else mcp_messages.encoded(answer)
 
     async def told(self, message: Raw) -> None:
-        """See `AgentEnd`."""
         said = mcp_messages.read(message)
         if said.method == wire.ACKNOWLEDGED:
             agreed = mcp_messages.unpacked(said.params, dict[str, Any]).get("notifications")
@@ -140,7 +137,6 @@ class UpstreamEnd(AgentEnd):
 
     @property
     def name(self) -> str:
-        """See `Channel`."""
         return self.server.offered.name or "an MCP server"
 
     @property
@@ -150,12 +146,10 @@ class UpstreamEnd(AgentEnd):
 
     @property
     def alive(self) -> bool:
-        """See `Channel`."""
         return not self.closed.done()
 
     @property
     def shared(self) -> bool:
-        """See `Channel`."""
         return versions.modern(self.version)
 
     async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
@@ -167,7 +161,6 @@ class UpstreamEnd(AgentEnd):
         return result
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
-        """See `Channel`."""
         self.tell(mcp_messages.encoded({"method": method, "params": params or {}}))
 
     async def aclose(self) -> None:

@@ -23,7 +23,7 @@ GONE = ("fs/", "terminal/")
 
 
 class Version2:
-    """See `AgentDialect`."""
+    """The `AgentDialect` of version 2."""
 
     version = VERSION
 

@@ -77,7 +77,6 @@ class Foreground:
 
     @property
     def busy(self) -> bool:
-        """See `AgentWork`."""
         return self.working or self._prompt is not None
 
     def more(self, chunk: Chunk) -> bool:
@@ -90,7 +89,6 @@ class Foreground:
         return True
 
     def update(self, update: Raw, take: Callable[[Raw], T]) -> T | None:
-        """See `AgentWork`."""
         found = self._read(update)
         taken = None
         if self._prompt is not None and self._prompt.holding:
@@ -102,7 +100,6 @@ class Foreground:
         return taken
 
     def of_subagent(self, name: str, update: Raw) -> bool:
-        """See `AgentWork`."""
         if name not in self._subagents:
             return False
         with contextlib.suppress(ValueError, RecursionError):
@@ -110,22 +107,18 @@ class Foreground:
         return True
 
     def decoder(self) -> updates_in.V2UpdateDecoder:
-        """See `SessionSpeech`."""
         return updates_in.V2UpdateDecoder(self._known)
 
     def stray(self, update: Raw) -> Sequence[ThreadUpdate]:
-        """See `SessionSpeech`."""
         state = ends.state_of(update)
         if state is not None:  # of work that is no run's: only clients of this version have a word for it
             return (ThreadUpdate(protocol=ORIGIN_V2, kind=STATE, data=delta.sound(state)),)
         return updates_in.stray(update, self._known)
 
     def aside(self, update: ThreadUpdate) -> e.Custom | None:
-        """See `SessionSpeech`."""
         return updates_in.aside(update)
 
     def prompt(self, owner: PromptOwner) -> AcknowledgedPrompt:
-        """See `SessionSpeech`."""
         return AcknowledgedPrompt(owner, self)
 
     def began(self, prompt: AcknowledgedPrompt) -> None:
@@ -255,7 +248,6 @@ class AcknowledgedPrompt:
             self._begin()
 
     def cancelling(self) -> None:
-        """See `SentPrompt.cancelling`."""
         self._cancelling = True
         self._release(self._owner.take)
 
