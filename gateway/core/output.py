@@ -7,6 +7,7 @@ document of a run that has finished is the agent's final result.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,62 @@ from gateway.core.types import Agent, Json, Role
 SEPARATOR = "\n\n"
 
 
+class PartOf(enum.Enum):
+    """What a part is to the output of its run."""
+
+    DATA = "the output itself"
+    TEXT = "a piece of the output's text"
+    BESIDE = "what the assistant says beside the output"
+    USER = "the user's"
+    OTHERS = "neither the assistant's nor the user's"
+
+
+class OutputParts:
+    """Decides which parts of a run are its output: the first data part, unless text came first; else all text of the
+    assistant's, in order, messages a blank line apart.
+
+    Told of every message and of every text and data part, in order.
+
+    data: the data part that is the output, if one is.
+    spoken: text parts that have said something, in the output's order, and what stands before the text of each.
+    """
+
+    __slots__ = ("_gap", "_roles", "data", "spoken")
+
+    def __init__(self) -> None:
+        self.data: str | None = None
+        self.spoken: dict[str, str] = {}
+        self._roles: dict[str, Role] = {}
+        self._gap = ""
+
+    @property
+    def newest(self) -> str | None:
+        """The text part that the output ends with."""
+        return next(reversed(self.spoken), None)
+
+    def message(self, event: e.MessageStarted) -> None:
+        """A message starts."""
+        self._roles[event.message] = event.role
+        if self.spoken and event.role is Role.ASSISTANT:
+            self._gap = SEPARATOR
+
+    def start(self, event: e.PartStarted) -> PartOf:
+        """A part starts. A text part is a piece of the output once it speaks."""
+        role = self._roles.get(event.message, Role.ASSISTANT)
+        if role is not Role.ASSISTANT:
+            return PartOf.USER if role is Role.USER else PartOf.OTHERS
+        if event.kind == "data" and self.data is None and not self.spoken:
+            self.data = event.part
+            return PartOf.DATA
+        return PartOf.BESIDE if event.kind == "data" or self.data is not None else PartOf.TEXT
+
+    def speak(self, part: str) -> str:
+        """A text part says its first words. Returns what stands before them."""
+        gap, self._gap = self._gap, ""
+        self.spoken[part] = gap
+        return gap
+
+
 class Output:
     """Feed it a run's events in order (`apply`), read the document whenever you like.
 
@@ -32,10 +89,9 @@ class Output:
         "_final",
         "_fold",
         "_inside_out",
+        "_parts",
         "_pointer",
-        "_roles",
         "_schema",
-        "_separator",
         "_spans",
         "_text_at",
         "_text_parts",
@@ -52,10 +108,9 @@ class Output:
         self._pointer = deltas.join(["0" if step == projection.LAST else step for step in steps])
         self._data: str | None = None
         self._final: bytes | None = None
-        self._roles: dict[str, Role] = {}
+        self._parts = OutputParts()
         self._text_parts: set[str] = set()
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
-        self._separator = ""
         self.delta: Json = deltas.ABSENT
         """What the last `apply` that returned true has added, in sound text; ABSENT where it was no delta but"""
         self.rewritten = ""
@@ -113,9 +168,7 @@ class Output:
         return event.part in self._text_parts and self._append(event.part, event.delta)
 
     def _message(self, event: e.MessageStarted) -> bool:
-        self._roles[event.message] = event.role
-        if self._spans and event.role is Role.ASSISTANT:
-            self._separator = SEPARATOR
+        self._parts.message(event)
         return False
 
     def _finished(self, event: e.RunFinished) -> bool:
@@ -140,14 +193,13 @@ class Output:
         return self.encoded
 
     def _start(self, event: e.PartStarted) -> bool:
-        if self._roles.get(event.message, Role.ASSISTANT) is not Role.ASSISTANT:
-            return False
-        if event.kind == "data" and self._data is None and not self._spans:
+        what = self._parts.start(event)
+        if what is PartOf.DATA:
             self._data = event.part
             if event.value is not None:
                 self._set(event.value)
                 return True
-        elif event.kind == "text" and self._data is None:
+        elif what is PartOf.TEXT and event.kind == "text":
             self._text_parts.add(event.part)
             return bool(event.value) and self._append(event.part, event.value)
         return False
@@ -157,9 +209,9 @@ class Output:
             return False
         span = self._spans.get(part)
         if span is None:
-            span = self._spans[part] = [len(self._separator), 0]
-            separator, self._separator = self._separator, ""
-            self._grow(separator + text)
+            gap = self._parts.speak(part)
+            span = self._spans[part] = [len(gap), 0]
+            self._grow(gap + text)
         elif part == next(reversed(self._spans)):
             self._grow(text)
         else:  # an earlier part speaks again

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core import events as e
 from gateway.core import projection
-from gateway.core.output import Output
+from gateway.core.output import SEPARATOR, Output, OutputParts, PartOf
 from gateway.core.stream import Opener
 from gateway.core.types import Agent, Artifact, Json, Role
 
@@ -132,3 +132,42 @@ def test_a_conversation_as_output_gets_one_message_that_grows() -> None:
 def test_a_bare_string_as_output_is_the_text() -> None:
     agent = Agent(name="a", input_schema={}, output_schema={"type": "string"}, text_output="")
     assert _document(e.PartDelta(part="t", delta="a"), e.PartDelta(part="t", delta="b"), agent=agent) == "ab"
+
+
+# --- which parts are the output's -----------------------------------------------------------------------------------
+
+
+def parts(*starts: tuple[str, str, Role], speaking: bool = True) -> list[PartOf]:
+    """What parts are that start one after the other, each in a message of its own: (name, kind, whose)."""
+    decided = OutputParts()
+    found = []
+    for name, kind, role in starts:
+        decided.message(e.MessageStarted(message=f"m-{name}", role=role))
+        found.append(what := decided.start(e.PartStarted(part=name, message=f"m-{name}", kind=kind)))
+        if what is PartOf.TEXT and speaking:
+            decided.speak(name)
+    return found
+
+
+def test_the_first_data_part_is_the_output_unless_text_came_first() -> None:
+    data, text = ("d", "data", Role.ASSISTANT), ("t", "text", Role.ASSISTANT)
+    assert parts(data, text) == [PartOf.DATA, PartOf.BESIDE]
+    assert parts(text, data) == [PartOf.TEXT, PartOf.BESIDE]
+    assert parts(text, data, speaking=False) == [PartOf.TEXT, PartOf.DATA], "a text that says nothing is none"
+    assert parts(data, ("d2", "data", Role.ASSISTANT)) == [PartOf.DATA, PartOf.BESIDE]
+
+
+def test_what_others_than_the_assistant_say_is_no_output() -> None:
+    starts = [(kind, kind, role) for role in (Role.USER, Role.SYSTEM) for kind in ("text", "data")]
+    assert parts(*starts) == [PartOf.USER, PartOf.USER, PartOf.OTHERS, PartOf.OTHERS]
+
+
+def test_messages_stand_a_blank_line_apart_once_something_was_said() -> None:
+    decided = OutputParts()
+    gaps = []
+    for name, role in (("a", Role.ASSISTANT), ("b", Role.ASSISTANT), ("u", Role.USER), ("c", Role.ASSISTANT)):
+        decided.message(e.MessageStarted(message=name, role=role))
+        if role is Role.ASSISTANT:
+            gaps += [decided.speak(name), decided.speak(f"{name}2")]
+    assert gaps == ["", "", SEPARATOR, "", SEPARATOR, ""]
+    assert decided.newest == "c2"

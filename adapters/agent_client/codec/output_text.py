@@ -1,7 +1,6 @@
 """What a client is told of an agent of another protocol: its output as one growing text.
 
-Which parts are the output's is decided as gateway/core/output.py decides it: the first data part, unless text came
-first; else all text of the assistant's.
+Which parts are the output's is decided in gateway/core/output.py.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from adapters.agent_client.codec.document import DocumentGrowth, DocumentText
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.output import SEPARATOR
-from gateway.core.types import Agent, Json, Role, Run, RunStatus
+from gateway.core.output import SEPARATOR, OutputParts, PartOf
+from gateway.core.types import Agent, Json, Run, RunStatus
 
 SMALL = 64 * 1024
 """Bytes up to which the whole document is looked up after every batch that rewrote something."""
@@ -35,11 +34,9 @@ class OutputText:
         self._document = DocumentText(self._pointer)
         self.data: str | None = None
         """The data part that is the output, if one is."""
+        self._parts = OutputParts()
         self._others: set[str] = set()
-        self._roles: dict[str, Role] = {}
-        self._spoken: dict[str, None] = {}  # text parts that have said something, in the document's order
-        self._start: int | None = 0  # of the last of them in the text; None where nobody knows
-        self._gap = ""
+        self._start: int | None = 0  # of the newest text part in the text; None where nobody knows
         self._looked = 0
         self._told = False
 
@@ -56,30 +53,23 @@ class OutputText:
     @property
     def open_part(self) -> str | None:
         """The text part whose deltas are simply to be told, and said to `speech`; None if there is none now."""
-        return None if self.speech.stale or self.data is not None else next(reversed(self._spoken), None)
+        return None if self.speech.stale or self.data is not None else self._parts.newest
 
     def message(self, event: e.MessageStarted) -> None:
         """A message starts."""
-        self._roles[event.message] = event.role
-        if self._spoken and event.role is Role.ASSISTANT:
-            self._gap = SEPARATOR
+        self._parts.message(event)
 
     def start(self, event: e.PartStarted) -> list[str]:
         """A text or data part starts."""
-        role = self._roles.get(event.message, Role.ASSISTANT)
-        if role is not Role.ASSISTANT:
-            self._others.add(event.part)
-            if role is not Role.USER:  # the user knows what the user said
-                self._losses["other_roles"] += 1
-        elif event.kind == "data" and self.data is None and not self._spoken:
+        what = self._parts.start(event)
+        if what is PartOf.DATA:
             self.data = event.part
-            if event.value is not None:
-                return self._tell(self._document.begin(event.value))
-        elif event.kind == "data" or self.data is not None:
-            self._others.add(event.part)
-            self._losses["beside_output"] += 1
-        elif event.value:
-            return self._append(event.part, event.value)
+            return [] if event.value is None else self._tell(self._document.begin(event.value))
+        if what is PartOf.TEXT:
+            return self._append(event.part, event.value) if event.value else []
+        self._others.add(event.part)
+        if what is not PartOf.USER:  # the user knows what the user said
+            self._losses["beside_output" if what is PartOf.BESIDE else "other_roles"] += 1
         return []
 
     def grow(self, event: e.PartDelta) -> list[str]:
@@ -102,9 +92,9 @@ class OutputText:
             return []
         if event.part in self._others or not isinstance(event.value, str) or self.data is not None:
             return []
-        if event.part not in self._spoken:
+        if event.part not in self._parts.spoken:
             return self._append(event.part, event.value)
-        if event.part != next(reversed(self._spoken)) or self._start is None or self.speech.stale:
+        if event.part != self._parts.newest or self._start is None or self.speech.stale:
             self.speech.rewritten()
             return []
         return [self.speech.catch_up(self.speech.told()[: self._start] + event.value)]
@@ -139,12 +129,11 @@ class OutputText:
     def _append(self, part: str, text: str) -> list[str]:
         if not text:
             return []
-        if part not in self._spoken:
-            gap, self._gap = self._gap, ""
-            self._spoken[part] = None
+        if part not in self._parts.spoken:
+            gap = self._parts.speak(part)
             self._start = self.speech.length + len(gap) if not self.speech.stale else None
             return [self.speech.say(gap + text)]
-        if part != next(reversed(self._spoken)):
+        if part != self._parts.newest:
             self.speech.rewritten()
             return []
         return [self.speech.say(text)]

@@ -1,8 +1,8 @@
 """What a client of version 2 is told of an agent of another protocol.
 
 Messages keep their names, thoughts are messages of their own beside them, and what is rewritten is told as the whole
-message anew (an upsert). Which parts are the output's is decided as gateway/core/output.py decides it: the first data
-part, unless text came first; else all text of the assistant's. A data part is told by its text (codec/document.py).
+message anew (an upsert). Which parts are the output's is decided in gateway/core/output.py. A data part is told by its
+text (codec/document.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.output import SEPARATOR
-from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
+from gateway.core.output import OutputParts, PartOf
+from gateway.core.types import Agent, Json, JsonObject, Run, RunStatus
 
 _encode: Final = delta.encode
 END: Final = b"}}"
@@ -82,11 +82,9 @@ class V2OutputText:
         self._ready = ready
         self._pointer = agent.text_output if agent is not None else None
         self._document = DocumentText(self._pointer)
-        self._roles: dict[str, Role] = {}
+        self._parts = OutputParts()
         self._messages: dict[tuple[str, str], _Message] = {}
         self._of: dict[str, _Message] = {}  # text and thought part -> its message
-        self._spoken: dict[str, str] = {}  # text part that has said something -> what stands before it in the output
-        self._gap = ""
         self._speech: _Message | None = None  # what the document's text is told as
         self._base = ""
         self._count = self._looked = 0
@@ -94,28 +92,25 @@ class V2OutputText:
 
     def message(self, event: e.MessageStarted) -> None:
         """A message starts."""
-        self._roles[event.message] = event.role
-        if self._spoken and event.role is Role.ASSISTANT:
-            self._gap = SEPARATOR
+        self._parts.message(event)
 
     def start(self, event: e.PartStarted, out: list[bytes]) -> None:
         """A part starts."""
-        role = self._roles.get(event.message, Role.ASSISTANT)
         if event.kind == "thought":
             self._text(event, THOUGHT, out)
-        elif event.kind == "file":
+            return
+        if event.kind == "file":
             self._file(event, out)
-        elif role is not Role.ASSISTANT:
-            if role is not Role.USER:  # the user knows what the user said
-                self.losses["other_roles"] += 1
-        elif event.kind == "data" and self.data is None and not self._spoken:
+            return
+        what = self._parts.start(event)
+        if what is PartOf.DATA:
             self.data, self._base = event.part, self._name(event.message)
             if event.value is not None:
                 self._tell(self._document.begin(event.value), out)
-        elif event.kind == "data" or self.data is not None:
-            self.losses["beside_output"] += 1
-        else:
+        elif what is PartOf.TEXT:
             self._text(event, MESSAGE, out)
+        elif what is not PartOf.USER:  # the user knows what the user said
+            self.losses["beside_output" if what is PartOf.BESIDE else "other_roles"] += 1
 
     def grow(self, event: e.PartDelta, out: list[bytes]) -> None:
         """A delta of a part that is not ready."""
@@ -125,8 +120,8 @@ class V2OutputText:
         message = self._of.get(event.part)
         if message is None or not isinstance(event.delta, str) or not event.delta:
             return
-        if message.kind == MESSAGE and event.part not in self._spoken:
-            self._spoken[event.part], self._gap = self._gap, ""
+        if message.kind == MESSAGE and event.part not in self._parts.spoken:
+            self._parts.speak(event.part)
         newest = next(reversed(message.parts), event.part)
         first = event.part not in message.parts
         pieces = message.pieces(event.part)
@@ -261,10 +256,10 @@ class V2OutputText:
 
     def _correct(self, text: str, out: list[bytes]) -> None:
         """All text that was told is this now."""
-        told = "".join(gap + self._of[part].text(part) for part, gap in self._spoken.items())
+        told = "".join(gap + self._of[part].text(part) for part, gap in self._parts.spoken.items())
         if told == text:
             return
-        part = next(reversed(self._spoken), None)
+        part = self._parts.newest
         if part is None:
             self._say(_Message(f"{self._run}-output", MESSAGE), text, out)
         elif text.startswith(told):
@@ -272,7 +267,7 @@ class V2OutputText:
         else:
             last = self._of[part]
             for message in (
-                *dict.fromkeys(self._of[each] for each in self._spoken if self._of[each] is not last),
+                *dict.fromkeys(self._of[each] for each in self._parts.spoken if self._of[each] is not last),
                 last,
             ):
                 for each, value in message.parts.items():
