@@ -111,10 +111,10 @@ def _second(seconds: int) -> str:
 _agent_id = lru_cache(maxsize=1024)(agent_id)
 
 
-def run_record(run: Run) -> wire.Run:
+def run_record(run: Run) -> wire.ConnectRun:
     """`RunStateless` or `RunStateful`; `creation` is what the client sent."""
     request = run.request
-    return wire.Run(
+    return wire.ConnectRun(
         run_id=run.id,
         agent_id=_agent_id(request.agent),
         created_at=timestamp(run.created_at),
@@ -152,7 +152,7 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
     return _dump([run_record(run) for run in runs])
 
 
-def encode_wait(run: Run, messages: Sequence[wire.Message] = (), *, bare: bool = False) -> bytes:
+def encode_wait(run: Run, messages: Sequence[wire.ConnectMessage] = (), *, bare: bool = False) -> bytes:
     """`RunWaitResponse`. `messages` are what a result says beside its values (see `file_messages`).
 
     With `bare`, the members of the `RunOutput` stand at the top too, named as in the prose documentation
@@ -165,7 +165,7 @@ def encode_wait(run: Run, messages: Sequence[wire.Message] = (), *, bare: bool =
     return whole[:-1] + _bare(run) + b"}" if bare else whole
 
 
-def run_output(run: Run, messages: Sequence[wire.Message] = ()) -> wire.RunOutput:
+def run_output(run: Run, messages: Sequence[wire.ConnectMessage] = ()) -> wire.RunOutput:
     """What a stopped run came to."""
     if run.status is RunStatus.INTERRUPTED and run.interrupts:
         return wire.RunInterrupt(interrupt=interrupt_payload(run.interrupts[0]))

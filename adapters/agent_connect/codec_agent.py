@@ -90,8 +90,8 @@ def encode_descriptor(agent: Agent) -> bytes:
     return _dump(told)
 
 
-def _entry(agent: Agent) -> wire.Agent:
-    return wire.Agent(agent_id=agent.id, metadata=_metadata(agent))
+def _entry(agent: Agent) -> wire.ConnectAgent:
+    return wire.ConnectAgent(agent_id=agent.id, metadata=_metadata(agent))
 
 
 def _metadata(agent: Agent) -> wire.AgentMetadata:
@@ -103,7 +103,7 @@ def _specs(agent: Agent) -> wire.AgentACPSpec:
     can = agent.capabilities
     values, custom = streams(agent)
     return wire.AgentACPSpec(
-        capabilities=wire.AgentCapabilities(
+        capabilities=wire.ConnectCapabilities(
             threads=_threads(agent),
             interrupts=can.interrupts,
             callbacks=True,
@@ -123,8 +123,8 @@ def _threads(agent: Agent) -> bool:
     return agent.capabilities.threads or (agent.converses and wire.PROTOCOL not in agent.extra)
 
 
-def _interrupt(spec: InterruptSpec) -> wire.InterruptSpec:
-    return wire.InterruptSpec(
+def _interrupt(spec: InterruptSpec) -> wire.ConnectInterruptSpec:
+    return wire.ConnectInterruptSpec(
         interrupt_type=spec.kind, interrupt_payload=spec.payload_schema, resume_payload=spec.answer_schema
     )
 

@@ -24,8 +24,8 @@ def encode_threads(threads: Sequence[tuple[Thread, Checkpoint]]) -> bytes:
     return _dump([_thread(thread, state) for thread, state in threads])
 
 
-def _thread(thread: Thread, state: Checkpoint, unread: str = "") -> wire.Thread:
-    return wire.Thread(
+def _thread(thread: Thread, state: Checkpoint, unread: str = "") -> wire.ConnectThread:
+    return wire.ConnectThread(
         thread_id=thread.id,
         created_at=timestamp(thread.created_at),
         updated_at=timestamp(thread.updated_at),
@@ -53,15 +53,15 @@ def _state(state: Checkpoint) -> wire.ThreadState:
     )
 
 
-def _message(message: ChatMessage) -> wire.Message:
-    return wire.Message(
+def _message(message: ChatMessage) -> wire.ConnectMessage:
+    return wire.ConnectMessage(
         role=message.role.value, content=message.content, id=message.id, metadata=message.metadata or None
     )
 
 
 def file_messages(
     files: Sequence[Artifact], document: bytes | msgspec.Raw, pointer: str | None
-) -> tuple[wire.Message, ...]:
+) -> tuple[wire.ConnectMessage, ...]:
     """The agent's message that carries its files as links, if it made any, with the text of its output `document`.
 
     The only case where an output is parsed. `content` is text: the SDK drops every other.
@@ -69,7 +69,9 @@ def file_messages(
     if not files:
         return ()
     text = projection.text_of(msgspec.json.decode(document), pointer) or ""
-    return (wire.Message(role="assistant", content=text, metadata={"artifacts": [link(file) for file in files]}),)
+    return (
+        wire.ConnectMessage(role="assistant", content=text, metadata={"artifacts": [link(file) for file in files]}),
+    )
 
 
 def link(file: Artifact) -> JsonObject:

@@ -1,6 +1,6 @@
 """Agent Connect to core, pure: what an agent says of a run becomes events and a verdict.
 
-A *verdict* is what has become of a run by now: `RunResult`, `RunQuestion` or `RunFailure`; None while it works. A
+A *verdict* is what has become of a run by now: `RunSuccess`, `RunQuestion` or `RunFailure`; None while it works. A
 stream only hints at it (servers in use say `pending` to the end and lose interrupts), so `outbound` believes a streamed
 verdict only where `StreamDecoder.settled` says so, and asks `GET .../wait` otherwise.
 """
@@ -20,8 +20,8 @@ from adapters.agent_connect.wire import PROTOCOL
 from adapters.agent_connect.wire_stream import (
     ABSENT,
     Fields,
-    Message,
-    RunRecord,
+    ServerRun,
+    StreamedMessage,
     decode_record,
     decode_records,
     decode_update,
@@ -51,14 +51,14 @@ _ROLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunSuccess:
     """The run succeeded. `values` is its output document, None where the agent gave only messages, or nothing.
 
     `origin` is what the wire said beyond the two.
     """
 
     values: msgspec.Raw | None = None
-    messages: tuple[Message, ...] = ()
+    messages: tuple[StreamedMessage, ...] = ()
     origin: JsonObject | None = None
 
 
@@ -82,7 +82,7 @@ class RunFailure:
     transient: bool = False
 
 
-Verdict = RunResult | RunQuestion | RunFailure
+Verdict = RunSuccess | RunQuestion | RunFailure
 
 
 class StreamDecoder:
@@ -188,7 +188,7 @@ class StreamDecoder:
         if status == "success":
             extra = {**origin} if origin else {}
             messages = raw_json.messages(extra.pop("messages", None))
-            self.verdict, self.settled = RunResult(values, messages, origin), True
+            self.verdict, self.settled = RunSuccess(values, messages, origin), True
         elif status == "interrupted":
             self.verdict = RunQuestion()
         elif status in ("error", "timeout"):
@@ -249,7 +249,7 @@ def _before(data: bytes, values: bytes) -> bytes | None:
 # --- answers to ordinary requests ------------------------------------------------------------------------------
 
 
-def run_record(body: bytes, where: str) -> RunRecord:
+def run_record(body: bytes, where: str) -> ServerRun:
     """The `Run` an agent answered with. Raises AgentBroken."""
     try:
         return decode_record(body)
@@ -257,7 +257,7 @@ def run_record(body: bytes, where: str) -> RunRecord:
         raise AgentBroken(f"{where} did not answer with a run: {error}", detail=repr(body[:200])) from None
 
 
-def run_records(body: bytes, where: str) -> list[RunRecord]:
+def run_records(body: bytes, where: str) -> list[ServerRun]:
     """A list of `Run`s. Raises AgentBroken."""
     try:
         return decode_records(body)
@@ -265,7 +265,7 @@ def run_records(body: bytes, where: str) -> list[RunRecord]:
         raise AgentBroken(f"{where} did not answer with runs: {error}", detail=repr(body[:200])) from None
 
 
-def waited(body: bytes, where: str) -> tuple[RunRecord | None, Verdict | None]:
+def waited(body: bytes, where: str) -> tuple[ServerRun | None, Verdict | None]:
     """What `.../wait` answered: the run if it is there, and its verdict if it has one.
 
     Takes `{"run", "output"}`, the bare `RunOutput` of the prose, and a bare `Run`. Raises AgentBroken.
@@ -311,7 +311,7 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
         messages = raw_json.messages((beyond or {}).get("messages"))
         if values is not None and bytes(values) == b"null" and messages:
             values = None
-        return RunResult(values, messages, beyond)
+        return RunSuccess(values, messages, beyond)
     return None
 
 
@@ -330,7 +330,7 @@ def _failed(output: Fields, status: str | None) -> RunFailure:
 # --- verdicts to events ----------------------------------------------------------------------------------------
 
 
-def finished(result: RunResult, *, replace: bool = False) -> list[e.Event]:
+def finished(result: RunSuccess, *, replace: bool = False) -> list[e.Event]:
     """The last events of a run that succeeded. Without values, the agent's messages are the output.
 
     `replace`: an earlier process may have sent them in part already.
@@ -362,13 +362,13 @@ def failed(what: RunFailure) -> e.RunFailed:
     return e.RunFailed(failure=failure, timeout=what.timeout, origin=origin)
 
 
-def _answer(messages: tuple[Message, ...]) -> Iterator[Message]:
+def _answer(messages: tuple[StreamedMessage, ...]) -> Iterator[StreamedMessage]:
     """The messages after the last of the user's: some agents send the whole conversation."""
     last = max((n for n, m in enumerate(messages) if _ROLES.get(m.role.lower()) is Role.USER), default=-1)
     yield from messages[last + 1 :]
 
 
-def _blocks(message: Message) -> Iterator[tuple[str, Any]]:
+def _blocks(message: StreamedMessage) -> Iterator[tuple[str, Any]]:
     content = message.content
     for block in content if isinstance(content, list) else [content]:
         if isinstance(block, str):

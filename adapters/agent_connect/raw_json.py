@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import msgspec
 
-from adapters.agent_connect.wire_stream import ABSENT, Fields, Message, decode_fields
+from adapters.agent_connect.wire_stream import ABSENT, Fields, StreamedMessage, decode_fields
 from gateway.core import delta as deltas
 from gateway.core.errors import AgentBroken
 from gateway.core.types import Json, JsonObject
@@ -75,9 +75,9 @@ def beyond(members: Fields) -> JsonObject | None:
     return {name: value(raw, name) for name, raw in members.items() if name not in _KNOWN} or None
 
 
-def messages(said: Json) -> tuple[Message, ...]:
+def messages(said: Json) -> tuple[StreamedMessage, ...]:
     """A list of messages; empty if it is none."""
     try:
-        return tuple(msgspec.convert(said, list[Message])) if said else ()
+        return tuple(msgspec.convert(said, list[StreamedMessage])) if said else ()
     except msgspec.ValidationError:
         return ()

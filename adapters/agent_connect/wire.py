@@ -215,7 +215,7 @@ class AgentMetadata(_Said, kw_only=True):
     description: str
 
 
-class Agent(_Said, kw_only=True):
+class ConnectAgent(_Said, kw_only=True):
     """`agent_id` is a UUID."""
 
     agent_id: str
@@ -227,27 +227,27 @@ class StreamingModes(_Said, kw_only=True):
     custom: bool | None = None
 
 
-class AgentCapabilities(_Said, kw_only=True):
+class ConnectCapabilities(_Said, kw_only=True):
     threads: bool | None = None
     interrupts: bool | None = None
     callbacks: bool | None = None
     streaming: StreamingModes | None = None
 
 
-class InterruptSpec(_Said, kw_only=True):
+class ConnectInterruptSpec(_Said, kw_only=True):
     interrupt_type: str
     interrupt_payload: JsonObject
     resume_payload: JsonObject
 
 
 class AgentACPSpec(_Said, kw_only=True):
-    capabilities: AgentCapabilities
+    capabilities: ConnectCapabilities
     input: JsonObject
     output: JsonObject
     config: JsonObject
     custom_streaming_update: JsonObject | None = None
     thread_state: JsonObject | None = None
-    interrupts: list[InterruptSpec] | None = None
+    interrupts: list[ConnectInterruptSpec] | None = None
 
 
 class AgentACPDescriptor(_Said, kw_only=True):
@@ -255,7 +255,7 @@ class AgentACPDescriptor(_Said, kw_only=True):
     specs: AgentACPSpec
 
 
-class Run(_Said, kw_only=True):
+class ConnectRun(_Said, kw_only=True):
     """`RunStateless` and `RunStateful`. Times are ISO 8601; servers in use write them without a zone (UTC)."""
 
     run_id: str
@@ -267,7 +267,7 @@ class Run(_Said, kw_only=True):
     thread_id: str | None = None
 
 
-class Message(_Said, kw_only=True):
+class ConnectMessage(_Said, kw_only=True):
     """`content` may be a list of blocks when read; it is always text when written."""
 
     role: str
@@ -287,7 +287,7 @@ class ErrorDefinition(_Said, kw_only=True):
 
 class RunResult(_Said, kw_only=True, tag_field="type", tag="result"):
     values: msgspec.Raw | None = None
-    messages: list[Message] | None = None
+    messages: list[ConnectMessage] | None = None
 
 
 class RunInterrupt(_Said, kw_only=True, tag_field="type", tag="interrupt"):
@@ -312,18 +312,18 @@ class ThreadCheckpoint(_Said, kw_only=True):
     checkpoint_id: str
 
 
-class Thread(_Said, kw_only=True):
+class ConnectThread(_Said, kw_only=True):
     thread_id: str
     created_at: str
     updated_at: str
     metadata: JsonObject | None
     status: str
     values: Any = None
-    messages: list[Message] | None = None
+    messages: list[ConnectMessage] | None = None
 
 
 class ThreadState(_Said, kw_only=True):
     checkpoint: ThreadCheckpoint
     values: Any
-    messages: list[Message] | None = None
+    messages: list[ConnectMessage] | None = None
     metadata: JsonObject | None = None

@@ -24,7 +24,7 @@ class Update(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     update: msgspec.Raw = ABSENT
 
 
-class RunRecord(msgspec.Struct, frozen=True):
+class ServerRun(msgspec.Struct, frozen=True):
     """`Run`: of what the agent says about a run, what this side reads. `status` is not held to the five."""
 
     run_id: str
@@ -32,7 +32,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     status: str = "pending"
 
 
-class Message(msgspec.Struct, frozen=True):
+class StreamedMessage(msgspec.Struct, frozen=True):
     """`Message`. `content` is a string or a list of blocks."""
 
     role: str = "assistant"
@@ -45,5 +45,5 @@ Fields = dict[str, msgspec.Raw]
 
 decode_update = msgspec.json.Decoder(Update).decode
 decode_fields = msgspec.json.Decoder(Fields).decode
-decode_record = msgspec.json.Decoder(RunRecord).decode
-decode_records = msgspec.json.Decoder(list[RunRecord]).decode
+decode_record = msgspec.json.Decoder(ServerRun).decode
+decode_records = msgspec.json.Decoder(list[ServerRun]).decode

@@ -138,20 +138,22 @@ class Api:
             found.append(step)
         return found
 
-    async def artifacts(self, task: str, trace: str | None) -> list[wire.Artifact]:
+    async def artifacts(self, task: str, trace: str | None) -> list[wire.TaskArtifact]:
         """`GET artifacts`, all pages or a bare array."""
         path = await self._artifacts_path(task, trace)
         items = await self._list(path, "artifacts", "artifact_id", trace)
-        return [_read(wire.Artifact, wire.named(item), "an artifact") for item in items]
+        return [_read(wire.TaskArtifact, wire.named(item), "an artifact") for item in items]
 
-    async def upload(self, task: str, file: FilePart, relative_path: str | None, trace: str | None) -> wire.Artifact:
+    async def upload(
+        self, task: str, file: FilePart, relative_path: str | None, trace: str | None
+    ) -> wire.TaskArtifact:
         """`POST artifacts`."""
         path = await self._artifacts_path(task, trace)
         fields = {"relative_path": relative_path} if relative_path else {}
         response = await self._client.upload(
             await self._path(path), fields, [file], headers=_headers(trace), timeout=self._slow
         )
-        return _read(wire.Artifact, _checked(response, f"the file {file.filename!r}"), "an artifact")
+        return _read(wire.TaskArtifact, _checked(response, f"the file {file.filename!r}"), "an artifact")
 
     @contextlib.asynccontextmanager
     async def download(self, task: str, artifact: str, trace: str | None) -> AsyncIterator[StreamResponse]:

@@ -8,7 +8,7 @@ from adapters.agent_protocol import codec
 from adapters.agent_protocol.api import Api
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.task_driver import TaskDriver
-from adapters.agent_protocol.upstream import Created, TaskRecord
+from adapters.agent_protocol.upstream import CreatedTask, RemoteTask
 from gateway.contract import RunContext, ThreadContext
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.media import ANY
@@ -76,7 +76,7 @@ class AgentProtocolOutbound:
             driver.cancel()
 
     async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
-        """Create a client's task before its first run. `params` is the client's body; the answer is a `Created`.
+        """Create a client's task before its first run. `params` is the client's body; the answer is a `CreatedTask`.
 
         A governed agent is sent nothing outside of a run that its rules have let through: Unsupported.
         """
@@ -88,7 +88,7 @@ class AgentProtocolOutbound:
         except AgentError:  # the first run looks again, and counts the loss
             steps = []
         waiting = [step.name for step in steps if step.status == "created"]
-        return msgspec.Raw(msgspec.json.encode(Created(TaskRecord(task).dump(), waiting)))
+        return msgspec.Raw(msgspec.json.encode(CreatedTask(RemoteTask(task).dump(), waiting)))
 
     async def forward(self, context: ThreadContext, method: str, params: msgspec.Raw) -> None:
         """The protocol has no notifications."""

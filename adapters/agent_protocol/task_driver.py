@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from adapters.agent_protocol import codec, upstream, wire
 from adapters.agent_protocol.api import Api, StepRefused, StepUnfit
 from adapters.agent_protocol.options import AgentProtocolTarget
-from adapters.agent_protocol.upstream import TaskRecord
+from adapters.agent_protocol.upstream import RemoteTask
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentError, AgentFailed, AgentTimeout, Invalid, NotFound, OutcomeUnknown, TooLarge
@@ -40,7 +40,7 @@ class TaskDriver:
         native = context.run.request.protocol == codec.PROTOCOL
         self._approve = target.drive == "approve"
         self._asks = self._approve or target.drive == "one" or (target.drive == "auto" and native)
-        self._record = TaskRecord("")
+        self._record = RemoteTask("")
         self._plan: list[wire.Step] = []
         self._told: e.PlanUpdated | None = None
 
@@ -57,7 +57,7 @@ class TaskDriver:
 
     async def attach(self) -> None:
         """After a restart: tell what was missed of a finished task, or ask again; never execute a step twice."""
-        record = TaskRecord.read(self._context.run.upstream)
+        record = RemoteTask.read(self._context.run.upstream)
         if record is None:
             raise OutcomeUnknown("the gateway was restarted before the agent had named its task")
         self._record = record
@@ -91,7 +91,7 @@ class TaskDriver:
     async def _begin(self) -> JsonObject:
         """Take the thread's task up again or create one, with the files; the first step's body."""
         context = self._context
-        before = TaskRecord.read(context.upstream_thread)
+        before = RemoteTask.read(context.upstream_thread)
         record = before if before is not None and before.reusable and await self._alive(before) else None
         given = await context.recall(fresh=record is None or not record.begun)
         again = before is not None and before.begun
@@ -99,14 +99,14 @@ class TaskDriver:
         if lost:
             context.lost("additional_input_key_taken", lost)
         if record is None:
-            record = TaskRecord((await self._api.create_task(task, self._trace)).task_id)
+            record = RemoteTask((await self._api.create_task(task, self._trace)).task_id)
         self._record = record
         await self._save()
         await self._look()
         await self._upload()
         return step
 
-    async def _alive(self, record: TaskRecord) -> bool:
+    async def _alive(self, record: RemoteTask) -> bool:
         try:
             await self._api.task(record.task_id, self._trace)
         except NotFound:
@@ -314,7 +314,7 @@ class TaskDriver:
             return
         await self._fetch([artifact for artifact in listed if artifact.agent_created])
 
-    async def _fetch(self, artifacts: Sequence[wire.Artifact]) -> None:
+    async def _fetch(self, artifacts: Sequence[wire.TaskArtifact]) -> None:
         ours = set(self._record.uploaded.values())
         for artifact in artifacts:
             if artifact.artifact_id in self._record.artifacts or artifact.artifact_id in ours:
@@ -327,7 +327,7 @@ class TaskDriver:
             except (AgentError, Invalid):
                 self._context.lost("artifact_unavailable")
 
-    async def _fetch_one(self, artifact: wire.Artifact) -> None:
+    async def _fetch_one(self, artifact: wire.TaskArtifact) -> None:
         limit = self._target.max_artifact
         name = codec.file_label(artifact.file_name or artifact.artifact_id)
         try:

@@ -19,7 +19,7 @@ _REWRITTEN = {"task_id", "step_id", "output", "additional_output", "artifacts"}
 TEXT_LIMIT = 500
 
 
-class TaskRecord(msgspec.Struct):
+class RemoteTask(msgspec.Struct):
     """What is remembered of an agent's task, on the run and on its thread, to find it again.
 
     `done`: ids of the steps already told; `artifacts`: of files already fetched; `uploaded`: their ids of our
@@ -75,7 +75,7 @@ class TaskRecord(msgspec.Struct):
         return bool(self.done) or self.in_flight or self.finished
 
 
-class Created(msgspec.Struct):
+class CreatedTask(msgspec.Struct):
     """What the relay of `codec.CREATE` answers: the task's record, and the names of the steps that wait in it."""
 
     record: JsonObject

@@ -31,13 +31,13 @@ def named(value: Any) -> Any:
     return {"artifact_id": value, "file_name": value} if isinstance(value, str) else value
 
 
-class AgentMessage(BaseModel):
+class AgentAnswer(BaseModel):
     """Base of what agents answer."""
 
     model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
 
 
-class Artifact(AgentMessage):
+class TaskArtifact(AgentAnswer):
     """A file of a task's."""
 
     artifact_id: str
@@ -46,14 +46,14 @@ class Artifact(AgentMessage):
     relative_path: str | None = None
 
 
-ArtifactItem = Annotated[Artifact, BeforeValidator(named)]
+ArtifactItem = Annotated[TaskArtifact, BeforeValidator(named)]
 
 
 def _list(value: Any) -> Any:
     return [] if value is None else value
 
 
-class Task(AgentMessage):
+class Task(AgentAnswer):
     """A task; `steps` is what the reference server adds."""
 
     task_id: str
@@ -62,7 +62,7 @@ class Task(AgentMessage):
     artifacts: Annotated[list[ArtifactItem], BeforeValidator(_list)] = []
 
 
-class Step(AgentMessage):
+class Step(AgentAnswer):
     """A step, planned or executed. `output` is a string by the schema and anything in practice."""
 
     step_id: str

@@ -13,7 +13,7 @@ import msgspec
 
 from adapters.agent_connect import codec, codec_agent, codec_thread, decode, decode_agent
 from adapters.agent_connect.codec_stream import StreamEncoder
-from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, StreamDecoder, Verdict, interrupt
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, StreamDecoder, Verdict, interrupt
 from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
@@ -27,7 +27,7 @@ RIG = Agent(name="rig", input_schema=MESSAGE_SCHEMA, output_schema=MESSAGE_OUTPU
 def _said(verdict: Verdict | None, run_id: str | None) -> list[e.Event]:
     """What the outbound half makes of a verdict. A question goes through `RunContext.ask`."""
     match verdict:
-        case RunResult():
+        case RunSuccess():
             return decode.finished(verdict)
         case RunFailure():
             return [decode.failed(verdict)]

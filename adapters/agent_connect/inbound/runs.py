@@ -173,7 +173,7 @@ class RunOperations:
         messages = await self._messages(run) if run.status is RunStatus.SUCCESS else ()
         return Reply(200, codec.encode_wait(run, messages, bare=bare), headers=_lost(run))
 
-    async def _messages(self, run: Run) -> Sequence[wire.Message]:
+    async def _messages(self, run: Run) -> Sequence[wire.ConnectMessage]:
         """What a result says beside its values: the files that the agent made."""
         agent = await self._agent(run.agent)
         if agent is not None and not agent.capabilities.artifacts:

@@ -16,7 +16,7 @@ from adapters.agent_connect.outbound.client import AgentConnectClient
 from adapters.agent_connect.outbound.follow import Follower, stop
 from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
-from adapters.agent_connect.outbound.start import ServerQuirks, Starter
+from adapters.agent_connect.outbound.start import RunSender, ServerQuirks
 from adapters.agent_connect.outbound.threads import RemoteThreads
 from gateway.contract import RunContext
 from gateway.core.errors import AgentFailed, AgentGone
@@ -43,7 +43,7 @@ class AgentConnectOutbound:
         """Send the run, see it to its end."""
         follower = self._follower(context)
         try:
-            starter = Starter(context, self._client, self._locator, self._quirks, follower)
+            starter = RunSender(context, self._client, self._locator, self._quirks, follower)
             verdict = await starter.start()
             if verdict is None and follower.remote is None:
                 raise AgentGone("the agent went away before it named the run")

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from adapters.agent_connect import decode
-from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, Verdict, interrupt
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, Verdict, interrupt
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.client import (
     AgentConnectClient,
@@ -112,7 +112,7 @@ class Follower:
             if self._context.cancelled:
                 return self._context.emit(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
             match verdict:
-                case RunResult():
+                case RunSuccess():
                     if verdict.origin:
                         await self._keep(verdict.origin)
                     return self._context.emit(*decode.finished(verdict, replace=self._resumed))

@@ -10,10 +10,10 @@ from functools import partial
 from typing import TypeVar
 
 from adapters.agent_connect import decode
-from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, Verdict
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, Verdict
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.client import AgentConnectClient, Forgotten, NotOffered, complaint
-from adapters.agent_connect.wire_stream import RunRecord
+from adapters.agent_connect.wire_stream import ServerRun
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout
 from gateway.core.types import JsonObject
 from gateway.transport.http import segment
@@ -171,7 +171,7 @@ class Poller:
         self.hear()
         return verdict
 
-    async def status(self) -> RunRecord | None:
+    async def status(self) -> ServerRun | None:
         """The run's record; None if the agent does not know it."""
         where = f"GET {self.path}"
         reply = await self._client.send("GET", self.path, trace=self._trace)
@@ -183,13 +183,13 @@ class Poller:
         self.mine(record, where)
         return record
 
-    def mine(self, record: RunRecord, where: str) -> None:
+    def mine(self, record: ServerRun, where: str) -> None:
         """Raises AgentBroken if the record is another run's."""
         assert self.remote is not None
         if record.run_id.lower() != self.remote.run_id.lower():
             raise AgentBroken(f"{where} answered with run {record.run_id}")
 
-    async def _unwaited(self, record: RunRecord) -> Verdict | None:
+    async def _unwaited(self, record: ServerRun) -> Verdict | None:
         """The verdict of a run that has stopped, from an agent that did not let us wait for it."""
         try:
             verdict = await self._wait(self._options.request_timeout)
@@ -201,7 +201,7 @@ class Poller:
         if record.status in ("error", "timeout"):
             return hint if isinstance(hint, RunFailure) else decode.verdict({}, record.status)
         if record.status == "success" and last is not None:
-            return RunResult(last)
+            return RunSuccess(last)
         if record.status == "interrupted" and isinstance(hint, RunQuestion) and hint.payload is not None:
             return hint
         raise AgentBroken(f"GET {self.path} says {record.status}, but its /wait does not say what came of it")

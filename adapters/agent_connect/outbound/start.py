@@ -53,7 +53,7 @@ class ServerQuirks:
         self.trusted = False
 
 
-class Starter:
+class RunSender:
     """Starts one run. Used once."""
 
     def __init__(

@@ -14,7 +14,7 @@ from adapters.agent_protocol.inbound import files
 from adapters.agent_protocol.inbound.http import answer, body, page
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import Leg, announced, cut, listed, run_steps, step_json
-from adapters.agent_protocol.upstream import Created
+from adapters.agent_protocol.upstream import CreatedTask
 from gateway.contract import Gateway
 from gateway.core.delta import encode
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
@@ -62,7 +62,7 @@ class TaskOperations:
         )
         return answer(codec.task_json(await self._gateway.threads.create(thread), []))
 
-    async def _created(self, agent: str, given: JsonObject) -> Created | None:
+    async def _created(self, agent: str, given: JsonObject) -> CreatedTask | None:
         """The task at an agent that speaks this protocol, too; None where it gets it with its first step."""
         try:
             found = await self._gateway.backchannel.relay(
@@ -73,7 +73,7 @@ class TaskOperations:
         except InterlinguaError as error:
             log.info("agent_protocol: agent %s has not been given a task: %s", agent, error)
             return None
-        return msgspec.json.decode(found, type=Created)
+        return msgspec.json.decode(found, type=CreatedTask)
 
     async def list_tasks(self, request: HttpRequest) -> Reply:
         """`GET tasks` (listAgentTasks), oldest first."""

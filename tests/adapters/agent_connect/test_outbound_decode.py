@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from adapters.agent_connect import decode
-from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, StreamDecoder, interrupt
-from adapters.agent_connect.wire_stream import Message
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, StreamDecoder, interrupt
+from adapters.agent_connect.wire_stream import StreamedMessage
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.output import Output
@@ -67,7 +67,7 @@ def test_every_recorded_stream_message_is_understood() -> None:
 
 def test_every_recorded_wait_has_a_verdict() -> None:
     kinds = [type(decode.waited(body, WHERE)[1]) for body in WAITED]
-    assert kinds.count(RunFailure) == 1 and kinds.count(RunQuestion) == 1 and kinds.count(RunResult) >= 5
+    assert kinds.count(RunFailure) == 1 and kinds.count(RunQuestion) == 1 and kinds.count(RunSuccess) >= 5
 
 
 def test_a_snapshot_that_grows_is_a_delta_of_what_is_new() -> None:
@@ -165,7 +165,7 @@ def test_only_success_settles_a_stream(fields: dict[str, Any], verdict: Any, set
     decoder = StreamDecoder(RUN)
     decoder.feed([update(values={"m": 1}, **fields)], WHERE)
     if verdict == "result":
-        assert isinstance(decoder.verdict, RunResult) and bytes(decoder.verdict.values or b"") == b'{"m": 1}'
+        assert isinstance(decoder.verdict, RunSuccess) and bytes(decoder.verdict.values or b"") == b'{"m": 1}'
     else:
         assert decoder.verdict == verdict
     assert decoder.settled is settled
@@ -255,7 +255,7 @@ def test_a_result_of_messages_is_the_text_after_the_users_last() -> None:
 
 
 def test_messages_that_were_told_before_a_restart_replace_themselves() -> None:
-    result = RunResult(None, (Message(content="whole", id="m"),))
+    result = RunSuccess(None, (StreamedMessage(content="whole", id="m"),))
     assert e.PartReplaced(part="m/0", value="whole") in decode.finished(result, replace=True)
 
 
@@ -281,7 +281,7 @@ def test_a_timeout_at_the_agent_is_a_timeout_here() -> None:
 @pytest.mark.parametrize(
     ("body", "verdict"),
     [
-        ({"type": "result", "result": {"m": 1}}, RunResult(msgspec.Raw(b'{"m": 1}'))),
+        ({"type": "result", "result": {"m": 1}}, RunSuccess(msgspec.Raw(b'{"m": 1}'))),
         ({"type": "interrupt", "interrupt_type": "k", "interrupt_payload": {"q": 1}}, RunQuestion({"q": 1}, "k")),
         ({"run_id": RUN, "status": "pending"}, None),
         ({"run": {"run_id": RUN, "status": "pending"}, "output": None}, None),
@@ -364,8 +364,12 @@ def test_a_question_can_be_read_by_a_person(payload: Any, message: str) -> None:
 
 
 def test_the_roles_of_servers_in_use_are_known() -> None:
-    messages = (Message(role="tool", content="42"), Message(role="system", content="s"), Message(content="done"))
-    roles = [event.role for event in decode.finished(RunResult(None, messages)) if isinstance(event, e.MessageStarted)]
+    messages = (
+        StreamedMessage(role="tool", content="42"),
+        StreamedMessage(role="system", content="s"),
+        StreamedMessage(content="done"),
+    )
+    roles = [event.role for event in decode.finished(RunSuccess(None, messages)) if isinstance(event, e.MessageStarted)]
     assert roles == [Role.TOOL, Role.SYSTEM, Role.ASSISTANT]
 
 

@@ -30,7 +30,7 @@ async def _at(agent: Agent, steps: int) -> None:
 
 
 def _record(**known: Any) -> dict[str, Any]:
-    return upstream.TaskRecord(**{"task_id": "t1", **known}).dump()
+    return upstream.RemoteTask(**{"task_id": "t1", **known}).dump()
 
 
 def _waiting(made: FakeContext, agent: Agent) -> Interrupt:
