@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway.core import events as e
 from gateway.governance.audit.aip44 import AUTO
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.policy import Signatory
+from tests.support import aio
 
 NOTHING: dict[str, Any] = {"tool": None, "server": None, "risk": None, "arguments": None}
 
@@ -171,6 +173,70 @@ def test_a_call_that_changed_after_its_decision_is_taken_up_again() -> None:
     call.to(CallPhase.ANNOUNCED)
     call.describe("drop", None, None, None)
     assert call.take_up() and not call.signed and not call.another
+
+
+def test_a_call_that_is_decided_is_not_taken_up() -> None:
+    assert decided(CallPhase.ANNOUNCED).take_up() is False
+    assert decided(CallPhase.ENDED).take_up() is False
+
+
+def test_a_call_of_before_a_restart_is_shown_and_recorded() -> None:
+    call = GovernedCall(id="c1")
+    call.started(e.ToolCallStarted(call="c1", name="send", input={"to": "ann"}), 2)
+    assert call.grown
+    call.as_before()
+    assert (call.phase, call.recorded, call.approval) == (CallPhase.ALLOWED, True, AUTO)
+    assert call.old and not call.grown
+
+
+def test_an_act_is_decided_as_the_call_that_events_tell() -> None:
+    act, told = GovernedCall(id="act-1", act=True), decided(CallPhase.ALLOWED, "ann")
+    act.follow(told)
+    assert (act.phase, act.approval, act.decision) == (CallPhase.ALLOWED, "ann", told.decision)
+
+
+def test_what_a_call_gave_is_kept_until_its_end_is_recorded() -> None:
+    call = decided(CallPhase.ALLOWED)
+    call.gave("some")
+    call.gave(None)
+    assert call.content == "some" and call.arguments is not None
+    call.gave("more")
+    assert call.content == "more"
+    call.ended()
+    assert call.content is None and call.arguments is None
+
+
+@pytest.mark.parametrize(
+    ("change", "pending", "over"),
+    [
+        (lambda call: call.begun(), False, False),
+        (lambda call: call.stopped(unbegun=True), True, True),
+        (lambda call: call.stopped(unbegun=False), False, False),
+        (lambda call: call.abandoned(), True, True),
+    ],
+)
+def test_a_call_that_was_only_announced_begins_or_never_does(
+    change: Callable[[GovernedCall], None], pending: bool, over: bool
+) -> None:
+    async def check() -> None:
+        call = GovernedCall(id="c1")
+        call.announce()
+        waiting = asyncio.ensure_future(call.change())
+        await asyncio.sleep(0)
+        change(call)
+        await waiting
+        assert (call.pending, call.over) == (pending, over)
+        other = GovernedCall(id="c2")
+        change(other)
+        assert (other.pending, other.over) == (False, False), "it was not announced"
+
+    aio.run(check())
+
+
+def test_an_announcement_after_the_decision_changes_nothing() -> None:
+    call = decided(CallPhase.ALLOWED)
+    call.announce()
+    assert not call.pending
 
 
 @pytest.mark.parametrize("phase", CallPhase)
