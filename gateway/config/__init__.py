@@ -55,9 +55,7 @@ __all__ = [
 
 
 class ConfigError(Exception):
-    """A file that cannot be used. `mistakes` has all that is wrong with it, in the order of the file; then those of
-    the files that it names.
-    """
+    """A file that cannot be used. `mistakes` are its own in the order of the file, then those of files it names."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         files = list(dict.fromkeys(mistake.file for mistake in mistakes))

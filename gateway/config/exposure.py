@@ -39,9 +39,7 @@ def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None)
 
 
 def cautions(config: Config) -> tuple[Mistake, ...]:
-    """What is `exposed`, each protocol that lets anybody in where another one asks, and what of a route's documents is
-    left to others.
-    """
+    """Return what is `exposed`, protocols open beside closed ones, and what of documents is left to others."""
     asking = ", ".join(name for name, options in config.inbound.items() if options.authenticates)
     others = [name for name, options in config.inbound.items() if asking and not options.authenticates]
     message = f"anybody may use the agents here, for which clients of {asking} have to be authenticated"

@@ -125,9 +125,7 @@ def fit(fold: Fold, change: Json) -> Fitted:
 
 
 def _without(change: Json, path: Sequence[str]) -> tuple[Json, Json, Json]:
-    """A delta less what it has for a place (ABSENT if nothing else is in it); that; and, if that is a flag, the delta
-    that says the other, which fits if the place has a flag.
-    """
+    """Split a delta: without the part at `path` (ABSENT if that is all), the part, and a flag's opposite as a delta."""
     if not path or not change:
         return ABSENT, change, (not change if isinstance(change, bool) else ABSENT)
     if isinstance(change, dict):

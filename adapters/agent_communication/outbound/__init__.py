@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.agents import ListedTargetAgent, Resident, TargetAgent, Template
-from adapters.agent_communication.outbound.server import AgentServer, Pools
+from adapters.agent_communication.outbound.server import Pools, TargetServer
 from gateway.core.types import JsonObject
 from gateway.mcp.client.news import listen
 from gateway.mcp.client.target import Target
@@ -24,7 +24,7 @@ from gateway.mcp.client.target import Target
 class ListChanges:
     """Of one target."""
 
-    def __init__(self, server: AgentServer) -> None:
+    def __init__(self, server: TargetServer) -> None:
         self._server = server
         self._task: asyncio.Task[None] | None = None
 
@@ -45,7 +45,7 @@ class AgentCommunicationOutbound(Target[JsonObject]):
     """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
-        self._server = AgentServer(target, pools)
+        self._server = TargetServer(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
         super().__init__(TargetAgent(self._server, home), discovers=target.agents is not None)
         self._news = ListChanges(self._server)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from adapters.agent_communication.codec.agents import agent_of, native
 from adapters.agent_communication.outbound.created import CreatedAgents
-from adapters.agent_communication.outbound.server import AgentServer
+from adapters.agent_communication.outbound.server import TargetServer
 from adapters.agent_communication.outbound.turn import AgentRunTurn, Home
 from gateway.contract import RunContext
 from gateway.core.types import Agent, JsonObject
@@ -22,7 +22,7 @@ class Resident:
 
     configured = False
 
-    def __init__(self, server: AgentServer, name: str | None) -> None:
+    def __init__(self, server: TargetServer, name: str | None) -> None:
         self._server = server
         self._name = name
 
@@ -47,7 +47,7 @@ class Template:
 
     configured = True
 
-    def __init__(self, server: AgentServer, name: str) -> None:
+    def __init__(self, server: TargetServer, name: str) -> None:
         self._server = server
         self._name = name
         self._created = CreatedAgents(name, server)
@@ -67,7 +67,7 @@ class Template:
 class TargetAgent(Turns):
     """Implements `gateway.contract.Outbound` and `Supervised`. The sessions are the server's to close."""
 
-    def __init__(self, server: AgentServer, home: Home) -> None:
+    def __init__(self, server: TargetServer, home: Home) -> None:
         super().__init__(lambda context: AgentRunTurn(context, home))
         self._server = server
         self._home = home
@@ -86,7 +86,7 @@ class TargetAgent(Turns):
 class ListedTargetAgent(TargetAgent):
     """One of all the agents at the target."""
 
-    def __init__(self, server: AgentServer, name: str) -> None:
+    def __init__(self, server: TargetServer, name: str) -> None:
         super().__init__(server, Resident(server, name))
         self._entry: JsonObject | None = None
 

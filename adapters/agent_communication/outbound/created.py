@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from adapters.agent_communication.outbound.server import AgentServer
+from adapters.agent_communication.outbound.server import TargetServer
 from adapters.agent_communication.wire import CREATE, DESTROY
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import JsonObject
@@ -41,7 +41,7 @@ class _Created:
 class CreatedAgents:
     """All that were made of one template. An agent serves one run at a time; at most `target.created` wait for one."""
 
-    def __init__(self, template: str, server: AgentServer) -> None:
+    def __init__(self, template: str, server: TargetServer) -> None:
         self._template = template
         self._server = server
         self._waiting: list[_Created] = []  # the longest unused first

@@ -29,7 +29,7 @@ Pools = Callable[[JsonObject], Pool]
 """Makes the sessions of a client with these capabilities."""
 
 
-class AgentServer:
+class TargetServer:
     """Shared by every agent of a target."""
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:

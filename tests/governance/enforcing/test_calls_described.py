@@ -176,8 +176,8 @@ def test_a_call_that_changed_after_its_decision_is_taken_up_again() -> None:
 
 
 def test_a_call_that_is_decided_is_not_taken_up() -> None:
-    assert decided(CallPhase.ANNOUNCED).take_up() is False
-    assert decided(CallPhase.ENDED).take_up() is False
+    assert not decided(CallPhase.ANNOUNCED).take_up()
+    assert not decided(CallPhase.ENDED).take_up()
 
 
 def test_a_call_of_before_a_restart_is_shown_and_recorded() -> None:
