@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway.access import AuthenticatingOptions, Authenticator, identifying
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.browser_guard import BrowserGuard, HostNames
 from gateway.config import Config
 from gateway.config import Route as RouteConfig

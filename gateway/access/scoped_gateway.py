@@ -132,7 +132,7 @@ class ScopedAgents:
         return found
 
     async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
-        """See `Gateway`. It is the principal's."""
+        """The new agent belongs to the principal."""
         await self.get(template, protocol)
         return await self._inner.create(template, protocol, config, owner=self._principal.who.id)
 
@@ -207,7 +207,7 @@ class ScopedThreads:
         self._agents = agents
 
     async def create(self, thread: Thread, *, or_get: bool = False) -> Thread:
-        """See `Gateway`. It is the principal's; a known one that is not is a Conflict."""
+        """The new thread belongs to the principal. Raises Conflict for the id of another's thread."""
         marked = replace(thread, attributes={**thread.attributes, OWNER: self._principal.who.id})
         found = await self._inner.create(marked, or_get=or_get)
         if not self._shown_thread(found):
@@ -275,7 +275,7 @@ class ScopedThreads:
         return await self._inner.states(thread_id, limit=limit, before=before)
 
     async def copy(self, thread_id: str) -> Thread:
-        """See `Gateway`. Of whomever the original is, the copy is the principal's."""
+        """The copy belongs to the principal, whoever owns the original."""
         await self.get(thread_id)
         copy = await self._inner.copy(thread_id)
         if copy.attributes.get(OWNER) == self._principal.who.id:
@@ -312,7 +312,7 @@ class ScopedRuns:
         caller: Caller | None = None,
         told: bool = True,
     ) -> Run:
-        """See `Gateway`. The run is the principal's, with the tools that it has."""
+        """The run belongs to the principal, and may call the tools that the principal may."""
         await self._agents.look(request.agent, request.protocol)
         if request.thread is not None:
             await self._threads.get(request.thread)
@@ -381,7 +381,7 @@ class ScopedRuns:
         return await self._inner.events(run_id, after)
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
-        """See `Gateway`. It is the principal's answer."""
+        """The answer is marked as the principal's."""
         await self.get(run_id)
         return await self._inner.answer(run_id, replace(answer, by=self._principal.who), interrupt_id)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Match, Route
 from gateway.contract import Hosted, Hosting, Outbound, TargetOptions
 from gateway.core.errors import InterlinguaError

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from gateway.agents.directory import RETRY_SECONDS, Created, Entry
+from gateway.agents.entry import RETRY_SECONDS, Created, Entry
 from gateway.agents.hosts import Hosts
 from gateway.agents.router import Router
 from gateway.contract import Hosting, Outbound

@@ -44,7 +44,7 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
 
 
 async def _asked(config: Config) -> int:
-    from gateway.agents.directory import disagreements
+    from gateway.agents.entry import disagreements
     from gateway.cli.local import Local
 
     mistakes = []

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.app import App
 from gateway.cli.talk import AnswerText, File, Item, ListedAgent, RunEnd, Wants, as_text, asks, note
 from gateway.config import Config, Route

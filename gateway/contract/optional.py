@@ -14,8 +14,8 @@ Outbound halves:
 
 | ability | asked by | when |
 |---|---|---|
-| `Discovering` | `agents.directory` | for every route, once it is made |
-| `Supervised` | `agents.directory` | for readiness, and before a list is described |
+| `Discovering` | `agents.entry` | for every route, once it is made |
+| `Supervised` | `agents.entry` | for readiness, and before a list is described |
 | `Relay` | `runs` | for every `backchannel.relay` and `forward` |
 | `Stateful` | `runs.states` | before a turn of another agent, and for `threads.state`, `states`, `patch` and `copy` |
 | `Prefacing` | `runs.governed` | when a governed run begins |

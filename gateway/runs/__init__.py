@@ -1,6 +1,6 @@
 """Starts, watches, answers, cancels, times out and recovers runs.
 
-    engine.py          the `Gateway` that inbound adapters call; its parts in agents.py, records.py, relays.py
+    engine.py          the `Gateway` that inbound adapters call; its other parts are in parts.py
     starting.py        from a request to its run's dispatch, and what follows the end
     recovery.py        runs that a dead gateway left
     live.py            one run in progress: the `RunContext` that outbound adapters see

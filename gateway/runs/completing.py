@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract.filling import Filled, joined
 from gateway.core import wording
 from gateway.core.errors import Invalid

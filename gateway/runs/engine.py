@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from gateway import tracing
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.agents.hosts import HostedEntry
 from gateway.agents.roster import Roster
 from gateway.agents.validation import check
@@ -17,16 +17,13 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
-from gateway.runs.agents import EngineAgents
 from gateway.runs.live import LiveRun
-from gateway.runs.records import EngineFiles, EngineRecords, EngineThreads
-from gateway.runs.relays import EngineBackchannel
+from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
-from gateway.runs.stored import ForeignWatch, StoredWatch, elsewhere, stopped_elsewhere
 from gateway.runs.threads import Threads
-from gateway.runs.watching import LogWatch, decoded
+from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded, elsewhere, stopped_elsewhere
 from gateway.store import Delivery, Recovered, Store
 
 EVENTS_BYTES = 4 * 1024 * 1024

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract.filling import Filled
 from gateway.core import delta, files
 from gateway.core.errors import TooLarge, Unsupported

@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from gateway import tracing
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract import Caller, Governor, RunGovernor
 from gateway.contract.filling import Filled
 from gateway.core import delta, files
@@ -41,8 +41,8 @@ from gateway.runs.clock import Clock
 from gateway.runs.completing import NotGiven, completed
 from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
+from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Questions
-from gateway.runs.records import in_chunks
 from gateway.runs.rules import Rules
 from gateway.runs.run_record import RunRecord
 from gateway.runs.states import States

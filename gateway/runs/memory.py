@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Memory
 from gateway.core import memory, projection
 from gateway.core.delta import ABSENT

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway import tracing
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.agents.roster import Roster
 from gateway.contract import Caller
 from gateway.contract.filling import Filled
@@ -34,16 +36,14 @@ from gateway.core.types import (
     ThreadChange,
 )
 from gateway.runs import ending
-from gateway.runs.garbage import Garbage
 from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import Hooks, LiveRun
 from gateway.runs.log import RESERVE, RunLog
-from gateway.runs.records import in_chunks
+from gateway.runs.parts import in_chunks
 from gateway.runs.rules import Rules
 from gateway.runs.states import States
-from gateway.runs.stored import elsewhere
 from gateway.runs.threads import UPLOADS, Threads, new_id
-from gateway.runs.turns import Turns
+from gateway.runs.watching import elsewhere
 from gateway.store import Delivery, LogEntry, Store, Unsynced
 from gateway.transport.tasks import TaskSet
 
@@ -81,9 +81,9 @@ class Starter:
         self._public_url = public_url
         self._rules = rules
         self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
-        self._turns = Turns()
+        self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
-        self._garbage = Garbage()
+        self._memory = EndedRuns()
         self._unfinished = TaskSet()
         """What `close` waits for: runs that are being created, cancels that agents are being told of."""
         self._stopping = False
@@ -134,7 +134,7 @@ class Starter:
         create = self._create if live.audited is None else self._create_audited
         turn = await create(live, started, thread)
         if live.thread is not None:
-            self._conversations.listeners.tell(live.thread.id, live.run)
+            self._conversations.watchers.tell(live.thread.id, live.run)
         self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
         return live.run
 
@@ -282,7 +282,7 @@ class Starter:
             while not turn:
                 turn = await self._store.activate(live.run.id)
                 if not turn:
-                    await self._turns.wait(live.run)
+                    await self._queues.wait(live.run)
             await live.start()
         except asyncio.CancelledError:
             if live.detached:
@@ -305,8 +305,8 @@ class Starter:
             entry.doubt()
         if (unused := entry.end()) is not None:
             live.record.keep(asyncio.ensure_future(unused.aclose()))
-        self._turns.ended(live.run)
-        self._garbage.add(live)
+        self._queues.ended(live.run)
+        self._memory.add(live)
 
     def wait_for(self, work: asyncio.Future[None]) -> None:
         self._unfinished.hold(work)
@@ -371,3 +371,53 @@ class UnwrittenEnds:
                 await self.pay()
             except Unavailable as error:
                 log.debug("%d ends of runs wait for the store: %s", len(self._lives), error)
+
+
+QUEUE_POLL_SECONDS = 0.5
+
+
+class ThreadQueues:
+    """Runs that wait for others on their thread. One per engine."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Event] = {}
+
+    async def wait(self, run: Run) -> None:
+        """Wait until a run on its thread ends here, or a moment has passed: one may end in another process."""
+        assert run.thread is not None, "only runs on threads queue"
+        event = self._waiting.setdefault(run.thread, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUEUE_POLL_SECONDS):
+                await event.wait()
+
+    def ended(self, run: Run) -> None:
+        """Called when a run has ended: let the runs behind it on its thread try again."""
+        if self._waiting and (waiting := self._waiting.pop(run.thread or "", None)) is not None:
+            waiting.set()
+
+
+COLLECT_BYTES = 32 * 1024 * 1024
+COLLECT_SECONDS = 1.0
+"""Before the collector is called, so that clients see the end of the last run first."""
+
+
+class EndedRuns:
+    """Collects what ended runs leave in memory, by its size. One per engine.
+
+    What adapters make of a run refers to itself, and the collector, which counts objects and not bytes, would leave a
+    gigabyte of a few large messages uncollected.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, live: LiveRun) -> None:
+        """Called when a run has ended."""
+        self._bytes += live.log.bytes
+        try:
+            self._bytes += len(msgspec.json.encode(live.run.request.input))
+        except (ValueError, RecursionError):  # too deep: it is not counted
+            log.debug("run %s: its input is not counted", live.run.id)
+        if self._bytes > COLLECT_BYTES:
+            self._bytes = 0
+            asyncio.get_running_loop().call_later(COLLECT_SECONDS, gc.collect)

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.agents.roster import Roster
 from gateway.contract import Stateful
 from gateway.core import thread_state

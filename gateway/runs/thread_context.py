@@ -46,7 +46,7 @@ class ConversationContext:
     def callers(self) -> Sequence[Caller]:
         if self._given is not None:
             return [self._given]
-        return self._threads.listeners.callers(self.thread.id) if self.thread else []
+        return self._threads.watchers.callers(self.thread.id) if self.thread else []
 
     async def set_thread(self, upstream: JsonObject) -> None:
         if self.thread is None or upstream == self.upstream_thread:

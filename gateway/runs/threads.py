@@ -7,14 +7,17 @@ agents that offer neither.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway.contract import Caller, News
 from gateway.core import delta, memory, projection
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import (
@@ -32,7 +35,6 @@ from gateway.core.types import (
     ThreadStatus,
     ThreadUpdate,
 )
-from gateway.runs.listeners import Listeners
 from gateway.store import Store
 from gateway.transport.tasks import TaskSet
 
@@ -72,7 +74,7 @@ class Threads:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._writing = TaskSet()
-        self.listeners = Listeners()
+        self.watchers = ThreadWatchers()
 
     async def change(self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None) -> Thread:
         """Returns the new record. Raises NotFound."""
@@ -81,7 +83,7 @@ class Threads:
     def note(self, thread_id: str, update: ThreadUpdate, *, tell: bool = True) -> None:
         """Record an update behind; watchers are told at once unless they hear of it otherwise."""
         if tell:
-            self.listeners.tell(thread_id, update)
+            self.watchers.tell(thread_id, update)
         self._writing.start(self._record(thread_id, update))
 
     async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
@@ -188,3 +190,65 @@ def known_now(
 def _shown(text: str | None, document: Json) -> str:
     """A document as a message of the record says it: its text, else its JSON."""
     return text if text is not None else delta.encode(document).decode() if document is not None else ""
+
+
+MOST_BEHIND = 1000
+"""News that a watcher may be behind before it loses updates."""
+
+
+class ThreadWatcher:
+    """See `gateway.contract.ThreadWatch`."""
+
+    def __init__(self, caller: Caller | None) -> None:
+        self.caller = caller
+        self._news: deque[News] = deque()
+        self._ready = asyncio.Event()
+
+    async def next(self) -> News:
+        while not self._news:
+            self._ready.clear()
+            await self._ready.wait()
+        return self._news.popleft()
+
+    @property
+    def behind(self) -> int:
+        return len(self._news)
+
+    def tell(self, news: News) -> None:
+        """Add to what `next` gives. Never blocks."""
+        if len(self._news) >= MOST_BEHIND:
+            oldest = next((item for item in self._news if isinstance(item, ThreadUpdate)), None)
+            if oldest is not None:
+                self._news.remove(oldest)
+        self._news.append(news)
+        self._ready.set()
+
+
+class ThreadWatchers:
+    """All watchers, by thread."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[str, list[ThreadWatcher]] = {}
+
+    @contextlib.contextmanager
+    def join(self, thread_id: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
+        """A new watcher of the thread, until the context is left."""
+        watcher = ThreadWatcher(caller)
+        there = self._by_thread.setdefault(thread_id, [])
+        there.append(watcher)
+        try:
+            yield watcher
+        finally:
+            there.remove(watcher)
+            if not there:
+                self._by_thread.pop(thread_id, None)
+
+    def callers(self, thread_id: str) -> list[Caller]:
+        """The thread's clients that may be asked, the newest first."""
+        there = self._by_thread.get(thread_id, ())
+        return [watcher.caller for watcher in reversed(there) if watcher.caller is not None]
+
+    def tell(self, thread_id: str, news: News) -> None:
+        """Tell everyone who watches the thread."""
+        for watcher in self._by_thread.get(thread_id, ()):
+            watcher.tell(news)

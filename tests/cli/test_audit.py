@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gateway.cli.commands import app
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead, LogHead
-from gateway.runs.records import EngineRecords
+from gateway.runs.parts import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event, write_log
 from tests.governance.audit.test_keys import KEY, ring

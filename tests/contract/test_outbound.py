@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.core import events as e
 from gateway.core.errors import AgentError
 from gateway.core.state import State

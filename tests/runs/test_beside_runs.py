@@ -242,7 +242,7 @@ def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:
                 started = await gateway.runs.start(request(thread="t1"))
                 await gateway.runs.wait(started.id, 30)
                 for number in range(1500):
-                    gateway.conversations.listeners.tell("t1", title(str(number)))
+                    gateway.conversations.watchers.tell("t1", title(str(number)))
                 news = [await watch.next() for _ in range(1000)]
                 assert isinstance(news[0], Run)
                 assert isinstance(news[-1], ThreadUpdate) and news[-1].data == {"title": "1499"}

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.runs import garbage
+from gateway.runs import starting
 from gateway.runs.live import LiveRun
 from tests.runs.test_runs import ended
 from tests.support.aio import run
@@ -49,8 +49,8 @@ def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_colle
 def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
     great: str, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "ENOUGH_BYTES", 50_000)
-    monkeypatch.setattr(garbage, "LATER_SECONDS", 0.0)
+    monkeypatch.setattr(starting, "COLLECT_BYTES", 50_000)
+    monkeypatch.setattr(starting, "COLLECT_SECONDS", 0.0)
 
     async def agent(context: RunContext) -> None:
         circle = [context]

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.agents.hosts import Hosts
 from gateway.contract import Hosted
 from tests.runs.test_hosting import House

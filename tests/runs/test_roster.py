@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.agents import roster
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract import Outbound, RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, Invalid, NotFound, Unsupported

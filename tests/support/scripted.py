@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.contract import RunContext, TargetOptions
 from gateway.core import events as e

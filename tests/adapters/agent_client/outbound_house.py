@@ -13,7 +13,7 @@ from typing import Any
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
 from adapters.agent_client.wire import PROTOCOL
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.core.types import Run, Thread
 from gateway.runs import Engine

@@ -391,7 +391,7 @@ def test_nothing_is_left_of_a_client_that_has_gone() -> None:
             editor.pipe.cut()
             await until(lambda: not gateway.inbound.clients.connections)
             assert gateway.connections(session) == []
-            assert gateway.engine.conversations.listeners.callers(session) == []
+            assert gateway.engine.conversations.watchers.callers(session) == []
             assert not [task for task in asyncio.all_tasks() if session in task.get_name()]
             go.set()
 

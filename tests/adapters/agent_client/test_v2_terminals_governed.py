@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.agent_client.codec.v2.beyond_v1 import mine
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Run, RunStatus

@@ -14,7 +14,7 @@ from adapters.agent_client.inbound import AgentClientInbound
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe, AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing import Enforcement

@@ -11,7 +11,7 @@ from typing import Any
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound import AgentCommunicationOutbound
 from adapters.agent_communication.wire import PROTOCOL
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.contract import Caller
 from gateway.core import events as e

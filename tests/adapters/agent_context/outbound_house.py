@@ -11,7 +11,7 @@ from typing import Any
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound
 from adapters.agent_context.wire.constants import PROTOCOL
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.contract import Caller
 from gateway.core import events as e

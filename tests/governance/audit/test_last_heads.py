@@ -24,7 +24,7 @@ from gateway.governance.audit.event import AppliedPolicy
 from gateway.governance.audit.last_heads import OWNER, SCOPE, stored_head
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
-from gateway.runs.records import EngineRecords
+from gateway.runs.parts import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event
 from tests.support.aio import run

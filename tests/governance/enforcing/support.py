@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Identity, Run, RunStatus

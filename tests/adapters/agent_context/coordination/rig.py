@@ -17,7 +17,7 @@ from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, Standing

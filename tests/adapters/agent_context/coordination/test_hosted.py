@@ -14,7 +14,7 @@ import pytest
 from adapters.agent_context.coordination.tasks import Tasks, assignment_of, task_of
 from adapters.agent_context.inbound import AgentContextInbound
 from adapters.agent_context.options import AgentContextServe
-from gateway.agents.directory import Entry
+from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Conflict

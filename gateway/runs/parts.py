@@ -1,21 +1,37 @@
-"""The parts of the `Gateway` that keep records: threads, files, what inbound halves keep.
+"""The parts of the `Gateway` beside its runs: threads, files, records, agents, and the back-channel.
 
-What is kept is a registration of the store whose name begins with the protocol and a slash, which no agent's name has.
+A record is a registration of the store whose name begins with the protocol and a slash, which no agent's name has.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
+from gateway import tracing
 from gateway.agents.roster import Roster
-from gateway.contract import Kept
-from gateway.core.errors import Conflict, Invalid, NotFound
-from gateway.core.types import Artifact, ChatMessage, Checkpoint, Json, JsonObject, Thread, ThreadChange, ThreadQuery
+from gateway.contract import LIST_SECONDS, Caller, Governor, Kept, Relay, ThreadWatch
+from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
+from gateway.core.types import (
+    Agent,
+    Artifact,
+    ChatMessage,
+    Checkpoint,
+    Json,
+    JsonObject,
+    RunQuery,
+    Thread,
+    ThreadChange,
+    ThreadQuery,
+    ThreadUpdate,
+)
 from gateway.runs.states import States
+from gateway.runs.thread_context import ConversationContext
 from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.store import Registration, Store
 
@@ -192,3 +208,118 @@ async def in_chunks(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[byte
         return
     async for chunk in content:
         yield chunk
+
+
+class EngineAgents:
+    """Implements `gateway.contract.GatewayAgents`."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+
+    def names(self, protocol: str) -> Sequence[str]:
+        return self._roster.names(protocol)
+
+    async def list(self, protocol: str) -> Sequence[Agent]:
+        """See `GatewayAgents.list`. An agent whose route goes meanwhile is left out; the others are still listed."""
+        described = (self.get(name, protocol, within=LIST_SECONDS) for name in self.names(protocol))
+        found = await asyncio.gather(*described, return_exceptions=True)
+        if strange := [one for one in found if not isinstance(one, Agent | NotFound)]:
+            raise strange[0]
+        return [one for one in found if isinstance(one, Agent)]
+
+    async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
+        entry = await self._roster.find(name, protocol)
+        return await entry.describe(within)
+
+    async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
+        return await self._roster.create(template, protocol, config, owner)
+
+    async def destroy(self, name: str, protocol: str) -> None:
+        await self._roster.destroy(name, protocol)
+
+    def created(self, name: str) -> tuple[str, str | None] | None:
+        return self._roster.created(name)
+
+    def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
+        self._roster.hosted_changed(protocol, described)
+
+    def governor(self, name: str, protocol: str) -> Governor | None:
+        return self._roster.entry(name, protocol).governor
+
+    def routed(self, name: str) -> bool:
+        return self._roster.routed(name)
+
+    def reachable(self, name: str, protocol: str) -> bool:
+        try:
+            return self._roster.entry(name, protocol).ready
+        except NotFound:
+            return False
+
+    def noticed(self, agent: str, what: str) -> None:
+        tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
+
+
+class EngineBackchannel:
+    """Implements `gateway.contract.GatewayBackchannel`."""
+
+    def __init__(self, store: Store, roster: Roster, conversations: Threads) -> None:
+        self._store = store
+        self._roster = roster
+        self._conversations = conversations
+
+    @contextlib.asynccontextmanager
+    async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
+        await self._store.thread(thread_id)
+        with self._conversations.watchers.join(thread_id, caller) as listener:
+            yield listener
+
+    async def relay(
+        self,
+        agent: str,
+        protocol: str,
+        method: str,
+        params: msgspec.Raw,
+        *,
+        thread: str | None = None,
+        caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
+    ) -> msgspec.Raw:
+        relay, context = await self._beside(agent, protocol, thread, caller, told)
+        try:
+            return await relay.relay(context, method, params)
+        finally:
+            context.answered()
+
+    async def forward(
+        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
+    ) -> None:
+        relay, context = await self._beside(agent, protocol, thread)
+        await relay.forward(context, method, params)
+
+    async def _beside(
+        self,
+        name: str,
+        protocol: str,
+        thread_id: str | None,
+        caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
+    ) -> tuple[Relay, ConversationContext]:
+        thread = await self._store.thread(thread_id) if thread_id is not None else None
+        entry = await self._roster.find(name, protocol, thread.metadata if thread else None)
+        relay = entry.outbound if entry.route.target.protocol == protocol else None
+        if thread is not None:  # of an agent that is down its client hears so, whatever the agent speaks
+            await entry.need()
+        if not isinstance(relay, Relay):
+            raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
+        agent = await entry.need()
+        newest = await self._store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
+        context = ConversationContext(
+            agent,
+            self._conversations,
+            thread,
+            given=caller,
+            governor=entry.governor,
+            last=newest[0].id if newest else None,
+            told=told,
+        )
+        return relay, context
