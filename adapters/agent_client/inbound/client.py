@@ -1,4 +1,4 @@
-"""The client at the other end of one connection: what it is told and asked, who it is, and what it can do."""
+"""Sends to the client at the other end of one connection, and knows who it is and what it can do."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class EditorClient:
         self._tasks = TaskSet()
 
     def speaks(self, dialect: EditorDialect) -> None:
-        """The version was agreed on. What the client says in more than one message counts from then on."""
+        """Sets the version, once `initialize` has agreed on it."""
         self.dialect = dialect
 
     def declared(self, capabilities: JsonObject) -> None:
-        """`initialize` said what the client can do."""
+        """Sets the capabilities that `initialize` declared."""
         self.capabilities = capabilities
 
     def names(self) -> Sequence[str]:
-        """The agents that it may talk to."""
+        """List the agents that it may talk to."""
         return self.visitor.among([self.agent] if self.agent is not None else self.gateway.agents.names(PROTOCOL))
 
     # --- what it is told and asked ----------------------------------------------------------------------------
@@ -86,11 +86,11 @@ class EditorClient:
         return await self.asking(method, params)
 
     async def asking(self, method: str, params: Raw) -> Raw:
-        """Ask the client itself, also where `ask` would look for another that has the same session open."""
+        """Send a request to this very client, also one that `ask` may send to another client of the session."""
         return await self.put(method, self.dialect.asked(method, params))
 
     async def put(self, method: str, params: Raw) -> Raw:
-        """The same, in the words of the client's own version."""
+        """Send a request whose params are in the client's own version already."""
         try:
             return await self._peer.request(method, params, cancel=_no_longer_wanted)
         except AgentGone as error:
@@ -103,7 +103,7 @@ class EditorClient:
             self.telling(method, params)
 
     def telling(self, method: str, params: Raw) -> None:
-        """As `asking`."""
+        """Send a notification to this very client."""
         with contextlib.suppress(AgentGone):
             self._peer.notify(method, params)
 
@@ -123,7 +123,7 @@ class EditorClient:
     # --- what only agents understand --------------------------------------------------------------------------
 
     async def beside(self, method: str, params: Raw, relay: Relay | None = None) -> Raw:
-        """Hand a request to the agent: by `relay`, or in no session. What it cannot be given is an unknown method."""
+        """Hand a request to the agent; by `relay` if it is a session's. Raises RpcError where no agent takes it."""
         try:
             if relay is not None:
                 return await relay(method, params)
@@ -136,7 +136,7 @@ class EditorClient:
     # --- while it is there ------------------------------------------------------------------------------------
 
     def linger_for(self, work: asyncio.Future[Any]) -> None:
-        """A client that has said its last is told of this to its end, as of what it has asked."""
+        """Keep a half-closed connection open until `work` is done, as for a request that is not answered."""
         self._peer.linger_for(work)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
@@ -149,7 +149,7 @@ class EditorClient:
         self.clients.switchboard.left(self)
 
     async def cancel_run(self, run_id: str) -> None:
-        """Cancel it for the client, who is not told if that fails."""
+        """Cancel a run for the client. A failure is logged, not told."""
         try:
             await self.clients.whole(self.gateway.runs.cancel(run_id, reason="cancelled by the client"))
         except InterlinguaError as error:

@@ -1,4 +1,4 @@
-"""What all connections of this protocol share: how many there are, and which sessions they have open."""
+"""State that all connections of this protocol share: their number, and the sessions that they have open."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ class SharedSession(Offering, Protocol):
 
     @property
     def params(self) -> Raw:
-        """What it was opened with there."""
+        """The params that it was opened with there."""
 
     def heard(self, update: ThreadUpdate) -> None:
-        """Tell the client of news that no agent tells."""
+        """Tell the client of a change that another client has made."""
 
     async def configured(self, options: list[JsonObject] | None = None) -> None:
-        """Tell the client all options of the session: these, or as they are for it."""
+        """Tell the client all options of the session: the given ones, else the current ones."""
 
     def chosen(self, agent: str, config: JsonObject) -> None:
-        """The session has this agent and this configuration from now on."""
+        """Set the agent and the configuration that another client has chosen."""
 
     async def up_to_date(self) -> None:
         """Wait until the client was told what has happened in it by now; a moment at most."""
 
     async def close(self) -> None:
-        """Follow it no more there. A run in progress goes on."""
+        """Stop following it on that connection. A run in progress goes on."""
 
 
 class EditorClients:
@@ -95,7 +95,7 @@ class EditorClients:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._connected)
 
     def agent(self, name: str | None, visitor: Visitor) -> str | None:
@@ -123,18 +123,18 @@ class EditorClients:
     # --- open sessions, across connections ----------------------------------------------------------------------
 
     def opened(self, session: SharedSession) -> None:
-        """A connection has opened it."""
+        """Register a session that a connection has opened."""
         self._sessions.setdefault(session.id, set()).add(session)
 
     def closed(self, session: SharedSession) -> None:
-        """It has closed it, or has gone."""
+        """Remove a session that a connection has closed."""
         there = self._sessions.get(session.id, set())
         there.discard(session)
         if not there:
             self._sessions.pop(session.id, None)
 
     def open(self, session_id: str) -> tuple[SharedSession, ...]:
-        """The same session as each connection has it open."""
+        """List the session as each connection has it open."""
         return tuple(self._sessions.get(session_id, ()))
 
     def setting(self, session_id: str) -> asyncio.Lock:
@@ -143,5 +143,5 @@ class EditorClients:
 
 
 def _code(error: Exception) -> int:
-    """What a request that raised this is answered with."""
+    """The JSON-RPC code that an exception is answered with."""
     return errors.to_rpc(error).error.code if isinstance(error, InterlinguaError) else jsonrpc.INTERNAL_ERROR

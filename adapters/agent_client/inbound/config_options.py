@@ -1,4 +1,4 @@
-"""What the client of a session may choose: the agent, the agent's own modes and options, or those of its configuration.
+"""Reads what the client of a session may choose: the agent, the agent's modes and options, or its configuration.
 
 (docs: session-config-options, session-modes)
 """
@@ -45,12 +45,12 @@ def choice(session: SessionContext) -> list[JsonObject]:
 
 
 def with_agent(session: SessionContext, options: list[JsonObject] | None) -> list[JsonObject] | None:
-    """Options of the agent's own behind the choice of the agent."""
+    """Put the choice of the agent before the agent's own options."""
     return [*choice(session), *(options or [])] if session.choosing else options
 
 
 def completed(session: SessionContext, update: bytes) -> bytes:
-    """An update of the agent's that lists its options, with the choice of the agent, which is the gateway's own."""
+    """Put the choice of the agent into an update that lists the agent's options. Other updates pass as they are."""
     if _UPDATE not in update:
         return update
     found = msgspec.json.decode(update)
@@ -61,12 +61,12 @@ def completed(session: SessionContext, update: bytes) -> bytes:
 
 
 def mode_changed(mode: Any) -> ThreadUpdate:
-    """The news that the session is in this mode."""
+    """Make the update that says which mode the session is in."""
     return _news({"sessionUpdate": "current_mode_update", "currentModeId": mode})
 
 
 def options_changed(options: Any) -> ThreadUpdate:
-    """The news that these are the session's options."""
+    """Make the update that says which options the session has."""
     return _news({"sessionUpdate": "config_option_update", "configOptions": options or []})
 
 
@@ -75,7 +75,7 @@ def _news(said: JsonObject) -> ThreadUpdate:
 
 
 def _recorded(thread: Thread) -> tuple[JsonObject | None, list[JsonObject] | None]:
-    """The agent's modes and options, as its updates and answers last said."""
+    """Read the agent's last modes and options from the thread's record."""
     modes: JsonObject | None = None
     options: list[JsonObject] | None = None
     for update in thread.updates:

@@ -1,4 +1,4 @@
-"""One connection: what its client asks is served, whatever carries the messages."""
+"""Serves the requests of one connection, whatever transport carries them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everything about one session of one client works on: whose it is, its state, its agent, and the way to both."""
+"""The data of one session of one client, and the only code that changes its state."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class OpenedBy(enum.Enum):
 
 
 class SessionContext:
-    """One session as one client has it open. `client`, `id` and `thread` stay; the rest is changed by methods alone.
+    """One session as one client has it open. All state is changed by the methods here.
 
-    params: those it was opened with, which an agent that is chosen later is told.
-    config: what was set of its agent's configuration.
-    turn: the client's prompt, until what it began is over.
-    run: the run that the client is being told of.
+    params: the params that it was opened with; an agent that is chosen later gets them too.
+    config: the values that were set of the agent's configuration.
+    turn: the client's prompt, until the work that it started has ended.
+    run: the run whose updates the client gets now.
     """
 
     def __init__(self, client: EditorClient, thread: Thread, agent: str, params: Raw) -> None:
@@ -58,43 +58,43 @@ class SessionContext:
     # --- life -------------------------------------------------------------------------------------------------
 
     def opening(self, way: OpenedBy) -> None:
-        """It is being opened."""
+        """Opening begins."""
         self.state.advance(SessionStep.OPEN)
         self.way = way
 
     def replay(self) -> None:
-        """Its client is about to be told what was, from the record."""
+        """The replay from the record begins."""
         self.state.advance(SessionStep.REPLAY)
 
     def reloading(self) -> None:
-        """The same, by its agent."""
+        """The replay by the agent begins."""
         self.state.advance(SessionStep.RELOAD)
 
     def told(self, way: OpenedBy | None = None) -> None:
-        """Everything that was is told. `way`: how the session has been opened, as its client sees it."""
+        """The replay has ended, if there was one. `way`: how the client sees the session opened."""
         self.state.advance(SessionStep.TOLD)
         self.way = way or self.way
 
     def known(self) -> None:
-        """Its client has been answered."""
+        """The client has the answer to the request that opened it."""
         self.state.advance(SessionStep.GO)
 
     def reopen(self) -> None:
-        """Its client opens it once more. Raises Conflict while a prompt waits for its answer."""
+        """Check that the client may open it again. Raises Conflict while a prompt waits for its answer."""
         self.state.prompt(PromptStep.REOPEN)
 
     def closed(self) -> None:
-        """It is followed no more."""
+        """It is closed."""
         self.state.advance(SessionStep.CLOSE)
 
     @property
     def replaying(self) -> bool:
-        """Whether its client is being told what was."""
+        """Whether a replay is going on."""
         return self.state.replaying
 
     @property
     def resumed(self) -> bool:
-        """Whether its client has asked for it as it was."""
+        """Whether the client has loaded or resumed it."""
         return self.way in (OpenedBy.LOAD, OpenedBy.RESUME)
 
     @property
@@ -105,27 +105,27 @@ class SessionContext:
     # --- prompts ----------------------------------------------------------------------------------------------
 
     def begin(self, turn: PromptTurn) -> None:
-        """A prompt has come. Raises Conflict while there is another."""
+        """Start a prompt turn. Raises Conflict while there is another."""
         self.state.prompt(PromptStep.PROMPT)
         self.turn = turn
 
     def answered(self, turn: PromptTurn) -> None:
-        """Its answer is made, and what it began goes on."""
+        """The prompt is answered; its work goes on."""
         if self.turn is turn:
             self.state.prompt(PromptStep.ANSWER)
 
     def finish(self, turn: PromptTurn) -> None:
-        """What it began is over."""
+        """The work of the prompt has ended."""
         if self.turn is turn:
             self.state.prompt(PromptStep.OVER)
             self.turn = None
 
     def follows(self, run: Run | None) -> None:
-        """The client is being told of this run; None: of none."""
+        """Set the run whose updates the client gets."""
         self.run = run
 
     def owns(self, run: Run) -> bool:
-        """Whether the client's prompt is this run's."""
+        """Whether the client's prompt has started this run, or answers its question."""
         turn = self.turn
         if turn is None:
             return False
@@ -150,7 +150,7 @@ class SessionContext:
 
     @property
     def governor(self) -> Governor | None:
-        """What governs its agent."""
+        """The governor of its agent's route."""
         return governed.of(self.gateway, self.agent)
 
     @functools.cached_property
@@ -159,7 +159,7 @@ class SessionContext:
         return tunnel.offered(read(self.params, wire.NewSession).mcp_servers)
 
     def tries(self, agent: str, params: Raw) -> None:
-        """Another agent may become its own: requests go to that one, with these params."""
+        """Send requests to another agent with these params, before the choice is final."""
         self.agent, self.params = agent, params
 
     def chosen(self, agent: str, config: JsonObject) -> None:
@@ -173,9 +173,9 @@ class SessionContext:
         return await self.gateway.backchannel.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
 
     async def change(self, attributes: JsonObject) -> None:
-        """Keep something on the thread. Raises NotFound."""
+        """Change attributes of the thread. Raises NotFound."""
         await self.client.clients.whole(self.gateway.threads.update(self.id, attributes=attributes))
 
     def elsewhere(self) -> list[SharedSession]:
-        """The same session as other connections have it open."""
+        """List the session as other connections have it open."""
         return [each for each in self.client.clients.open(self.id) if each.client is not self.client]

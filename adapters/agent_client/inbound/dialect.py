@@ -1,7 +1,7 @@
-"""The version that a connection speaks, as far as its requests and answers go.
+"""Translates requests and answers between the version that a connection speaks and version 1.
 
-Between the halves of the adapter, and in the gateway's records, they are version 1's. What a session's client is told
-is said by `v1.py` and `v2/`.
+Between the halves of the adapter, and in the gateway's records, requests and answers are version 1's. `v1.py` and `v2/`
+make the updates of a session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Noted = Callable[[str, JsonObject], Json]
 
 
 class EditorDialect(Protocol):
-    """One version."""
+    """The requests and answers of one version."""
 
     version: int
 
@@ -58,7 +58,7 @@ def agreed(asked: int, *, v2: bool) -> EditorDialect:
 
 
 class V1Dialect:
-    """See `EditorDialect`: nothing to turn."""
+    """Version 1: everything passes as it is."""
 
     version = 1
 
@@ -128,7 +128,7 @@ class V2Dialect:
 
 
 def unknown(method: str) -> RpcError:
-    """The answer to a method that there is not."""
+    """Make the error for an unknown method."""
     return RpcError(jsonrpc.METHOD_NOT_FOUND, f"unknown method {method}", {"method": method})
 
 

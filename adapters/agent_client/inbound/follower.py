@@ -1,4 +1,4 @@
-"""One run as one client is told of it: its updates in order, its questions, and in the end the answer of the prompt."""
+"""Tells one client of one run: its updates in order, its questions, and in the end the answer of the prompt."""
 
 from __future__ import annotations
 

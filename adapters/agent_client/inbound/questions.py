@@ -1,4 +1,4 @@
-"""The open questions of one run, as one client is asked them.
+"""Asks one client the open questions of one run.
 
 Each that the client has a form for is asked in a task of its own; an answer from elsewhere withdraws it. What no form
 can show is told as text: that ends the turn, and the next prompt is the answer.
@@ -124,7 +124,7 @@ class RunQuestions:
         return self._updates.text(said, f"{self._run_id}-question-{uuid.uuid4().hex}")
 
     def leave(self) -> None:
-        """Nobody follows any more. What is open stays open."""
+        """Stop asking. Open questions stay open."""
         self._left = True
         for task in self._tasks.values():
             task.cancel()

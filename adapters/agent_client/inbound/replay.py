@@ -1,4 +1,4 @@
-"""What was, told to a client that loads or resumes a session: by its agent, or from the thread's record.
+"""Replays a session to a client that loads or resumes it: by its agent, or from the thread's record.
 
 (docs: session-setup)
 """
@@ -42,7 +42,7 @@ class FollowRun(Protocol):
 
 
 class Untold(Exception):
-    """The agent has told nothing of a session: the record is to serve."""
+    """Raised where the agent has replayed nothing: the record serves instead."""
 
 
 async def is_the_agents(client: EditorClient, thread: Thread, name: str, *, everything: bool) -> bool:

@@ -17,7 +17,7 @@ from gateway.wire.jsonrpc import read
 
 
 async def begin(session: SessionContext) -> Raw | JsonObject:
-    """What `session/new` answers. The agent's own session is made now, if it has such. Raises what that raises."""
+    """Answer `session/new`. Makes the agent's own session, if it has such. Raises what that raises."""
     try:
         answer = await session.relay("session/new", session.params)
     except Unsupported:
@@ -26,7 +26,7 @@ async def begin(session: SessionContext) -> Raw | JsonObject:
 
 
 def completed_answer(session: SessionContext, answer: Raw) -> Raw | JsonObject:
-    """What the agent answered for the session as it is opened, with the choice of the agent among its options."""
+    """Put the choice of the agent among the options of the agent's answer."""
     if not session.choosing:
         return answer
     result: JsonObject = jsonrpc.unpack(answer) or {}
@@ -72,7 +72,7 @@ async def set_option(session: SessionContext, updates: SessionUpdates, params: R
 
 
 async def _choose(session: SessionContext, name: str | bool) -> list[JsonObject]:
-    """Another agent for the session. Its own session is made now, or taken up again if it had one here."""
+    """Choose another agent. Makes that agent's own session, or resumes the one that it had."""
     if name not in (names := session.client.names()) or not isinstance(name, str):
         raise Invalid(f"no agent {name}; there are {', '.join(names)}", path="/value")
     if name == session.agent:
@@ -132,6 +132,6 @@ async def _options(session: SessionContext) -> list[JsonObject]:
 
 
 def _not_passed_on(params: Raw) -> JsonObject:
-    """What of `session/new` an agent of another protocol is not told."""
+    """Name the loss of the MCP servers, which an agent of another protocol is not told."""
     servers = read(params, wire.NewSession).mcp_servers
     return {"_meta": {"interlingua": {"lost": ["mcp_servers"]}}} if servers else {}

@@ -1,6 +1,6 @@
-"""Where a session is that a client has open: a table for its life, and one for the prompts in it. No IO.
+"""The states of a session that a client has open: one table for its life, one for the prompts in it. No IO.
 
-A move that a table does not have is illegal, and changes nothing.
+A step that the table does not have is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.core.errors import Conflict, IllegalEvent
 
 
 class SessionLife(enum.StrEnum):
-    """Where the session itself is."""
+    """The state of the session itself."""
 
     NEW = "not opened yet"
     OPENING = "being opened"
@@ -24,7 +24,7 @@ class SessionLife(enum.StrEnum):
 
 
 class SessionStep(enum.StrEnum):
-    """What happens to it."""
+    """An event in its life."""
 
     OPEN = "open"
     REPLAY = "replay"
@@ -52,7 +52,7 @@ LIFE: Final[dict[tuple[SessionLife, SessionStep], SessionLife]] = {
 
 
 class Prompting(enum.StrEnum):
-    """Where the session's prompt is."""
+    """The state of the session's prompt."""
 
     FREE = "free for a prompt"
     WAITING = "busy with a prompt that is not answered"
@@ -60,7 +60,7 @@ class Prompting(enum.StrEnum):
 
 
 class PromptStep(enum.StrEnum):
-    """What happens to a prompt, or asks whether one waits."""
+    """An event of a prompt; REOPEN asks whether the session may be opened again."""
 
     PROMPT = "prompt"
     ANSWER = "answer"
@@ -79,10 +79,10 @@ PROMPTING: Final[dict[tuple[Prompting, PromptStep], Prompting]] = {
 
 
 class SessionState:
-    """One session's.
+    """The state of one session.
 
-    replaying: whether its client is being told what was.
-    opened: whether it is known what runs in it, or it could not be opened.
+    replaying: whether a replay is going on.
+    opened: whether opening has ended, well or badly.
     """
 
     __slots__ = ("id", "life", "opened", "prompting", "replaying")
@@ -104,7 +104,7 @@ class SessionState:
         self.opened = self.opened or life in (SessionLife.OPENED, SessionLife.CLOSED)
 
     def prompt(self, word: PromptStep) -> None:
-        """The same for its prompt. Raises Conflict: the client does what it may not do yet."""
+        """Take one step of its prompt. Raises Conflict where the client has to wait."""
         prompting = PROMPTING.get((self.prompting, word))
         if prompting is None:
             raise Conflict(f"session {self.id} is busy with its last prompt")

@@ -1,4 +1,4 @@
-"""A prompt: from the request of a client to the run that it starts, and until it is answered."""
+"""Prompt turns: from the client's request to the run that it starts, and to the answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PromptTurn:
         self.run, self.answers = run, question
 
     def cancel(self) -> None:
-        """The client wants no more of it: it ends as cancelled, whatever comes of it."""
+        """Mark it as cancelled: its answer says so, whatever the run ends with."""
         self.cancelled = True
 
     def end(self, how: JsonObject | RpcError) -> None:
@@ -94,12 +94,12 @@ class V2PromptTurn(PromptTurn):
             self._answered(self)
 
     def heard(self) -> None:
-        """It is taken although nothing came of it: answer it with an id of its own."""
+        """Answer it with an id of its own, since it started nothing."""
         self.message = self.message or self.mark
         self.accept({"messageId": self.message})
 
     def end(self, how: JsonObject | RpcError) -> None:
-        """What was not taken never will be."""
+        """A prompt that was not accepted is answered now."""
         super().end(how)
         self.accept(how if isinstance(how, RpcError) else {"messageId": self.message or self.mark})
 
@@ -170,7 +170,7 @@ async def _whole(gateway: Gateway, blocks: list[JsonObject], ids: Sequence[str])
 
 
 def refusal(error: InterlinguaError) -> Exception:
-    """What a prompt that could not be taken is answered: the method is not unknown."""
+    """Make the error of a prompt that could not be taken. Unsupported content is no unknown method."""
     if isinstance(error, Unsupported):
         return RpcError(jsonrpc.INVALID_PARAMS, str(error), {"code": error.code})
     return error
@@ -187,7 +187,7 @@ def answer_id(run: str, question: str) -> str:
 
 
 def metadata_of(meta: Any) -> JsonObject:
-    """What of a `_meta`, or of a thread's metadata, a run has of it."""
+    """Keep the keys of a `_meta`, or of a thread's metadata, that are metadata of runs."""
     return {key: meta[key] for key in meta if key not in OWN} if isinstance(meta, dict) else {}
 
 

@@ -1,6 +1,6 @@
-"""What the client of a session is told, which each version of the protocol says in its own way (`v1.py`, `v2/`).
+"""The interface by which a session's client is told what happens; `v1.py` and `v2/` implement it for their versions.
 
-`SessionUpdates` are one session's: they say what happens there, and answer prompts. `RunUpdates` are those of one run.
+`SessionUpdates` serves one session: updates, and the answers of prompts. `RunUpdates` serves one run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Take = Callable[[PromptTurn], Awaitable[bool]]
 
 
 class UpdatesEncoder(Protocol):
-    """What makes updates of a run's events (`codec.updates_out.UpdateEncoder`)."""
+    """Makes updates of a run's events (`codec.updates_out.UpdateEncoder`)."""
 
     @property
     def lossy(self) -> bool:
@@ -35,17 +35,17 @@ class UpdatesEncoder(Protocol):
 
     @property
     def losses(self) -> Counter[str]:
-        """What could not be said so far, by name."""
+        """Losses so far, by name."""
 
     def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
         """The updates that events make."""
 
     def finish(self, run: Run) -> list[bytes]:
-        """What is still to be said when the run has ended."""
+        """The updates that are left when the run has ended."""
 
 
 class RunUpdates(Protocol):
-    """One run, as one client is told of it."""
+    """Tells one client of one run."""
 
     @property
     def encoder(self) -> UpdatesEncoder:
@@ -58,7 +58,7 @@ class RunUpdates(Protocol):
         """Say updates of the run."""
 
     def skip(self, updates: Sequence[bytes]) -> None:
-        """The same of updates that this client is not told."""
+        """Pass over updates that this client does not get."""
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         """Updates for an agent's word of the session's state that the encoder is not to see; None for all else."""
@@ -79,19 +79,19 @@ class RunUpdates(Protocol):
         """The run has ended, and was told."""
 
     def over(self, run: Run) -> None:
-        """The very last: how it ended. Answers the prompt, or says it."""
+        """Answer the prompt, or say how the run ended. Called last."""
 
 
 class SessionUpdates(Protocol):
-    """What the client of one session is told: `session/update`s as bytes, without their envelope.
+    """Makes the `session/update`s of one session, as bytes without their envelope.
 
-    tells_ends: whether the end of what a prompt began is told by an update, behind its answer.
+    tells_ends: whether an update behind the prompt's answer says how its work ended.
     """
 
     tells_ends: bool
 
     async def prepare(self) -> None:
-        """A session is about to be opened that is not new. Raises what looking at it raises."""
+        """Prepare for a session that is not new. Raises what reading it raises."""
 
     def say(self, *updates: bytes) -> None:
         """Send updates, in this order. Dropped if the client has gone."""
@@ -115,7 +115,7 @@ class SessionUpdates(Protocol):
         """A text of the gateway's own. `id` names it, the same for every client and each time it is told."""
 
     def user(self, blocks: Sequence[JsonObject], id: str) -> list[bytes]:
-        """What a person said."""
+        """The updates for the words of a person."""
 
     def call(self, update: bytes | None) -> list[bytes]:
         """An update about a tool call in version 1's words."""

@@ -1,4 +1,4 @@
-"""One run as one client of version 2 is told of it: what was said, states, updates, and how it ended."""
+"""Tells one client of version 2 of one run: the prompt, states, updates, and the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client of one session of version 2 is told, and its prompts (docs: prompt-lifecycle).
+"""Tells the client of version 2 of one session, and answers its prompts (docs: prompt-lifecycle).
 
 A prompt is answered when it is taken: with the id of the message that it has become, which both official SDKs demand.
 What becomes of it is told by `state_update`s, to every client that has the session open.

@@ -1,4 +1,4 @@
-"""How the client of a session of version 2 was last told that the session stands, and what it is told of news.
+"""Keeps the state and the options that a client of version 2 was last told, and makes the updates of their changes.
 
 Modes are an option of version 2: neither is told without the other.
 """
@@ -34,9 +34,9 @@ _KEYS = {UPDATE, "messageId", "content"}
 
 
 class V2SessionState:
-    """One session's, for one client.
+    """The state of one session, for one client.
 
-    state: how the client was last told that the session stands.
+    state: the last state that the client was told.
     modes, options: the session's, in version 1's words.
     """
 
@@ -75,7 +75,7 @@ class V2SessionState:
         return [out.update(said)]
 
     def ended(self) -> None:
-        """The client was told, or is about to be, that nothing goes on."""
+        """Note that the client is told the idle state."""
         self.state = IDLE
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
@@ -157,7 +157,7 @@ class MessageFolding:
 
 @dataclass
 class _Piece:
-    """Of a message: all of it so far, or what goes on."""
+    """A piece of a message: all of it so far, or its continuation."""
 
     kind: str
     name: str
