@@ -135,6 +135,8 @@ def _apart(agent: Agent, payload: Json, at: str) -> tuple[Json, Sequence[Attachm
             del payload[INPUT]
     if PROTOCOL in agent.extra:
         return payload, ()
+    if not files.any_in(payload):
+        return payload, ()
     whole = fits(schema, payload) and not _lacks_text(payload, agent.text_input)
     return files.taken(payload, schema.get("properties", ()) if whole else (), at=at)
 

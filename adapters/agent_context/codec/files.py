@@ -26,7 +26,7 @@ MESSAGES: Final = "messages"
 PARTS: Final = "submessages"
 _KEPT: Final = frozenset(("input", "output", "context", "requirements"))
 """Members of a payload that hold no files of its own: documents are the agent's, the others are about the payload."""
-_LINKS: Final = frozenset(("resource_link", "link", "image", "audio", "video", "file", "document"))
+_LINKS: Final = ("resource_link", "link", "image", "audio", "video", "file", "document")
 """`type` of an object that is a link where it has an address and no bytes."""
 _UNKNOWN: Final = "application/octet-stream"
 
@@ -47,6 +47,14 @@ def taken(payload: Json, named: Collection[str] = (), *, at: str = "") -> tuple[
     else:
         return payload, []
     return (rest, reading.files) if reading.files or reading.links else (payload, [])
+
+
+def any_in(payload: Json, levels: int = 5) -> bool:
+    """Whether a payload has a file or a link where one is read. Nearly none has: it is left alone then."""
+    if _is_file(payload) or _link(payload) is not None:
+        return True
+    inner = payload.values() if isinstance(payload, dict) else payload if isinstance(payload, list) else ()
+    return levels > 0 and any(any_in(each, levels - 1) for each in inner)
 
 
 def part_of(file: Artifact, content: bytes | None) -> JsonObject:
@@ -85,7 +93,7 @@ class _Reading:
 
     def add(self, value: Json, place: str, name: str) -> None:
         path = f"{self._at}{place}"
-        if isinstance(value, dict) and "format" in value:
+        if _is_binary(value):
             media = "/".join(str(value["subformat"]).lower().split("/")[:2])
             media = media if "/" in media else _UNKNOWN
             named = files.label(str(value.get("label") or ""), media, name)
@@ -174,9 +182,14 @@ class _Reading:
 
 
 def _is_file(value: Json) -> bool:
-    if isinstance(value, dict) and str(value.get("format")).casefold() == "binary":
-        return isinstance(value.get("content"), str) and isinstance(value.get("subformat"), str)
-    return files.is_file(value)
+    return _is_binary(value) or files.is_file(value)
+
+
+def _is_binary(value: Json) -> bool:
+    """Whether a value is a part of NLIP that holds a file."""
+    if not isinstance(value, dict) or str(value.get("format")).casefold() != "binary":
+        return False
+    return isinstance(value.get("content"), str) and isinstance(value.get("subformat"), str)
 
 
 def _link(value: Json) -> str | None:

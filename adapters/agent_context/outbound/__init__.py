@@ -5,13 +5,12 @@ sessions.py       over the connection it registered on
 pools.py          over connections of the gateway's own
 registered.py     an agent that registered; which of the two ways an agent is run
 discovering.py    who lives at a target
-turn.py           one run
+turn.py           one run, and what its agent asks meanwhile
 messages.py       by agent/message or agent/delegate
 tools.py          as a tool
 request.py        what is sent
 answers.py        what comes back, read
 message_heads.py  what a message says of itself, read without the rest
-asks.py           what an agent asks meanwhile
 update_events.py  what it tells meanwhile: text that grows, events beside it
 """
 

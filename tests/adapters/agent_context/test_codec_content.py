@@ -213,6 +213,33 @@ def test_files_are_taken_out_of_a_payload_and_its_text_stays_text(payload: Json,
     assert {each.content for each in begun.files} <= {b"\x89PNG"}
 
 
+KEYS = """type data mimeType text parts messages format subformat content label uri name resource image_url files role
+submessages"""
+WORDS = (
+    "text image resource resource_link binary structured uri image/png AA== data:image/png;base64,AA== data:,x x/y/z"
+)
+LOOKS_LIKE_FILES = st.recursive(
+    st.none() | st.integers(0, 3) | st.sampled_from([*WORDS.split(), ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*KEYS.split(), "submessages"]), inner, max_size=5)
+    ),
+    max_leaves=14,
+)
+
+
+@given(LOOKS_LIKE_FILES)
+@unhurried
+def test_what_looks_like_a_file_is_one_or_is_refused_where_it_stands(payload: Json) -> None:
+    for each in (agent(), agent(LOOKING)):
+        try:
+            begun = start_of(each, payload)
+        except Invalid as error:
+            assert error.path.startswith("/content/payload")
+        else:
+            assert all(file.name and "/" in file.media_type for file in begun.files)
+
+
 LOOKING = {
     "type": "object",
     "properties": {"question": {"type": "string"}, "image": {"type": "string"}},
