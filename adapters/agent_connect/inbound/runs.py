@@ -19,7 +19,7 @@ from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thre
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
 KEPT = "kept"
-"""Attribute of a stateless run whose thread is kept (`on_completion: keep`)."""
+"""The attribute of a stateless run whose thread is kept (`on_completion: keep`)."""
 GONE = "the client has gone"
 PAGE = 200
 
@@ -111,7 +111,7 @@ class RunOperations:
             return None
 
     async def _start_on(self, thread: Thread, request: RunRequest) -> Run:
-        """Start it on a thread that is made for it, and goes again if the run is refused."""
+        """Start it on a new thread, which is deleted again if the run is refused."""
         await self._gateway.threads.create(thread)
         try:
             return await self._begin(request)
@@ -120,7 +120,7 @@ class RunOperations:
             raise
 
     async def _begin(self, request: RunRequest, *, told: bool = True) -> Run:
-        """Start it. An input that has the text that the agent takes, and nothing else of what it needs, is a prompt."""
+        """Start it. An input that has only the agent's text, where the agent needs more, is taken as a prompt."""
         try:
             return await self._gateway.runs.start(request, told=told)
         except Invalid:
@@ -131,14 +131,14 @@ class RunOperations:
         return await self._gateway.runs.start(replace(request, input=None, prompt=words), told=told)
 
     def _only(self) -> str:
-        """The agent of a request that names none."""
+        """The only agent there is, for a request that names none. Raises NotFound."""
         names = self._gateway.agents.names(wire.PROTOCOL)
         if len(names) != 1:
             raise NotFound(f"/agent_id: name an agent; have {', '.join(names) or 'none'}")
         return names[0]
 
     async def _left(self, run: Run, body: wire.RunCreate) -> None:
-        """The connection that created the run was lost while it went on."""
+        """Cancel the run, unless its client said otherwise: the connection that created it is lost."""
         if (body.get("on_disconnect") or "cancel") == "cancel":
             await self._gateway.runs.cancel(run.id, reason=GONE)
 
@@ -174,7 +174,7 @@ class RunOperations:
         return Reply(200, codec.encode_wait(run, messages, bare=bare), headers=_lost(run))
 
     async def _messages(self, run: Run) -> Sequence[wire.ConnectMessage]:
-        """What a result says beside its values: the files that the agent made."""
+        """The messages of a result beside its values: the files that the agent made."""
         agent = await self._agent(run.agent)
         if agent is not None and not agent.capabilities.artifacts:
             return ()
@@ -205,7 +205,7 @@ class RunOperations:
         return Reply(200, codec.encode_runs(found))
 
     async def _stateless(self, query: RunQuery) -> AsyncIterator[Run]:
-        """Runs that fit and were not started on a thread of the client's, page by page."""
+        """The runs that match and were not started on a client's thread, read page by page."""
         offset = 0
         while True:
             page = await self._gateway.runs.list(replace(query, limit=PAGE, offset=offset))
@@ -258,7 +258,7 @@ class RunOperations:
     # --- helpers -------------------------------------------------------------------------------------------------
 
     async def _run(self, request: HttpRequest) -> Run:
-        """The run of the path; under a thread, only if it is that thread's."""
+        """The run of the path. Raises NotFound if the path names another thread than the run's."""
         thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path_params else None
         run = await self._gateway.runs.get(parameters.uuid(request, "run_id"))
         if thread_id is not None and run.thread != thread_id:
@@ -266,14 +266,14 @@ class RunOperations:
         return run
 
     async def _agent(self, name: str) -> Agent | None:
-        """The agent, None if this protocol's clients may not call it (any more)."""
+        """The agent; None if clients of this protocol may not call it, or no longer."""
         try:
             return await self._gateway.agents.get(name, wire.PROTOCOL)
         except NotFound:
             return None
 
     def _headers(self, request: HttpRequest, run: Run) -> Headers:
-        """Where the run is, which the answer of a stream or wait does not say before its end."""
+        """The run's address: the body of a stream or wait does not say it before the end."""
         under = f"/threads/{run.thread}" if "thread_id" in request.path_params else ""
         return [(b"content-location", request.link(f"{under}/runs/{run.id}").encode("latin-1"))]
 
@@ -287,7 +287,7 @@ def _ours(run: Run) -> bool:
 
 
 def _lost(run: Run) -> Headers:
-    """What a run lost on its way, and why it ended early."""
+    """The headers for losses of a run, and for a reason why it ended early."""
     told = [(b"x-interlingua-losses", codec.losses(run).encode("latin-1"))] if run.losses else []
     if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
         told.append((b"x-interlingua-stop-reason", run.stop_reason.value.encode()))

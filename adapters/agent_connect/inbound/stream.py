@@ -65,21 +65,21 @@ class RunStream:
             await out.end(stream_error(run.id, "internal error", 500))
 
     async def _follow(self, run_id: str, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool) -> None:
-        """Watch the run until its stream ends; with `every` delta as long as the encoder makes something of each."""
+        """Watch the run until its stream ends: with `every` delta, for as long as the encoder uses each."""
         while not out.ended:
             deltas = encoder.custom or (every and encoder.exact)
             async with self._gateway.runs.watch(run_id, at, deltas=deltas) as watch:
                 at = await self._pump(watch, at, encoder, out, every=deltas)
 
     async def _pump(self, watch: Watch, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool) -> int:
-        """Batches to frames, one write a batch; the first is awaited before the answer begins.
+        """Turn batches into frames, with one write a batch. The answer begins after the first.
 
         Returns the number to go on after, when the stream has ended or deltas may be skipped from now on.
         """
         clock = asyncio.get_running_loop().time
 
         def take(batch: Batch) -> bool:
-            """Where the client keeps up, one more piece of a small document is on its way when it was said."""
+            """Write the piece of a small document at once, if the client keeps up."""
             nonlocal at
             if not out.ready or not (frame := encoder.piece(batch)):
                 return False

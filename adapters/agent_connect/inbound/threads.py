@@ -32,7 +32,7 @@ def new_thread(thread_id: str | None = None, metadata: JsonObject | None = None)
 
 
 class ThreadOperations:
-    """Threads, with their state from wherever that is."""
+    """Threads with their state, which the gateway or the agent keeps."""
 
     def __init__(self, gateway: Gateway, limit: int) -> None:
         """limit: bytes that a request's body may have."""
@@ -68,7 +68,7 @@ class ThreadOperations:
         return Reply(200, codec_thread.encode_threads(found[offset:]))
 
     async def _with_values(self, query: ThreadQuery, values: JsonObject) -> AsyncIterator[tuple[Thread, Checkpoint]]:
-        """Threads whose state has these values, page by page. States that are with agents are not looked at."""
+        """The threads whose state has these values, read page by page. States that agents keep are not looked at."""
         at = 0
         while page := await self._gateway.threads.list(replace(query, limit=PAGE, offset=at)):
             for thread in page:
@@ -125,7 +125,7 @@ class ThreadOperations:
         return await self._reply(thread)
 
     async def _reply(self, thread: Thread) -> Reply:
-        """The thread with its state. An agent that keeps the state and does not give it: told in the metadata."""
+        """The thread with its state. If the agent keeps the state and refuses it, the metadata says so."""
         try:
             state = await self._gateway.threads.state(thread.id)
         except (AgentError, Unsupported) as error:
