@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from gateway.agents.directory import Entry
 
 from adapters.agent_client.inbound import AgentClientInbound
 from adapters.agent_client.options import AgentClientServe
+from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.core.types import JsonObject
 from gateway.runs import Engine
