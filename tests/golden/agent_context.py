@@ -59,7 +59,7 @@ def _registered(chunks: Iterable[bytes], given: Any) -> Any:
 
 def _sent(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/message`, to an agent that takes text."""
-    asked = read(_message(chunks, c.MESSAGE).params, messages.AgentMessage)
+    asked = read(_message(chunks, c.MESSAGE).params, messages.MessageParams)
     said = messages.payload_of(asked.content.payload)
     assert said.context is not None and said.requirements is not None and said.requirements.constraints is not None
     return {

@@ -8,7 +8,7 @@ from typing import Final
 from adapters.agent_context.codec import files
 from adapters.agent_context.coordination import approval, attempt_run
 from adapters.agent_context.coordination.choosing import AgentChooser, CandidateSource
-from adapters.agent_context.coordination.task_record import TaskRecord, task_in
+from adapters.agent_context.coordination.task_record import KeptTask, task_in
 from adapters.agent_context.coordination.task_work import Failed, TaskWork
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.request import uploads_of
@@ -86,17 +86,17 @@ class Coordinator:
         )
 
     async def run(self, context: RunContext) -> None:
-        await context.set_upstream(TaskRecord().told())  # first of all: from here on it can be taken up again
-        await self._see_to(context, TaskRecord(), again=False)
+        await context.set_upstream(KeptTask().told())  # first of all: from here on it can be taken up again
+        await self._see_to(context, KeptTask(), again=False)
 
     async def attach(self, context: RunContext) -> None:
         """See `Outbound.attach`: what was under way is found by what was kept before it began."""
-        await self._see_to(context, TaskRecord.of(context.run), again=True)
+        await self._see_to(context, KeptTask.of(context.run), again=True)
 
     async def cancel(self, context: RunContext) -> None:
         """See `Outbound.cancel`: the attempt is cancelled; a task that waits leaves the queue."""
         self.queue.wake(context.run.id)
-        attempt = TaskRecord.of(context.run).attempt
+        attempt = KeptTask.of(context.run).attempt
         if attempt is not None:
             reason = context.run.cancel_reason or "its task is over"
             await attempt_run.stop(self._gateway, context.run.id, attempt, reason)
@@ -104,7 +104,7 @@ class Coordinator:
     async def aclose(self) -> None:
         """Nothing is open but runs."""
 
-    async def _see_to(self, context: RunContext, kept: TaskRecord, *, again: bool) -> None:
+    async def _see_to(self, context: RunContext, kept: KeptTask, *, again: bool) -> None:
         task = task_in(context.run)
         uploads = await context.uploads()
         if uploads:

@@ -18,9 +18,9 @@ from gateway.core.types import Failure, Json, JsonObject, Run, RunStatus
 from gateway.wire.jsonrpc import RpcError
 
 WAITING: Final = "waiting"
-"""`TaskRecord.state`: in the queue, for an agent."""
+"""`KeptTask.state`: in the queue, for an agent."""
 RUNNING: Final = "running"
-"""`TaskRecord.state`: an agent has it."""
+"""`KeptTask.state`: an agent has it."""
 
 SOURCE: Final = "source"
 """Attribute of the run: the agent that delegates, which does not get the task itself."""
@@ -64,7 +64,7 @@ class TaskPhase(enum.StrEnum):
     SETTLED = "will fail"
 
 
-class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """`Run.upstream` of a task.
 
     attempts: in order, the one under way last.
@@ -102,7 +102,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return {"state": self.state, **msgspec.to_builtins(self, builtin_types=())}
 
     @classmethod
-    def of(cls, run: Run) -> TaskRecord:
+    def of(cls, run: Run) -> KeptTask:
         """Read the record of a run; a new one where there is none or the run is no task."""
         try:
             return msgspec.convert(run.upstream or {}, cls)
@@ -194,7 +194,7 @@ class IllegalMove(Exception):
     """A task cannot do this where it is."""
 
 
-def moved(record: TaskRecord, *moves: Move) -> TaskRecord:
+def moved(record: KeptTask, *moves: Move) -> KeptTask:
     """The record after the moves. Raises IllegalMove."""
     for move in moves:
         if (record.phase, type(move)) not in MOVES:
@@ -203,7 +203,7 @@ def moved(record: TaskRecord, *moves: Move) -> TaskRecord:
     return record
 
 
-def _after(record: TaskRecord, move: Move) -> TaskRecord:
+def _after(record: KeptTask, move: Move) -> KeptTask:
     match move:
         case Queued():
             return replace(record, state=WAITING)

@@ -23,7 +23,7 @@ from adapters.agent_context.coordination import task_record as record
 from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
 from adapters.agent_context.coordination.choosing import AgentChooser, TakesPayload
 from adapters.agent_context.coordination.queue import AgentSlot
-from adapters.agent_context.coordination.task_record import Attempt, Move, TaskRecord
+from adapters.agent_context.coordination.task_record import Attempt, KeptTask, Move
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.access.patterns import fits
@@ -62,7 +62,7 @@ class TaskWork:
         context: RunContext,
         *,
         task: DelegatedTask,
-        kept: TaskRecord,
+        kept: KeptTask,
         failed: Failed,
     ) -> None:
         self._gateway = gateway

@@ -14,7 +14,7 @@ from adapters.agent_context.codec.errors import failure_error
 from adapters.agent_context.coordination import approval
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.task_index import PAGE, TASK, Key, TaskIndex
-from adapters.agent_context.coordination.task_record import SOURCE, TARGET, WAITING, Attempt, TaskRecord, document_of
+from adapters.agent_context.coordination.task_record import SOURCE, TARGET, WAITING, Attempt, KeptTask, document_of
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
@@ -55,7 +55,7 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     {id, type, status, priority, deadline?, requirements?, agent?, attempts: [{number, agent, status}], createdAt,
     updatedAt}; mine has payload, result or error {code, message}, interrupts (its open questions), and `_meta` too.
     """
-    document, kept = document_of(run), TaskRecord.of(run)
+    document, kept = document_of(run), KeptTask.of(run)
     given = document if isinstance(document, dict) else {}
     requirements = given.get("requirements") or {}
     limits = requirements.get("constraints") or {}
@@ -76,21 +76,21 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     return told | _private(run, given, kept) if mine else told
 
 
-def status_of(run: Run, kept: TaskRecord | None = None) -> str:
+def status_of(run: Run, kept: KeptTask | None = None) -> str:
     """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
     if any(approval.is_approval(interrupt) for interrupt in run.interrupts):
         return AWAITING
-    if run.status is RunStatus.RUNNING and (kept or TaskRecord.of(run)).state == WAITING:
+    if run.status is RunStatus.RUNNING and (kept or KeptTask.of(run)).state == WAITING:
         return PENDING
     return STATUSES[run.status]
 
 
 def assignment_of(run: Run) -> JsonObject:
     """Why the task's agent was chosen, or why none was; for `_meta`."""
-    return TaskRecord.of(run).assignment
+    return KeptTask.of(run).assignment
 
 
-def _private(run: Run, given: JsonObject, kept: TaskRecord) -> JsonObject:
+def _private(run: Run, given: JsonObject, kept: KeptTask) -> JsonObject:
     told: JsonObject = {"payload": given.get("payload"), "_meta": {keys.RUN_ID: run.id}}
     if kept.assignment:
         told["_meta"][ASSIGNMENT] = kept.assignment

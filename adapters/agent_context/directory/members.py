@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
-from adapters.agent_context.directory.registered import AgentConnection, Liveness, RegisteredAgent
+from adapters.agent_context.directory.registered import Liveness, RegisteredAgent, RegisteredConnection
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.link import AgentLine, AgentLink, Listener
+from adapters.agent_context.outbound.link import AgentLine, ContextLink, Listener
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.registered import RegisteredOutbound
 from adapters.agent_context.outbound.sessions import SessionLinks
@@ -34,7 +34,7 @@ from gateway.mcp.server.contract import Session
 
 
 class GuardedLink:
-    """The link of one registered agent, whichever connection that has at the moment. See `AgentLink`.
+    """The link of one registered agent, whichever connection that has at the moment. See `ContextLink`.
 
     `refusal` says why no run may be sent now, None if one may. `find`: the link over the agent's connection, None
     while it has none. `own`: the link to its endpoint instead.
@@ -43,8 +43,8 @@ class GuardedLink:
     def __init__(
         self,
         refusal: Callable[[], InterlinguaError | None],
-        find: Callable[[], AgentLink | None],
-        own: AgentLink | None = None,
+        find: Callable[[], ContextLink | None],
+        own: ContextLink | None = None,
     ) -> None:
         self._refusal = refusal
         self._find = find
@@ -60,7 +60,7 @@ class GuardedLink:
     def open(
         self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
     ) -> AbstractAsyncContextManager[AgentLine]:
-        """See `AgentLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
+        """See `ContextLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
         if (error := self._refusal()) is not None:
             raise error
         if (link := self._link()) is None:
@@ -68,11 +68,11 @@ class GuardedLink:
         return link.open(correlation, listener, capabilities)
 
     async def aclose(self) -> None:
-        """See `AgentLink`. The connection that an agent registered on is its own."""
+        """See `ContextLink`. The connection that an agent registered on is its own."""
         if self._own is not None:
             await self._own.aclose()
 
-    def _link(self) -> AgentLink | None:
+    def _link(self) -> ContextLink | None:
         return self._own or self._find()
 
 
@@ -122,7 +122,7 @@ class Members:
         self.now = now
         self.marks = Marks()
         self.by_id: dict[str, RegisteredAgent] = {}
-        self.connections: dict[Session, AgentConnection] = {}
+        self.connections: dict[Session, RegisteredConnection] = {}
         self.revoked: dict[str, Revocation] = {}
         self._links = links
         self._hosted: dict[str, Hosted] = {}
@@ -203,7 +203,7 @@ class Members:
         self.unbind(member)
         connection = self.connections.get(session)
         if connection is None:
-            connection = AgentConnection(session, self.liveness.now(), takes=session.can_ask)
+            connection = RegisteredConnection(session, self.liveness.now(), takes=session.can_ask)
             self.connections[session] = connection
         connection.hear(self.liveness.now())
         member.bind(connection)
@@ -272,13 +272,13 @@ class Members:
         link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), own)
         return Hosted(RegisteredOutbound(shown(record), link), timeout=self.options.agent_timeout)
 
-    def to_endpoint(self, endpoint: JsonObject) -> AgentLink:
+    def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
         stranger named the address. Raises ValueError for a transport that does not go with the URL.
         """
         return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
-    def _link(self, agent: str) -> AgentLink | None:
+    def _link(self, agent: str) -> ContextLink | None:
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
         return self._links.to(connection.session) if connection is not None else None

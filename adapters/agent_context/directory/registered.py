@@ -27,7 +27,7 @@ AWAY: Final = frozenset({INACTIVE, OFFLINE, "unavailable", "stopped", "shutdown"
 
 
 @dataclass
-class AgentConnection:
+class RegisteredConnection:
     """One client's session on which agents registered.
 
     `heard` is when it last said anything; `takes` whether it took requests when that was looked at.
@@ -68,7 +68,7 @@ class RegisteredAgent:
     beat: float
     saved: float
     elsewhere: bool = False
-    connection: AgentConnection | None = None
+    connection: RegisteredConnection | None = None
     fresh: bool = False
     """Whether it has sent a heartbeat here since it was last written down."""
     told: str = ""
@@ -103,12 +103,12 @@ class RegisteredAgent:
         self.joined, self.entry = joined, shown(joined.record, joined.seen)
         self.saved, self.fresh = now, False
 
-    def bind(self, connection: AgentConnection) -> None:
+    def bind(self, connection: RegisteredConnection) -> None:
         """Reach it over this connection from now on."""
         connection.agents.add(self.id)
         self.connection, self.elsewhere = connection, False
 
-    def unbind(self) -> AgentConnection | None:
+    def unbind(self) -> RegisteredConnection | None:
         """Stop reaching it over its connection; returns that."""
         connection, self.connection = self.connection, None
         if connection is not None:

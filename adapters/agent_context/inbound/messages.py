@@ -41,7 +41,7 @@ from adapters.agent_context.wire.constants import (
     REQUEST,
     SELF,
 )
-from adapters.agent_context.wire.messages import AgentMessage, Constraints, Payload, payload_of, read
+from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of, read
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
@@ -60,7 +60,7 @@ SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 class Letter:
     """A message of type request that may be delivered. `told`: what its payload says of itself."""
 
-    asked: AgentMessage
+    asked: MessageParams
     told: Payload
     agent: Agent
     principal: ClientPrincipal
@@ -88,7 +88,7 @@ class MessageRequests:
 
     async def message(self, call: Call) -> JsonObject:
         """The request: its result is the response, or the error that is it."""
-        asked = read(call.params, AgentMessage)
+        asked = read(call.params, MessageParams)
         principal = self._env.people.may(call, self._right(asked.target), asked.target)
         source = self._env.people.source(call, principal, asked.source)
         if asked.content.type != REQUEST:
@@ -123,7 +123,7 @@ class MessageRequests:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise
         else:
-            asked = read(aside.params, AgentMessage)
+            asked = read(aside.params, MessageParams)
             head = both(asked.target, asked.source)
             aside.notify(MESSAGE, {**head, "content": result["content"], META: result[META]})
 
@@ -148,7 +148,7 @@ class MessageRequests:
         if why is not None:
             raise NoMatch(f"{REQUIRED_PATH}: agent {letter.agent.name} {why}")
 
-    async def _again(self, call: Call, asked: AgentMessage, agent: Agent) -> Run | None:
+    async def _again(self, call: Call, asked: MessageParams, agent: Agent) -> Run | None:
         """The run whose question this message answers; None for one that asks for something new."""
         extra = asked.model_extra or {}
         state, responses = extra.get("requestState"), extra.get("inputResponses")
@@ -229,7 +229,7 @@ class MessageRequests:
             return result
 
 
-def nobody_waits(asked: AgentMessage) -> RpcError:
+def nobody_waits(asked: MessageParams) -> RpcError:
     """The error for a response or update that belongs to nothing."""
     details: JsonObject = {
         "expected": "the correlationId of a message that waits for a response",
@@ -256,6 +256,6 @@ def sent(call: Call, source: str | None) -> JsonObject:
 
 def _target(aside: Aside) -> str:
     try:
-        return read(aside.params, AgentMessage).target
+        return read(aside.params, MessageParams).target
     except RpcError:
         return SELF

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from msgspec import Raw
 
 from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, META, REQUEST, RESPONSE
-from adapters.agent_context.wire.messages import AgentMessage, read
+from adapters.agent_context.wire.messages import MessageParams, read
 from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
@@ -145,7 +145,7 @@ class AcknowledgedQuestions:
         if not any(each is session for each, _ in self._waiting):
             return False
         try:
-            message = read(params, AgentMessage)
+            message = read(params, MessageParams)
         except RpcError:
             return False
         key = message.beside.get(RESUME if by_handle else CORRELATION)

@@ -20,7 +20,7 @@ from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import Listener
 
-__all__ = ["AgentLine", "AgentLink", "Listener"]
+__all__ = ["AgentLine", "ContextLink", "Listener"]
 
 
 class AgentLine(Protocol):
@@ -73,7 +73,7 @@ class AgentLine(Protocol):
         """`notifications/cancelled` for the last request, which has been answered (acknowledged) already."""
 
 
-class AgentLink(Protocol):
+class ContextLink(Protocol):
     """The way to one agent, for any number of runs."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.agents import native as record_in
-from adapters.agent_context.outbound.link import AgentLink
+from adapters.agent_context.outbound.link import ContextLink
 from adapters.agent_context.outbound.messages import How, NativeRun
 from adapters.agent_context.outbound.tools import ToolRun, is_tool
 from adapters.agent_context.outbound.turn import AgentContextRuns, AgentContextTurn, RunWay, WayChooser
@@ -33,7 +33,7 @@ def _id(agent: Agent) -> str | None:
 class RegisteredOutbound(AgentContextRuns):
     """See `gateway.contract.Outbound` and `Supervised`. `record` is the agent's own, less its credentials."""
 
-    def __init__(self, record: JsonObject, link: AgentLink) -> None:
+    def __init__(self, record: JsonObject, link: ContextLink) -> None:
         super().__init__(link, chooser(str(record["id"]), "auto"))
         self._agent = agent_of(record)
 
@@ -46,6 +46,6 @@ class RegisteredOutbound(AgentContextRuns):
         await self._link.aclose()
 
 
-def make(record: JsonObject, link: AgentLink) -> RegisteredOutbound:
+def make(record: JsonObject, link: ContextLink) -> RegisteredOutbound:
     """The outbound half of a registered agent, reached by `link`."""
     return RegisteredOutbound(record, link)

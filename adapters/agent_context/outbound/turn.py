@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.errors import data_of, tree_error
 from adapters.agent_context.outbound.answers import text_in
-from adapters.agent_context.outbound.link import AgentLine, AgentLink
+from adapters.agent_context.outbound.link import AgentLine, ContextLink
 from adapters.agent_context.outbound.pools import QUESTIONS
 from adapters.agent_context.outbound.request import correlation
 from adapters.agent_context.wire.constants import PROTOCOL, RESPONSE
@@ -56,7 +56,7 @@ class WayChooser(Protocol):
 class AgentContextTurn(calls.Turn):
     """See `gateway.mcp.client.turn`. Its Listener is the line's."""
 
-    def __init__(self, context: RunContext, link: AgentLink, choose: WayChooser) -> None:
+    def __init__(self, context: RunContext, link: ContextLink, choose: WayChooser) -> None:
         super().__init__(context)
         self._declared = capabilities(context.caller)
         self.asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
@@ -101,7 +101,7 @@ class AgentContextTurn(calls.Turn):
 class AgentContextRuns(calls.Turns):
     """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
 
-    def __init__(self, link: AgentLink, choose: WayChooser) -> None:
+    def __init__(self, link: ContextLink, choose: WayChooser) -> None:
         super().__init__(lambda context: AgentContextTurn(context, link, choose))
         self._link = link
 

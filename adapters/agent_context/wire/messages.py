@@ -23,7 +23,6 @@ from adapters.agent_context.wire.reading import checked, read
 from adapters.agent_context.wire.records import AgentRecord
 
 __all__ = [
-    "AgentMessage",
     "Constraints",
     "Context",
     "Delegate",
@@ -32,6 +31,7 @@ __all__ = [
     "ErrorNote",
     "Heartbeat",
     "MessageContent",
+    "MessageParams",
     "Payload",
     "Register",
     "Requirements",
@@ -98,7 +98,7 @@ class MessageContent(Wire):
     payload: Any = Field(description="Any JSON value; see Payload for what is read of an object.")
 
 
-class AgentMessage(Params):
+class MessageParams(Params):
     """`agent/message`."""
 
     source: AgentIdentifier | None = None

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from adapters.agent_context.wire import base, messages
-from adapters.agent_context.wire.messages import AgentMessage, Delegate, Heartbeat, Register, payload_of, read
+from adapters.agent_context.wire.messages import Delegate, Heartbeat, MessageParams, Register, payload_of, read
 from adapters.agent_context.wire.tools import TaskAssign
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example
@@ -45,10 +45,10 @@ CASES: list[tuple[type[BaseModel], Any, str, str, str]] = [
     (Delegate, task(maxTokens=True), LIMITS + "/maxTokens", "integer", "true"),
     (Delegate, task(priority="high"), LIMITS + "/priority", "An integer", '"high"'),
     (Delegate, task(minScore=11), LIMITS + "/minScore", "at most 10", "11"),
-    (AgentMessage, {"target": "a b", "content": {}}, "/target", "unique identifier", '"a b"'),
-    (AgentMessage, {"target": "a", "content": {"type": "request"}}, "/content/payload", "Any JSON value", "nothing"),
-    (AgentMessage, {"target": "a", "content": {"type": "x", "payload": 1}}, "/content/type", "one of request", '"x"'),
-    (AgentMessage, {"target": "a", "content": []}, "/content", "Content object with required fields", "an array of 0"),
+    (MessageParams, {"target": "a b", "content": {}}, "/target", "unique identifier", '"a b"'),
+    (MessageParams, {"target": "a", "content": {"type": "request"}}, "/content/payload", "Any JSON value", "nothing"),
+    (MessageParams, {"target": "a", "content": {"type": "x", "payload": 1}}, "/content/type", "one of request", '"x"'),
+    (MessageParams, {"target": "a", "content": []}, "/content", "Content object with required fields", "an array of 0"),
     (Register, {"agent": example(id="a\n")}, "/agent/id", "unique identifier", '"a\\n"'),
     (Register, {"agent": example(id="a" * 201)}, "/agent/id", "unique identifier", '"aaa'),
     (Register, {"agent": example(capabilities=None)}, "/agent/capabilities", "tools, models, special", "nothing"),

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from adapters.agent_context.wire import constants, messages, tools
-from adapters.agent_context.wire.messages import AgentMessage, Delegate, Register, read
+from adapters.agent_context.wire.messages import Delegate, MessageParams, Register, read
 from gateway.core import delta
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example, unhurried
@@ -157,7 +157,7 @@ TEXT = {"type": "text", "text": "a"}
 GOOD: list[tuple[type[BaseModel], Any]] = [
     (Register, {"agent": example()}),
     (Delegate, TASK),
-    (AgentMessage, MESSAGE),
+    (MessageParams, MESSAGE),
     (messages.Heartbeat, {"agentId": "a", "status": "active"}),
     (messages.ErrorNote, {"error": {"code": -32001, "message": "x", "details": {}}, "_meta": {"correlationId": "c"}}),
     (tools.AgentEvaluate, {"agentId": "a", "score": 7.5, "review": "good", "taskId": "t"}),
@@ -168,7 +168,7 @@ GOOD: list[tuple[type[BaseModel], Any]] = [
 ]
 
 
-NAMES: dict[type[BaseModel], str] = {AgentMessage: "Message"}
+NAMES: dict[type[BaseModel], str] = {MessageParams: "Message"}
 """Definitions of another name than their model."""
 
 

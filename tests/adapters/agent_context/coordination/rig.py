@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.task_record import TaskRecord
+from adapters.agent_context.coordination.task_record import KeptTask
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
@@ -103,9 +103,9 @@ class House:
         found = [one for one in await self.engine.runs.list(query) if mark in one.request.metadata]
         return [one for one in found if one.request.metadata[mark].startswith(run.id)]
 
-    def kept(self, run: Run) -> TaskRecord:
+    def kept(self, run: Run) -> KeptTask:
         live = self.engine.live.get(run.id)
-        return TaskRecord.of(live.run if live is not None else run)
+        return KeptTask.of(live.run if live is not None else run)
 
     def text(self, run: Run) -> str:
         live = self.engine.live.get(run.id)

@@ -265,6 +265,29 @@ def test_a_client_of_another_protocol_says_what_is_to_be_done_in_words() -> None
     run(scene())
 
 
+def test_a_file_for_the_coordination_goes_to_an_agent_that_takes_it() -> None:
+    async def counts(context: RunContext) -> None:
+        (file,) = await context.uploads()
+        (content,) = (await context.contents([file.id])).values()
+        context.emit(e.PartDelta(part="text", delta=f"{file.name} {content!r}"), e.RunFinished())
+
+    async def scene() -> None:
+        from gateway.core.files import Attachment
+        from gateway.core.types import AgentCapabilities, RunRequest
+
+        none = Scripted(says("x"), agent=described(capabilities=AgentCapabilities()))
+        agents = {"none": none, "takes": counts}
+        async with house(candidate("none", 9), candidate("takes", 1), agents=agents, coordinator="anybody") as there:
+            asked = RunRequest(agent="anybody", input={"message": "count"}, protocol="plain")
+            file = Attachment(name="sum.txt", media_type="text/plain", content=b"2+2")
+            done = await there.ended(await there.engine.runs.start(asked, files=[file]))
+            assert json.loads(bytes(done.output)) == {"messages": [{"text": "sum.txt b'2+2'"}]}
+            left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
+            assert left_out["none"] == "takes no such files: sum.txt is text/plain"
+
+    run(scene())
+
+
 def test_work_that_was_handed_on_too_often_goes_no_further() -> None:
     async def scene() -> None:
         async with house(agents={"a": says("x")}) as there:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from adapters.agent_context.coordination import task_record as record
-from adapters.agent_context.coordination.task_record import MOVES, IllegalMove, Move, TaskPhase, TaskRecord, moved
+from adapters.agent_context.coordination.task_record import MOVES, IllegalMove, KeptTask, Move, TaskPhase, moved
 from gateway.core.types import Failure, Run, RunRequest, RunStatus
 
 MADE: tuple[Move, ...] = (
@@ -23,7 +23,7 @@ MADE: tuple[Move, ...] = (
     record.Ended(RunStatus.ERROR, "broken"),
     record.Settled(Failure(code="agent_failed", message="broken")),
 )
-QUEUED = TaskRecord()
+QUEUED = KeptTask()
 AT = {
     TaskPhase.QUEUED: QUEUED,
     TaskPhase.ASKING: moved(QUEUED, MADE[1]),
@@ -51,4 +51,4 @@ def test_what_is_kept_is_read_again(phase: TaskPhase) -> None:
     run = Run(
         id="r", request=RunRequest(agent="a", input=None, protocol="x"), created_at=0, updated_at=0, upstream=kept
     )
-    assert kept and TaskRecord.of(run) == AT[phase]
+    assert kept and KeptTask.of(run) == AT[phase]
