@@ -1,4 +1,4 @@
-"""An agent's HTTP interface: its paths, its answers as messages, its errors as ours."""
+"""Calls an agent's HTTP interface: its paths, its answers as messages, its errors as ours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNLIMITED = 1 << 62
 
 
 _NO_STEP_LEFT = (404, 500)
-"""What servers in use answer to a step after the last. Any other error is about the request or the server."""
+"""The statuses that servers in use answer to a step after the last. Any other is about the request or the server."""
 
 
 class StepRefused(AgentFailed):
@@ -204,7 +204,7 @@ class Api:
         )
 
     async def _list(self, path: str, name: str, key: str, trace: str | None) -> list[Any]:
-        """Every item of a list, each once. `total_pages` is not believed: servers in use floor it."""
+        """Every item of a list, each once. `total_pages` is ignored: servers in use round it down."""
         found: dict[str, Any] = {}
         for number in range(1, MAX_PAGES + 1):
             params: dict[str, str | int] = {"current_page": number, "page_size": PAGE_SIZE}
@@ -229,7 +229,7 @@ def _headers(trace: str | None, accept: str = "application/json") -> dict[str, s
 
 
 def _id(given: str) -> str:
-    """An agent's id as a path segment. Raises AgentBroken for what can be none."""
+    """An agent's id as a path segment. Raises AgentBroken if it cannot be one."""
     try:
         return segment(given)
     except Invalid as error:

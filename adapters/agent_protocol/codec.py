@@ -1,8 +1,7 @@
 """Agent Protocol to core and back: what both halves share. Pure.
 
-Named here: the errors' codes, the losses, the form of `origin`, and what a file or a plan entry is on the wire. How a
-run's log becomes steps is in steps.py, how a request becomes a run in requests.py, how an agent's step
-becomes events in upstream.py.
+Here are the errors' statuses, the form of `origin`, and files and plan entries on the wire. steps.py turns a run's log
+into steps, requests.py a request into a run, upstream.py an agent's step into events.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ STEPS: Final = "steps"
 On a run, the attribute that holds the task's id: its steps have the ids under which those were listed.
 """
 CREATE: Final = "POST tasks"
-"""What is relayed to an agent of this protocol when a client creates a task."""
+"""The method that is relayed to an agent of this protocol when a client creates a task."""
 STEP: Final = "step"
 """Kind of the question an agent driven one step at a time asks: what is the next step's input?"""
 PERMISSION: Final = "permission"
@@ -77,12 +76,12 @@ APPROVAL: Final[JsonObject] = {
 
 
 def origin(**said: Json) -> JsonObject:
-    """What the wire said beyond an event's fields, in the form only this codec reads."""
+    """The rest of a message beyond an event's fields, in the form that only this codec reads."""
     return {PROTOCOL: said}
 
 
 def said(event: e.Event) -> JsonObject | None:
-    """What `origin` of this codec's form an event carries."""
+    """The `origin` of an event, if this codec has made it."""
     found = (event.origin or {}).get(PROTOCOL)
     return found if isinstance(found, dict) else None
 
@@ -186,7 +185,7 @@ def disposition(name: str) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    """What a person reads of a value that should be a string: itself, or its JSON. None for null."""
+    """A value that should be a string, as text: itself, or its JSON. None for null."""
     if value is None or isinstance(value, str):
         return value
     return encode(value).decode()

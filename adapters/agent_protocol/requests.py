@@ -1,4 +1,4 @@
-"""What clients ask, in core's words, and back: a task's and a step's `input` and `additional_input`. Pure.
+"""Translates a task's and a step's `input` and `additional_input` to core, and back. Pure.
 
 `additional_input` is any object. Each of its keys goes where the agent knows it: to the input document if the agent's
 input schema has that property, to the config if the config schema has; `config` and `metadata` (objects) are the run's
@@ -26,7 +26,7 @@ SHOWN = 500
 
 @dataclass(frozen=True)
 class RunInput:
-    """What a run is started with. `document` is what the client said besides the prompt, None if nothing."""
+    """The input of a run. `document`: what the client sent besides the prompt; None if nothing."""
 
     prompt: str
     document: JsonObject | None
@@ -99,7 +99,7 @@ def answer_value(interrupt: Interrupt, text: str | None, additional_input: JsonO
 
 
 def _wanted(schema: JsonObject) -> str:
-    """What answers a question of this schema, for who gave something else."""
+    """The answers that a schema allows, for a refusal."""
     found = choices.offered(schema)
     if found is None:
         shown = encode(schema).decode()

@@ -42,7 +42,7 @@ SEPARATOR = "\n\n"
 
 
 class LegPart:
-    """One part of a message, folded. `prior` is what a text had said in earlier legs, which is no part of `value`."""
+    """One part of a message, folded. `prior`: the text of earlier legs, which `value` leaves out."""
 
     def __init__(self, message: str, kind: str, value: Json = None, prior: str = "") -> None:
         self.message = message
@@ -52,13 +52,13 @@ class LegPart:
 
     @property
     def value(self) -> Json:
-        """What it says so far; None while a part that is no text says nothing."""
+        """Its content so far; None for an empty part that is no text."""
         if self.fold.absent:
             return "" if self.kind in ("text", "thought") else None
         return self.fold.document()
 
     def grow(self, event: e.PartDelta | e.PartReplaced) -> None:
-        """Take in what the log says. The log was checked when written: an odd delta starts the part anew."""
+        """Apply an event of the log. The log is checked: a delta that does not fit starts the part anew."""
         try:
             if isinstance(event, e.PartDelta):
                 self.fold.apply(event.delta)
@@ -81,7 +81,7 @@ class LegMessage:
         self.additional_output: Json = None
 
     def add(self, output: Json) -> None:
-        """Its `additional_output` has come."""
+        """Set its `additional_output`."""
         self.additional_output = output
 
 
@@ -119,7 +119,7 @@ class Leg:
         return [part.value for part in self.parts.values() if part.kind == kind and self._spoken(part)]
 
     def text_of(self, message: str) -> str:
-        """What one message says."""
+        """The text of one message."""
         return "".join(part.value for part in self.parts.values() if part.kind == "text" and part.message == message)
 
     @property
@@ -133,7 +133,7 @@ class Leg:
         return message is None or message.role is Role.ASSISTANT
 
     def apply(self, event: e.Event) -> None:
-        """Take in an event that no other leg has a say in."""
+        """Apply an event that concerns no other leg."""
         self._started = True
         match event:
             case e.PlanUpdated():
@@ -149,7 +149,7 @@ class Leg:
                 self.end = event
 
     def asks(self, question: Interrupt | None) -> None:
-        """The oldest open question is now this one."""
+        """Set the oldest open question."""
         self.question = question
 
     def _custom(self, event: e.Custom) -> None:
@@ -176,7 +176,7 @@ class _Cutter:
         self._messages: dict[str, LegMessage] = {}
 
     def apply(self, event: e.Event) -> None:
-        """Take one event in."""
+        """Apply the next event."""
         leg = self.legs[-1]
         leg.apply(event)
         match event:
@@ -198,7 +198,7 @@ class _Cutter:
                 self._resume(leg, event)
 
     def _carry(self, leg: Leg, name: str) -> LegPart:
-        """A part of an earlier leg that speaks again: what it says now belongs to this one."""
+        """A part of an earlier leg that goes on: what is added now belongs to this leg."""
         before = self._parts.get(name)
         if before is None:
             before = LegPart("", "text")
@@ -251,7 +251,7 @@ _LISTED = ("thoughts", "tool_calls", "files", "data", "custom")
 
 
 def run_steps(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> list[JsonObject]:
-    """`Step` of every leg of one run, in order. `run` is to be read after its log, or its output may be missing."""
+    """`Step` of every leg of one run, in order. Read `run` after its log, or its output may be missing."""
     return [step_json(task, run, legs[: index + 1], agent) for index in range(len(legs))]
 
 
@@ -268,7 +268,7 @@ def _namespace(owner: str) -> uuid.UUID:
 
 
 def _owner(run: Run) -> str:
-    """What the ids of a run's steps are made of: the task, where they were listed before the run."""
+    """The id that the ids of a run's steps derive from: the task's, where they were listed before the run."""
     owner = run.request.attributes.get(codec.STEPS)
     return owner if isinstance(owner, str) else run.id
 
@@ -305,7 +305,7 @@ def _created(task: str, owner: str, names: Sequence[str | None], first: int) -> 
 
 
 def step_json(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> JsonObject:
-    """`Step` of the last of `legs`, which are a run's first so many."""
+    """`Step` of the last of `legs`, which are the first legs of a run."""
     leg = legs[-1]
     text, more = _input(run, leg, agent)
     spoken = [m for m in leg.messages.values() if m.step is not None]
@@ -350,7 +350,7 @@ def _input(run: Run, leg: Leg, agent: Agent) -> tuple[str | None, JsonObject]:
 
 
 def _document(run: Run, leg: Leg) -> Json:
-    """The output document, where the run has ended well with this leg."""
+    """The output document, if the run has succeeded with this leg."""
     if not isinstance(leg.end, e.RunFinished):
         return None
     raw = run.output if bytes(run.output) != bytes(NULL) else leg.end.output
@@ -358,7 +358,7 @@ def _document(run: Run, leg: Leg) -> Json:
 
 
 def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
-    """What a person reads: the leg's text (the agent's final result wins), then its question with what answers it."""
+    """The text for a person: the leg's (the agent's final result wins), then its question and its choices."""
     leg = legs[-1]
     text = _said(leg, agent)
     document = _document(run, leg)
@@ -377,7 +377,7 @@ def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
 
 
 def _said(leg: Leg, agent: Agent) -> str:
-    """The leg's text, then that of the documents that it has made: a draft, say, that its question is about."""
+    """The leg's text, then that of its documents: a draft, say, that its question is about."""
     said, pointer = [leg.text], agent.text_output
     if pointer is not None:
         said += [unwrap(document, pointer) or "" for document in leg.of_kind("data")]
@@ -395,12 +395,12 @@ def _final_text(document: Json, before: Sequence[str], text: str, agent: Agent) 
 
 
 def _is_step_of(leg: Leg) -> bool:
-    """Whether the agent asks nothing but the next step's input: a step that is done, as this protocol has it anyway."""
+    """Whether the agent only asks for the next step's input, as this protocol does after each step anyway."""
     return leg.question is not None and codec.is_step_question(leg.question)
 
 
 def _additional_output(run: Run, leg: Leg, agent: Agent, spoken: Sequence[LegMessage]) -> JsonObject | None:
-    """What the step's text cannot say. An Agent Protocol agent's own comes first, as it was given."""
+    """Everything beside the step's text. An Agent Protocol agent's own comes first, as it was given."""
     found: JsonObject = {}
     if len(spoken) == 1:
         own = spoken[0].additional_output

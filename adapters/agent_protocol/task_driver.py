@@ -45,7 +45,7 @@ class TaskDriver:
         self._told: e.PlanUpdated | None = None
 
     async def run(self) -> None:
-        """From the task's creation to its last step. See `Outbound.run`."""
+        """Drive it from the task's creation to its last step."""
         try:
             await self._steps(await self._begin())
         except Stopped:
@@ -89,7 +89,7 @@ class TaskDriver:
     # the task
 
     async def _begin(self) -> JsonObject:
-        """Take the thread's task up again or create one, with the files; the first step's body."""
+        """Resume the thread's task or create one, with the files. Returns the first step's body."""
         context = self._context
         before = RemoteTask.read(context.upstream_thread)
         record = before if before is not None and before.reusable and await self._alive(before) else None
@@ -131,7 +131,7 @@ class TaskDriver:
     # its steps
 
     async def _steps(self, body: JsonObject, question: Interrupt | None = None) -> None:
-        """To the last step. `question`: what the first one's `body` answers."""
+        """Execute steps to the last. question: the one that the first `body` answers."""
         for _ in range(self._target.max_steps):
             step = await self._answered(body, question)
             if isinstance(step, _Ended):
@@ -161,7 +161,7 @@ class TaskDriver:
         raise AgentFailed(f"the agent's task was not done after {self._target.max_steps} steps")
 
     async def _answered(self, body: JsonObject, question: Interrupt | None) -> wire.Step | _Ended | None:
-        """`_execute`; an answer to the agent's own question that the agent refuses is asked for again."""
+        """`_execute`, and ask again where the agent refuses an answer to its own question."""
         attempt = 1
         while True:
             try:
@@ -208,7 +208,7 @@ class TaskDriver:
             await asyncio.gather(work, stop, return_exceptions=True)
 
     async def _done(self, body: JsonObject) -> wire.Step:
-        """Execute a step; where the agent answers before it is done, look until it is."""
+        """Execute a step; poll it if the agent answers before it is done."""
         task = self._record.task_id
         step = await self._api.execute(task, body, self._trace)
         try:
@@ -237,7 +237,7 @@ class TaskDriver:
         return any(step.status == "running" for step in self._plan)
 
     def _question(self, step: wire.Step) -> Interrupt | None:
-        """What is asked after a step: the agent's own question, however it is driven; else what `drive` asks."""
+        """The question after a step: the agent's own, however it is driven, else that of `drive`."""
         record = self._record
         own = upstream.asked(record.task_id, len(record.done), step)
         if own is not None or not self._asks:
@@ -275,7 +275,7 @@ class TaskDriver:
         await self._save()
 
     async def _look(self) -> None:
-        """Read the agent's own list of steps; what has changed of it is the plan."""
+        """Read the agent's own list of steps, and tell it as the plan if it has changed."""
         try:
             self._plan = await self._api.steps(self._record.task_id, self._trace)
         except AgentError:

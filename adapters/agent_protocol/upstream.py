@@ -1,4 +1,4 @@
-"""An agent's tasks and steps in core's words, and a run in theirs. Pure."""
+"""Translates an agent's tasks and steps to core, and a run to them. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_LIMIT = 500
 
 
 class RemoteTask(msgspec.Struct):
-    """What is remembered of an agent's task, on the run and on its thread, to find it again.
+    """The record of an agent's task, kept with the run and its thread to find it again.
 
     `done`: ids of the steps already told; `artifacts`: of files already fetched; `uploaded`: their ids of our
     artifacts. `in_flight` is set while a step may be executing at the agent. `finished`: it said `is_last`.
@@ -76,7 +76,7 @@ class RemoteTask(msgspec.Struct):
 
 
 class CreatedTask(msgspec.Struct):
-    """What the relay of `codec.CREATE` answers: the task's record, and the names of the steps that wait in it."""
+    """The answer to the relay of `codec.CREATE`: the task's record, and the names of its planned steps."""
 
     record: JsonObject
     steps: list[str | None]
@@ -219,7 +219,7 @@ def reply_body(answer: Answer) -> JsonObject:
 
 
 def failure(step: wire.Step) -> str | None:
-    """What a step that is said to be completed says of its failure (the form steps.py writes), None if it has not."""
+    """The failure in a completed step (the form steps.py writes); None if it has not failed."""
     found = step.additional_output.get("error") if isinstance(step.additional_output, dict) else None
     if step.is_last and isinstance(found, dict) and isinstance(found.get("code"), str):
         message = found.get("message")
@@ -228,7 +228,7 @@ def failure(step: wire.Step) -> str | None:
 
 
 def error_text(content_type: str, body: bytes) -> str:
-    """What an agent's error answer says, for a person: its message, detail or error, or its text; "" if nothing."""
+    """The text of an agent's error answer: its message, detail or error, or the body; "" if there is none."""
     try:
         data: Json = msgspec.json.decode(body)
     except (ValueError, RecursionError):

@@ -66,7 +66,7 @@ async def upload(request: HttpRequest, gateway: Gateway, task: Thread, limit: in
 
 
 async def download(request: HttpRequest, gateway: Gateway, task: Thread, artifact_id: str) -> None:
-    """`GET artifacts/{artifact_id}`: the bytes. Never shown by a browser, whatever they claim to be."""
+    """`GET artifacts/{artifact_id}`: the bytes, with headers that keep a browser from showing them."""
     artifacts = await gateway.files.list(thread=task.id)
     artifact = next((found for found in artifacts if found.id == artifact_id), None)
     if artifact is None:

@@ -63,7 +63,7 @@ class TaskOperations:
         return answer(codec.task_json(await self._gateway.threads.create(thread), []))
 
     async def _created(self, agent: str, given: JsonObject) -> CreatedTask | None:
-        """The task at an agent that speaks this protocol, too; None where it gets it with its first step."""
+        """Create the task at an agent that speaks this protocol; None if it gets the task with its first step."""
         try:
             found = await self._gateway.backchannel.relay(
                 agent, codec.PROTOCOL, codec.CREATE, msgspec.Raw(encode(given))
@@ -226,7 +226,7 @@ class TaskOperations:
         return await self._gateway.agents.get(task.agent or "", codec.PROTOCOL)
 
     async def _task(self, request: HttpRequest) -> Thread:
-        """The task of the path. A thread of another agent or protocol is none."""
+        """The task of the path. Raises NotFound, also for a thread of another agent or protocol."""
         agent, wanted = self._agent_name(request), request.path_params["task_id"]
         try:
             thread = await self._gateway.threads.get(wanted)
