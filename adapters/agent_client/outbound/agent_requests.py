@@ -312,11 +312,8 @@ async def _up_to_date(session: AgentSession | None, caller: Caller) -> None:
     if session is None:
         return
     run = session.run
-    if run is not None:
-        if run.phase is PromptPhase.OVER:
-            await run.ended.wait()
-        else:
-            run.told()
+    if run is not None and run.phase is PromptPhase.OVER:
+        await run.ended.wait()
     if session.thread is not None and isinstance(caller, InOrder):
         await caller.up_to_date(session.thread)
 

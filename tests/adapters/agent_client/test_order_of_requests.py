@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,9 +20,10 @@ from gateway.core.types import JsonObject
 from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.adapters.agent_client.editor import Editor
-from tests.adapters.agent_client.outbound_agent import Rig, chunk
+from tests.adapters.agent_client.outbound_agent import MANUAL, Rig, chunk
 from tests.support.aio import run
 from tests.support.pipes import LIMIT, pair
+from tests.support.scripted import until
 
 TURNS = 60
 ASK: JsonObject = {"method": "_x/ask", "params": {"sessionId": "s1"}}
@@ -64,33 +65,38 @@ def late(owner: Any, method: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def halves() -> AsyncIterator[tuple[Rig, Editor]]:
-    """An agent in the test's own process, and an editor that talks to it."""
+async def halves() -> AsyncIterator[tuple[Rig, Callable[[], Awaitable[Editor]]]]:
+    """An agent in the test's own process, and what connects an editor to it."""
     agent = Rig()
+    agent.can(loadSession=True)
     engine = Engine(open_store("sqlite://"))
     late(engine.runs, "watch")
     late(engine.backchannel, "join")
     engine.use([Entry(Route(name="prog", target=agent.outbound._target), agent.outbound)])
     await engine.open()
     inbound = AgentClientInbound(AgentClientServe(), engine)
-    ours, theirs = pair(LIMIT)
-    try:
-        async with Editor(ours) as editor:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(engine.close)
+
+        async def connect() -> Editor:
+            ours, theirs = pair(LIMIT)
+            editor = await stack.enter_async_context(Editor(ours))
             serving = asyncio.create_task(inbound.converse(theirs, "prog"))
+            stack.push_async_callback(asyncio.wait, [serving])
+            stack.callback(serving.cancel)
             editor.on_ask = lambda _: {}
             editor.lenient = True
             await editor.initialize()
-            yield agent, editor
-            serving.cancel()
-            await asyncio.wait([serving])
-    finally:
-        await engine.close()
+            return editor
+
+        yield agent, connect
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_request_in_a_turn_is_asked_behind_what_was_said_before_it(first: bool) -> None:
     async def body() -> None:
-        async with halves() as (agent, editor):
+        async with halves() as (agent, connect):
+            editor = await connect()
             session = await editor.new()
             answer = await editor.start(session)
             prompt = await agent.wire.prompt()
@@ -112,7 +118,8 @@ def test_a_request_in_a_turn_is_asked_behind_what_was_said_before_it(first: bool
 
 def test_what_comes_behind_the_end_of_a_turn_is_asked_and_told_behind_it() -> None:
     async def body() -> None:
-        async with halves() as (agent, editor):
+        async with halves() as (agent, connect):
+            editor = await connect()
             answer = await editor.start(await editor.new())
             prompt = await agent.wire.prompt()
             note = {"method": "_x/note", "params": {"sessionId": "s1"}}
@@ -134,18 +141,23 @@ def test_what_comes_behind_the_end_of_a_turn_is_asked_and_told_behind_it() -> No
     run(body())
 
 
-def test_a_request_while_its_session_is_loaded_does_not_wait_for_that() -> None:
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_request_while_its_session_is_loaded_does_not_wait_for_that(recorded: bool) -> None:
     async def body() -> None:
-        async with halves() as (agent, editor):
-            agent.can(loadSession=True)
-
-            def load(params: JsonObject) -> Any:
-                agent.wire.say(chunk("s1", "as it was"), {"id": 1, **ASK})
-                return {}
-
-            agent.handlers["session/load"] = load
-            async with asyncio.timeout(4):
-                await editor.request("session/load", {"sessionId": "s1", "cwd": "/work", "mcpServers": []})
-                await agent.wire.answer(1)
+        async with halves() as (agent, connect):
+            editor = await connect()
+            name = await editor.new() if recorded else "s1"
+            agent.handlers["session/load"] = lambda _: MANUAL
+            other = await connect()
+            asked = {"sessionId": name, "cwd": "/work", "mcpServers": []}
+            loading = asyncio.create_task(other.request("session/load", asked))
+            await until(lambda: any(wire.sent("session/load") for wire in agent.wires))
+            load = await agent.wire.find("session/load")
+            agent.wire.say(chunk("s1", "as it was"), {"id": 1, **ASK})
+            await agent.wire.answer(1, within=4)
+            assert not loading.done()
+            assert other.asked[0]["method"] == "_x/ask"
+            agent.wire.say({"id": load["id"], "result": {}})
+            await loading
 
     run(body())

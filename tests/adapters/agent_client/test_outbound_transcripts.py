@@ -401,7 +401,9 @@ async def a_second_prompt_while_one_is_worked_on(it: Story) -> None:
     await it.ended(asyncio.create_task(it.rig.outbound.run(it.context("second"))))
     it.say("two")
     it.end(prompt)
+    it.say("behind the end of the first")
     await it.ended(task)
+    await settled()
 
 
 @scenario
