@@ -17,7 +17,7 @@ from adapters.agent_client.options import AgentClientTarget, Permissions
 from adapters.agent_client.outbound import forwarded, governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.session import AgentSession
-from adapters.agent_client.outbound.states import PromptPhase
+from adapters.agent_client.outbound.states import TurnPhase
 from adapters.agent_client.outbound.terminals import PREFIX
 from adapters.agent_client.outbound.workspace import Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -312,7 +312,7 @@ async def _up_to_date(session: AgentSession | None, caller: Caller) -> None:
     if session is None:
         return
     run = session.run
-    if run is not None and run.phase is PromptPhase.OVER:
+    if run is not None and run.phase is TurnPhase.OVER:
         await run.ended.wait()
     if session.thread is not None and isinstance(caller, InOrder):
         await caller.up_to_date(session.thread)

@@ -18,7 +18,7 @@ from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.dialect import AgentWork, SessionSpeech
 from adapters.agent_client.outbound.lease import ConnectionLease
 from adapters.agent_client.outbound.record import SessionRecord
-from adapters.agent_client.outbound.states import OpeningStep, PromptPhase, PromptStep, Stray, stray_after
+from adapters.agent_client.outbound.states import OpeningStep, Stray, TurnPhase, TurnStep, stray_after
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.outbound.tool_calls import goes_on, is_call, is_terminal
 from adapters.agent_client.outbound.turn import AgentTurn
@@ -241,22 +241,22 @@ class AgentSession:
 
     def begin(self, turn: AgentTurn) -> None:
         """What the agent says is the turn's from here on. Raises IllegalEvent."""
-        if turn.advance(PromptStep.BEGIN) is PromptPhase.WORKING:
+        if turn.advance(TurnStep.BEGIN) is TurnPhase.WORKING:
             self._turn = turn
 
     def wait(self, turn: AgentTurn) -> None:
         """It is something else's, until the turn begins. Raises IllegalEvent."""
-        turn.advance(PromptStep.WAIT)
+        turn.advance(TurnStep.WAIT)
         self._free(turn)
 
     def end(self, turn: AgentTurn) -> None:
         """The agent has done what the turn's prompt asked for. Raises IllegalEvent."""
-        turn.advance(PromptStep.END)
+        turn.advance(TurnStep.END)
         self._free(turn)
 
     def give_up(self, turn: AgentTurn, end: asyncio.Future[Any]) -> None:
         """Nobody waits for the prompt's `end` any more: until it comes, the session owes it. Raises IllegalEvent."""
-        turn.advance(PromptStep.GIVE_UP)
+        turn.advance(TurnStep.GIVE_UP)
         self._free(turn)
         self._owed = turn, end
         end.add_done_callback(self._settle)
@@ -266,7 +266,7 @@ class AgentSession:
         if self._owed is not None:
             turn, _ = self._owed
             self._owed = None
-            turn.advance(PromptStep.SETTLE)
+            turn.advance(TurnStep.SETTLE)
 
     def _settle(self, end: asyncio.Future[Any]) -> None:
         if self.owed is end:

@@ -1,4 +1,4 @@
-"""Where a prompt is that a session's agent works on, and what its other updates are: a table for each. No IO.
+"""Where a turn of a session is with its prompt, and what updates outside of turns are: a table for each. No IO.
 
 A move that a table does not have is illegal, and changes nothing.
 """
@@ -11,8 +11,8 @@ from typing import Final
 from gateway.core.errors import IllegalEvent
 
 
-class PromptPhase(enum.StrEnum):
-    """Where a prompt is."""
+class TurnPhase(enum.StrEnum):
+    """Where a turn's prompt is."""
 
     WAITING = "not taken by its agent yet"
     WORKING = "worked on"
@@ -20,7 +20,7 @@ class PromptPhase(enum.StrEnum):
     OVER = "over"
 
 
-class PromptStep(enum.StrEnum):
+class TurnStep(enum.StrEnum):
     """What happens to it."""
 
     BEGIN = "begin"
@@ -35,26 +35,26 @@ class PromptStep(enum.StrEnum):
     """The end that nobody waited for has come, or its connection has ended."""
 
 
-PROMPT: Final[dict[tuple[PromptPhase, PromptStep], PromptPhase]] = {
-    (PromptPhase.WAITING, PromptStep.BEGIN): PromptPhase.WORKING,
-    (PromptPhase.WAITING, PromptStep.END): PromptPhase.OVER,
-    (PromptPhase.WAITING, PromptStep.GIVE_UP): PromptPhase.OWED,
-    (PromptPhase.WORKING, PromptStep.WAIT): PromptPhase.WAITING,
-    (PromptPhase.WORKING, PromptStep.END): PromptPhase.OVER,
-    (PromptPhase.WORKING, PromptStep.GIVE_UP): PromptPhase.OWED,
+TURN: Final[dict[tuple[TurnPhase, TurnStep], TurnPhase]] = {
+    (TurnPhase.WAITING, TurnStep.BEGIN): TurnPhase.WORKING,
+    (TurnPhase.WAITING, TurnStep.END): TurnPhase.OVER,
+    (TurnPhase.WAITING, TurnStep.GIVE_UP): TurnPhase.OWED,
+    (TurnPhase.WORKING, TurnStep.WAIT): TurnPhase.WAITING,
+    (TurnPhase.WORKING, TurnStep.END): TurnPhase.OVER,
+    (TurnPhase.WORKING, TurnStep.GIVE_UP): TurnPhase.OWED,
     # until it is settled, the agent may do with it what it does with any
-    **{(PromptPhase.OWED, step): PromptPhase.OWED for step in (PromptStep.BEGIN, PromptStep.WAIT, PromptStep.END)},
-    (PromptPhase.OWED, PromptStep.SETTLE): PromptPhase.OVER,
+    **{(TurnPhase.OWED, step): TurnPhase.OWED for step in (TurnStep.BEGIN, TurnStep.WAIT, TurnStep.END)},
+    (TurnPhase.OWED, TurnStep.SETTLE): TurnPhase.OVER,
     # an agent of version 2 may acknowledge a prompt after its end, and its run may be ended meanwhile
-    (PromptPhase.OVER, PromptStep.BEGIN): PromptPhase.OVER,
-    (PromptPhase.OVER, PromptStep.END): PromptPhase.OVER,
-    (PromptPhase.OVER, PromptStep.GIVE_UP): PromptPhase.OWED,
+    (TurnPhase.OVER, TurnStep.BEGIN): TurnPhase.OVER,
+    (TurnPhase.OVER, TurnStep.END): TurnPhase.OVER,
+    (TurnPhase.OVER, TurnStep.GIVE_UP): TurnPhase.OWED,
 }
 
 
-def prompt_after(phase: PromptPhase, step: PromptStep) -> PromptPhase:
+def turn_after(phase: TurnPhase, step: TurnStep) -> TurnPhase:
     """Where a prompt is after that step. Raises IllegalEvent."""
-    after = PROMPT.get((phase, step))
+    after = TURN.get((phase, step))
     if after is None:
         raise IllegalEvent(f"{step.value} of a prompt that is {phase.value}")
     return after

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client.codec import content
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.outbound.dialect import AgentDialect, RunDecoder
-from adapters.agent_client.outbound.states import PromptPhase, PromptStep, prompt_after
+from adapters.agent_client.outbound.states import TurnPhase, TurnStep, turn_after
 from adapters.agent_client.outbound.tool_calls import AgentToolCalls
 from adapters.agent_client.outbound.v1 import SPEECH1, V1
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
@@ -45,7 +45,7 @@ class AgentTurn:
     def __init__(self, context: RunContext, note: Callable[[ThreadUpdate], None], heard: dict[str, None]) -> None:
         """`note` tells the conversation; `heard` are the ids of the session's tool calls, see `AgentToolCalls`."""
         self.context = context
-        self.phase = PromptPhase.WAITING
+        self.phase = TurnPhase.WAITING
         self.ended = asyncio.Event()
         self.calls = AgentToolCalls(context.governed, context.lost, heard) if context.governed is not None else None
         self._note = note
@@ -61,9 +61,9 @@ class AgentTurn:
         """The session is open, and this is what its agent speaks."""
         self._dialect, self._decoder = dialect, decoder
 
-    def advance(self, step: PromptStep) -> PromptPhase:
+    def advance(self, step: TurnStep) -> TurnPhase:
         """Something has happened to the prompt; where it is then. Raises IllegalEvent."""
-        self.phase = prompt_after(self.phase, step)
+        self.phase = turn_after(self.phase, step)
         return self.phase
 
     def finish(self, end: list[e.Event]) -> None:
@@ -146,7 +146,7 @@ class AgentTurn:
 
         `event`: what it is in the run, if it is not noted.
         """
-        if self.phase is PromptPhase.OVER:
+        if self.phase is TurnPhase.OVER:
             self._after.append(update)
             return
         self.flush()

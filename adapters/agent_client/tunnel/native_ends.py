@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
 from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
 from adapters.agent_client.tunnel.mcp_messages import MESSAGE
-from adapters.agent_client.tunnel.offers import AgentLink, OfferedServer
+from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer
 from gateway.core.errors import AgentTimeout, Unavailable
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -24,7 +24,7 @@ OUTER: Final = frozenset((mcp_messages.UNAVAILABLE, mcp_messages.BROKEN, jsonrpc
 class ConnectedEnd(AgentEnd):
     """A connection that the agent has opened with `mcp/connect`; its name there is `id`."""
 
-    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentLink) -> None:
+    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentPeer) -> None:
         super().__init__(server, ends)
         self.connection = connection
 
@@ -48,7 +48,7 @@ class _Params(Struct, gc=False):
 class StatelessEnd(AgentEnd):
     """All that a stateless agent sends to one server."""
 
-    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentLink) -> None:
+    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentPeer) -> None:
         super().__init__(server, ends)
         self.connection = connection
         self._under_way: dict[str | int, tuple[str, Any]] = {}

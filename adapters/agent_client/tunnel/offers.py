@@ -11,7 +11,7 @@ from adapters.agent_client.tunnel.mcp_messages import Offered
 from gateway.contract import RunContext, ThreadContext
 
 
-class AgentLink(Protocol):
+class AgentPeer(Protocol):
     """The connection to an agent."""
 
     def offers(self, *path: str) -> bool:
@@ -35,7 +35,7 @@ class OfferingSession(Protocol):
         """The gateway's id of it; None for a run without a thread."""
 
     @property
-    def connection(self) -> AgentLink | None:
+    def connection(self) -> AgentPeer | None:
         """Where the agent has it open."""
 
     @property

@@ -16,7 +16,7 @@ from adapters.agent_client.tunnel.agent_end import AgentEnd, Asked, McpTranslati
 from adapters.agent_client.tunnel.http_doors import Housed, HttpDoor
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, McpMessage, Offered
 from adapters.agent_client.tunnel.native_ends import ConnectedEnd, StatelessEnd
-from adapters.agent_client.tunnel.offers import AgentLink, OfferedServer, OfferingSession
+from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer, OfferingSession
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
 from adapters.agent_client.wire import JsonObject
 from gateway.transport.tasks import TaskSet
@@ -37,13 +37,13 @@ class Tunnels:
         self._started = target.url is None
         self._servers: dict[str, OfferedServer] = {}
         self._of_session: dict[OfferingSession, list[OfferedServer]] = {}
-        self._stateless_ends: dict[tuple[OfferedServer, AgentLink], StatelessEnd] = {}
+        self._stateless_ends: dict[tuple[OfferedServer, AgentPeer], StatelessEnd] = {}
         self._doors: dict[OfferedServer, HttpDoor] = {}
         self.ends = OpenEnds(target.request_timeout, self._translate)
         self._shims = ShimSocket(self._servers.get, self.ends, target)
         self._closing = TaskSet()
 
-    async def declared(self, session: OfferingSession, connection: AgentLink, params: Raw) -> tuple[Raw, list[str]]:
+    async def declared(self, session: OfferingSession, connection: AgentPeer, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and what of them it cannot have, by its loss."""
         if b'"%s"' % TYPE.encode() not in bytes(params):
             return params, []
@@ -63,7 +63,7 @@ class Tunnels:
                 told.append(entry)
         return mcp_messages.replaced(params, **{SERVERS: told}), lost
 
-    async def _declared(self, session: OfferingSession, connection: AgentLink, offer: Offered) -> JsonObject | None:
+    async def _declared(self, session: OfferingSession, connection: AgentPeer, offer: Offered) -> JsonObject | None:
         server = OfferedServer(session, offer)
         if connection.offers("mcpCapabilities", TYPE):
             entry = mcp_messages.declared(offer, server.id)
@@ -80,11 +80,11 @@ class Tunnels:
             self._drop(there.pop(0))
         return entry
 
-    def possible(self, connection: AgentLink) -> bool:
+    def possible(self, connection: AgentPeer) -> bool:
         """Whether an agent can have servers that a client offers: itself, by HTTP, or by a program that it starts."""
         return self._shims.possible or any(connection.offers("mcpCapabilities", how) for how in (TYPE, "http"))
 
-    def _door(self, server: OfferedServer, connection: AgentLink) -> HttpDoor | None:
+    def _door(self, server: OfferedServer, connection: AgentPeer) -> HttpDoor | None:
         """A way in for an agent that we did not start and that goes by HTTP."""
         context = server.session.context
         caller = context.caller if context is not None else None
@@ -97,7 +97,7 @@ class Tunnels:
 
     # --- from the agent -------------------------------------------------------------------------------------------
 
-    async def answer(self, connection: AgentLink, method: str, params: Raw) -> Raw:
+    async def answer(self, connection: AgentPeer, method: str, params: Raw) -> Raw:
         """A request of an agent that speaks this itself. Raises RpcError and errors of the tree."""
         if not self._servers:
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
@@ -113,13 +113,13 @@ class Tunnels:
         await end.hang_up()
         return Raw(b"{}")
 
-    def tell(self, connection: AgentLink, method: str, params: Raw) -> None:
+    def tell(self, connection: AgentPeer, method: str, params: Raw) -> None:
         """A notification of such an agent. Dropped if there is no such connection."""
         if method == MESSAGE:
             with contextlib.suppress(RpcError):
                 self._end(connection, mcp_messages.read(params).connection_id).tell(params)
 
-    async def _connect(self, connection: AgentLink, params: Raw) -> Raw:
+    async def _connect(self, connection: AgentPeer, params: Raw) -> Raw:
         server = self._offered(connection, mcp_messages.unpacked(params, mcp_messages.Connect).server)
         self.ends.check_room(server)
         end = ConnectedEnd(server, self.ends, connection)
@@ -127,13 +127,13 @@ class Tunnels:
         self.ends.add(end)
         return mcp_messages.replaced(client.answer, connectionId=end.id, stateless=None)
 
-    def _offered(self, connection: AgentLink, id: str) -> OfferedServer:
+    def _offered(self, connection: AgentPeer, id: str) -> OfferedServer:
         server = self._servers.get(id)
         if server is None or server.session.connection not in (connection, None):
             raise mcp_messages.unavailable(f"nobody offers {id}")
         return server
 
-    def _stateless(self, connection: AgentLink, id: str) -> StatelessEnd:
+    def _stateless(self, connection: AgentPeer, id: str) -> StatelessEnd:
         server = self._offered(connection, id)
         end = self._stateless_ends.get((server, connection))
         if end is None:
@@ -142,7 +142,7 @@ class Tunnels:
             self.ends.add(end)
         return end
 
-    def _end(self, connection: AgentLink, id: str | None) -> ConnectedEnd:
+    def _end(self, connection: AgentPeer, id: str | None) -> ConnectedEnd:
         end = self.ends.find(id or "")
         if not isinstance(end, ConnectedEnd) or end.connection is not connection:
             raise mcp_messages.unavailable(f"there is no connection {id}")

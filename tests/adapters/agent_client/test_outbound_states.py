@@ -8,14 +8,14 @@ import pytest
 
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.states import (
-    PROMPT,
     STRAY,
+    TURN,
     OpeningStep,
-    PromptPhase,
-    PromptStep,
     Stray,
-    prompt_after,
+    TurnPhase,
+    TurnStep,
     stray_after,
+    turn_after,
 )
 from adapters.agent_client.outbound.turn import AgentTurn
 from gateway.core.errors import IllegalEvent
@@ -24,23 +24,23 @@ from tests.support.aio import run
 from tests.support.context import context
 
 LEGAL = {
-    PromptPhase.WAITING: {"begin": "working", "end": "over", "give up": "owed"},
-    PromptPhase.WORKING: {"wait": "waiting", "end": "over", "give up": "owed"},
-    PromptPhase.OWED: {"begin": "owed", "wait": "owed", "end": "owed", "settle": "over"},
-    PromptPhase.OVER: {"begin": "over", "end": "over", "give up": "owed"},
+    TurnPhase.WAITING: {"begin": "working", "end": "over", "give up": "owed"},
+    TurnPhase.WORKING: {"wait": "waiting", "end": "over", "give up": "owed"},
+    TurnPhase.OWED: {"begin": "owed", "wait": "owed", "end": "owed", "settle": "over"},
+    TurnPhase.OVER: {"begin": "over", "end": "over", "give up": "owed"},
 }
 """Written out once more: what is changed in the table is changed here."""
 
 
-@pytest.mark.parametrize(("phase", "step"), [*itertools.product(PromptPhase, PromptStep)])
-def test_a_prompt_moves_as_the_table_says_and_no_other_way(phase: PromptPhase, step: PromptStep) -> None:
+@pytest.mark.parametrize(("phase", "step"), [*itertools.product(TurnPhase, TurnStep)])
+def test_a_prompt_moves_as_the_table_says_and_no_other_way(phase: TurnPhase, step: TurnStep) -> None:
     wanted = LEGAL[phase].get(step.value)
     if wanted is None:
         with pytest.raises(IllegalEvent, match=step.value):
-            prompt_after(phase, step)
+            turn_after(phase, step)
     else:
-        assert prompt_after(phase, step).name.lower() == wanted
-    assert ((phase, step) in PROMPT) is (wanted is not None)
+        assert turn_after(phase, step).name.lower() == wanted
+    assert ((phase, step) in TURN) is (wanted is not None)
 
 
 @pytest.mark.parametrize(("now", "step"), [*itertools.product(Stray, OpeningStep)])
@@ -62,12 +62,12 @@ def test_an_illegal_move_changes_nothing() -> None:
         with pytest.raises(IllegalEvent):
             session.begin(turn)
         assert session.turn is turn
-        assert turn.phase is PromptPhase.WORKING
+        assert turn.phase is TurnPhase.WORKING
         session.end(turn)
         with pytest.raises(IllegalEvent):
             session.wait(turn)
         assert session.turn is None
-        assert turn.phase is PromptPhase.OVER
+        assert turn.phase is TurnPhase.OVER
         with session.telling(OpeningStep.RESTORE), pytest.raises(IllegalEvent), session.telling(OpeningStep.REPLAY):
             raise AssertionError("opened twice")
         with session.telling(OpeningStep.REPLAY):
