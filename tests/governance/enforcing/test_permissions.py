@@ -11,7 +11,7 @@ from gateway.contract import APPROVALS, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome, RunStatus
-from tests.governance.enforcing.support import ANN, BOB, NO, YES, audited, documents, house, told, verified
+from tests.governance.enforcing.support import ANN, BOB, NO, YES, audited, call, documents, house, told, verified
 from tests.support.aio import run
 
 ALLOW, REJECT = {"optionId": "allow"}, {"optionId": "reject"}
@@ -229,9 +229,9 @@ def test_arguments_that_come_later_are_audited_before_they_are_shown(tmp_path: P
 
 def test_what_core_has_no_event_for_speaks_only_of_calls_that_are_shown(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
-        for call, tool in (("c1", "read"), ("c2", "drop")):
-            announce(context, tool, call, risk=0)
-            context.emit(e.Custom(name="wire", data={"toolCallId": call, "text": tool}))
+        for name, tool in (("c1", "read"), ("c2", "drop")):
+            announce(context, tool, name, risk=0)
+            context.emit(e.Custom(name="wire", data={"toolCallId": name, "text": tool}))
         context.emit(e.Custom(name="wire", data={"toolCallId": ["c2"]}), e.Custom(name="wire", data={"other": 1}))
         context.emit(e.RunFinished())
         await context.drain()
@@ -252,6 +252,7 @@ def test_an_act_is_audited_before_it_is_done_and_when_it_was(tmp_path: Path) -> 
         call = await context.governed.act("fs.write", {"path": "/w/a"}, risk=1)
         assert told(tmp_path)[-1] == "tool.call fs.write"
         await context.governed.acted(call, result={})
+        await context.governed.acted(await context.governed.act("fs.read", {}, risk=0))
         with pytest.raises(Denied, match=r"coder has no tool terminal\.create"):
             await context.governed.act("terminal.create", {"command": "rm"}, risk=2)
         context.emit(e.RunFinished())
@@ -261,7 +262,12 @@ def test_an_act_is_audited_before_it_is_done_and_when_it_was(tmp_path: Path) -> 
             one = await at.start()
             found = await at.ended(one)
             assert found.losses["tool_refused"] == 1
-        assert told(tmp_path)[2:-1] == ["tool.call fs.write", "tool.result fs.write", "tool.refused terminal.create"]
+        assert told(tmp_path)[2:-1] == [
+            "tool.call fs.write", "tool.result fs.write", "tool.call fs.read", "tool.result fs.read",
+            "tool.refused terminal.create",
+        ]  # fmt: skip
+        results = [line["output"] for line in audited(tmp_path) if line["action"] == "tool.result"]
+        assert results == [{"result": {}}, {"result": None}]
 
     run(scene())
 
@@ -472,5 +478,77 @@ def test_an_approval_of_before_a_restart_is_for_the_call_that_was_approved(tmp_p
             assert asked.interrupts[-1].payload["arguments"] == {"to": "everybody"}
             assert "call send" not in await at.shown(one)
             await at.engine.runs.cancel(one.id, wait=True)
+
+    run(scene())
+
+
+def test_a_run_that_is_over_permits_nothing_and_no_act(tmp_path: Path) -> None:
+    contexts: list[RunContext] = []
+
+    async def script(context: RunContext) -> None:
+        contexts.append(context)
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            await at.ended(await at.start())
+            before = told(tmp_path)
+            answer = await permission(contexts[0], "write")
+            assert answer is not None and answer.outcome is Outcome.DECLINED
+            assert contexts[0].governed is not None
+            with pytest.raises(Denied, match="the run is over"):
+                await contexts[0].governed.act("fs.write", {}, risk=1)
+            await contexts[0].governed.acted("act-1", result="made")
+            assert told(tmp_path) == before
+
+    run(scene())
+
+
+def test_a_tool_that_whoever_asked_for_the_run_may_not_use_is_refused(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, lambda context: call(context, "write")) as at:
+            one = await at.start(tools=("read",))
+            found = await at.ended(one, RunStatus.ERROR)
+            assert found.failure is not None
+            said = "the tool write is refused: whoever asked for the run has no tool write"
+            assert (found.failure.code, found.failure.message) == ("denied", said)
+            assert "call write" not in await at.shown(one)
+        assert told(tmp_path)[2:-1] == ["tool.refused write"]
+
+    run(scene())
+
+
+def test_a_question_about_a_call_that_was_not_told_yet_announces_it(tmp_path: Path) -> None:
+    """An agent that is told no and tells the call then, as one that failed, has not made it."""
+
+    async def script(context: RunContext) -> None:
+        answer = await permission(context, "drop")
+        assert answer is not None and answer.outcome is Outcome.DECLINED
+        context.emit(e.ToolCallStarted(call="c1", name="drop"), e.ToolCallEnded(call="c1", failed=True))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await at.ended(one)
+            assert await at.shown(one) == ["RunFinished"]
+
+    run(scene())
+
+
+def test_a_call_whose_adapter_does_not_say_its_risk_has_that_of_its_kind(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        assert context.governed is not None
+        context.governed.describe("c1", tool="send")
+        await call(context, "mail", kind="read")
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            assert (await at.asked(one)).interrupts[0].payload["risk"] == 0
+            await at.answer(one, YES)
+            await at.ended(one)
 
     run(scene())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.governance.enforcing.support import (
     verified,
 )
 from tests.support.aio import run
+from tests.support.scripted import until
 
 
 class Disk:
@@ -147,6 +149,37 @@ def test_an_act_that_cannot_be_audited_is_not_done(tmp_path: Path, disk: Disk) -
         async with house(tmp_path, script) as at:
             found = await at.ended(await at.start(), RunStatus.ERROR)
             assert found.failure is not None and found.failure.code == "unavailable"
+
+    run(scene())
+
+
+def test_an_act_that_waits_for_an_approval_ends_with_a_run_that_cannot_be_audited(tmp_path: Path, disk: Disk) -> None:
+    """It waits for the answer about the call that was told by an event, whose question goes first."""
+    ends: list[str] = []
+
+    async def script(context: RunContext) -> None:
+        governed = context.governed
+        assert governed is not None
+        governed.describe("c1", tool="send", server="mail", risk=0)
+        context.emit(e.ToolCallStarted(call="c1", name="send", kind="read", input={}))
+        await until(lambda: bool(context.run.interrupts))
+        act = asyncio.ensure_future(governed.act("send", {}, risk=0, server="mail"))
+        await asyncio.sleep(0)
+        disk.full = True
+        with pytest.raises(Unavailable):
+            await governed.act("fs.write", {}, risk=1)
+        with pytest.raises(Denied) as refused:
+            await act
+        ends.append(str(refused.value))
+
+    async def scene() -> None:
+        tools = [{"kind": "mcp", "server": "mail", "allow": ["send"]}, {"id": "fs.write"}]
+        async with house(tmp_path, script, binding=documents(tmp_path, tools=tools)) as at:
+            one = await at.start()
+            await until(lambda: bool(ends))
+            await at.ended(one, RunStatus.ERROR)
+            assert [text for text in await at.shown(one) if text.startswith("?")] == ["? approval-c1"]
+        assert ends == ["the run is over"]
 
     run(scene())
 
