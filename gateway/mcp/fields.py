@@ -15,7 +15,7 @@ FORMATS: Final = ("email", "uri", "date", "date-time")
 
 
 @dataclass(frozen=True)
-class Dialect:
+class FormDialect:
     """What a form can say. Every one has texts, numbers, booleans, and lists of texts to choose one of."""
 
     titled: bool = True
@@ -32,7 +32,7 @@ class Dialect:
     """A url needs an `elicitationId`."""
 
 
-def form(schema: JsonObject, dialect: Dialect) -> JsonObject | None:
+def form(schema: JsonObject, dialect: FormDialect) -> JsonObject | None:
     """The form that asks for a value of the schema; None if there is none.
 
     Objects in it are taken apart, into fields with names like `place.zip`.
@@ -74,7 +74,7 @@ def is_object(schema: JsonObject) -> bool:
     return schema.get("type", "object") == "object" and isinstance(schema.get("properties"), dict)
 
 
-def _field(schema: JsonObject, dialect: Dialect) -> JsonObject | None:
+def _field(schema: JsonObject, dialect: FormDialect) -> JsonObject | None:
     kind = _kind(schema)
     if kind == "boolean" and "enum" not in schema:
         return {"type": "boolean", **_texts(schema), **_given(schema, "default", bool)}
@@ -95,7 +95,7 @@ def _field(schema: JsonObject, dialect: Dialect) -> JsonObject | None:
     return None
 
 
-def _text(schema: JsonObject, dialect: Dialect) -> JsonObject:
+def _text(schema: JsonObject, dialect: FormDialect) -> JsonObject:
     field: JsonObject = {"type": "string", **_texts(schema)}
     if dialect.defaults:
         field |= _given(schema, "default", str)
@@ -106,7 +106,7 @@ def _text(schema: JsonObject, dialect: Dialect) -> JsonObject:
     return {**field, "format": schema["format"]} if schema.get("format") in FORMATS else field
 
 
-def _select(schema: JsonObject, found: list[Choice], dialect: Dialect) -> JsonObject:
+def _select(schema: JsonObject, found: list[Choice], dialect: FormDialect) -> JsonObject:
     """One of a few values. What is no text goes by its name."""
     field: JsonObject = {"type": "string", **_texts(schema)}
     titled = any(choice.label != choice.id for choice in found)

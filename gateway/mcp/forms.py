@@ -17,7 +17,7 @@ from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import versions
-from gateway.mcp.fields import Dialect, form, value_of
+from gateway.mcp.fields import FormDialect, form, value_of
 from gateway.mcp.wire import PROGRESS_TOKEN
 
 CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
@@ -28,10 +28,10 @@ FORM: Final = "form"
 URL: Final = "url"
 
 _DIALECTS: Final = {
-    versions.V2025_06_18: Dialect(titled=False, multiple=False, defaults=False, modes=False),
-    versions.V2025_11_25: Dialect(names_urls=True),
+    versions.V2025_06_18: FormDialect(titled=False, multiple=False, defaults=False, modes=False),
+    versions.V2025_11_25: FormDialect(names_urls=True),
 }
-_NEWEST: Final = Dialect()
+_NEWEST: Final = FormDialect()
 _KEYS: Final = frozenset(("mode", "message", "requestedSchema", "url", "elicitationId", "_meta"))
 """What an elicitation consists of; anything else an agent said is about its own request."""
 _TYPES: Final = frozenset(("string", "number", "integer", "boolean", "array", "object"))
@@ -41,7 +41,7 @@ _PLAIN: Final = (str, int, float, bool)
 # --- asking a client ---------------------------------------------------------------------------------------------
 
 
-def dialect(version: str) -> Dialect:
+def dialect(version: str) -> FormDialect:
     """What forms of a revision can say."""
     return _DIALECTS.get(version, _NEWEST)
 
@@ -58,7 +58,7 @@ def elicitation_modes(capabilities: JsonObject, version: str) -> frozenset[str]:
     )
 
 
-def as_elicitation(interrupt: Interrupt, modes: Collection[str], dialect: Dialect) -> JsonObject | None:
+def as_elicitation(interrupt: Interrupt, modes: Collection[str], dialect: FormDialect) -> JsonObject | None:
     """Params of an `elicitation/create`; None if no form fits, or its mode is not in `modes`.
 
     A form has plain values only; a question for one plain value is a form with the one field `value`. What an agent
@@ -109,11 +109,11 @@ def _asked(interrupt: Interrupt) -> JsonObject | None:
     return asked
 
 
-def _url(interrupt: Interrupt, asked: JsonObject, dialect: Dialect) -> JsonObject:
+def _url(interrupt: Interrupt, asked: JsonObject, dialect: FormDialect) -> JsonObject:
     return {"elicitationId": interrupt.id, **asked} if dialect.names_urls else asked
 
 
-def _knows(dialect: Dialect, schema: JsonObject) -> bool:
+def _knows(dialect: FormDialect, schema: JsonObject) -> bool:
     """Whether a form that was made for another client is one of the dialect, word for word."""
     properties = schema.get("properties")
     if not isinstance(properties, dict) or schema.get("type") != "object":
@@ -121,7 +121,7 @@ def _knows(dialect: Dialect, schema: JsonObject) -> bool:
     return all(isinstance(field, dict) and _knows_field(dialect, field) for field in properties.values())
 
 
-def _knows_field(dialect: Dialect, field: JsonObject) -> bool:
+def _knows_field(dialect: FormDialect, field: JsonObject) -> bool:
     if None in field.values() or ("pattern" in field and not dialect.pattern):
         return False
     if field.get("type") == "array":

@@ -146,14 +146,14 @@ class SetLevel(Struct, gc=False):
     level: str
 
 
-class InputRequired(Struct, gc=False):
+class InputRequiredResult(Struct, gc=False):
     """2026-07-28: a result that asks something first. At least one of the two is there."""
 
     inputRequests: JsonObject | UnsetType = UNSET
     requestState: str | UnsetType = UNSET
 
 
-class Meta(Struct, gc=False):
+class McpMeta(Struct, gc=False):
     """Any `params`, as far as its `_meta` goes."""
 
     meta: Any = msgspec.field(default=None, name=META)
@@ -164,7 +164,7 @@ def meta_of(params: msgspec.Raw) -> JsonObject:
     if not params:
         return {}
     try:
-        meta = jsonrpc.unpack(params, Meta).meta
+        meta = jsonrpc.unpack(params, McpMeta).meta
     except (ValueError, RecursionError):
         return {}
     return delta.sound(meta) if isinstance(meta, dict) else {}

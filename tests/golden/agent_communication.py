@@ -19,7 +19,7 @@ from adapters.agent_communication.wire import RUN_PROGRESS
 from gateway.core import events as e
 from gateway.core.types import Agent, Artifact, Interrupt, Run
 from gateway.mcp.runs import ToolProgress, Tools, questions
-from gateway.mcp.server.contract import Client
+from gateway.mcp.server.contract import McpClient
 from gateway.mcp.wire import ELICIT
 from gateway.wire import jsonrpc, ndjson, sse
 from gateway.wire.jsonrpc import Notification, Response, RpcError, unpack
@@ -109,7 +109,7 @@ def _asked(value: Any, given: Any) -> bytes:
     )
     lines = []
     for version in ("2025-06-18", "2025-11-25"):
-        client = Client(version=version, capabilities={"elicitation": {"form": {}, "url": {}}})
+        client = McpClient(version=version, capabilities={"elicitation": {"form": {}, "url": {}}})
         form = questions.elicitation(interrupt, client)
         if form is not None:
             lines.append(jsonrpc.request(0, ELICIT, form))

@@ -22,7 +22,7 @@ from gateway.core.choices import Choice, in_object, named
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import forms
-from gateway.mcp.fields import Dialect
+from gateway.mcp.fields import FormDialect
 from gateway.mcp.forms import CANCELLED, DECLINED, elicitation_answer, elicitation_result
 
 __all__ = ["elicitation_answer", "elicitation_result"]
@@ -35,7 +35,7 @@ _KINDS: Final = {0: "read", 1: "edit"}
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
 _DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
 
-_DIALECT: Final = Dialect(pattern=True)
+_DIALECT: Final = FormDialect(pattern=True)
 
 
 # --- an agent asks for permission ---------------------------------------------------------------------------------

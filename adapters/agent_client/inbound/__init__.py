@@ -33,7 +33,7 @@ from starlette.websockets import WebSocket
 from adapters.agent_client.inbound.clients import EditorClients
 from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.http import HttpServer
-from adapters.agent_client.inbound.http.link import Link
+from adapters.agent_client.inbound.http.connection import HttpConnection
 from adapters.agent_client.inbound.people import CHALLENGE, LOCAL, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
@@ -87,7 +87,7 @@ class AgentClientInbound:
         """The protocol has no callbacks: its clients ask for none."""
         raise Unsupported("this protocol has no callbacks")
 
-    async def _serve(self, link: Link, agent: str | None) -> None:
+    async def _serve(self, link: HttpConnection, agent: str | None) -> None:
         await self.welcome(link, agent, link.visitor)
 
     def quiet(self) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from adapters.agent_client.tunnel.proxy import McpProxy
     from adapters.agent_client.tunnel.upstream import UpstreamEnd
-    from gateway.mcp.server.http.streamable import Streamable
+    from gateway.mcp.server.http.streamable import StreamableEndpoint
 
 MOUNT: Final = "/agent-client"
 """Where the protocol is mounted unless told otherwise."""
@@ -83,7 +83,7 @@ class HttpDoor:
         self._ends = ends
         self._closed = closed
         self._lock = asyncio.Lock()
-        self._behind: tuple[UpstreamEnd, McpProxy, Streamable] | None = None
+        self._behind: tuple[UpstreamEnd, McpProxy, StreamableEndpoint] | None = None
 
     @property
     def entry(self) -> JsonObject:
@@ -100,7 +100,7 @@ class HttpDoor:
 
     async def _reached(self) -> ASGIApp:
         from adapters.agent_client.tunnel.translation import reached
-        from gateway.mcp.server.http.streamable import Streamable
+        from gateway.mcp.server.http.streamable import StreamableEndpoint
         from gateway.mcp.server.hub import Hub
         from gateway.mcp.server.options import McpServeOptions
 
@@ -112,7 +112,7 @@ class HttpDoor:
                     upstream, proxy = await reached(self._ends, self._server)
                 except AgentError as error:
                     raise Unavailable(f"the MCP server is not there: {error}") from error
-                self._behind = upstream, proxy, Streamable(Hub(proxy, McpServeOptions(), {}))
+                self._behind = upstream, proxy, StreamableEndpoint(Hub(proxy, McpServeOptions(), {}))
             return self._behind[2]
 
     async def _leave(self) -> None:

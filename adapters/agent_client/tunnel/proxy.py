@@ -18,7 +18,7 @@ from adapters.agent_client.tunnel.upstream import UpstreamEnd
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.contract import Call, Identity, InputRequired, Session
+from gateway.mcp.server.contract import InputRequired, McpCall, McpSession, ServerIdentity
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 
@@ -56,16 +56,16 @@ class McpProxy:
     def __init__(self, server: OfferedServer, upstream: UpstreamEnd) -> None:
         self._server = server
         self._upstream = upstream
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[McpSession, None] = {}
         self._waiting: dict[str, ProxiedCall] = {}
         self._subscriptions = Subscriptions(upstream)
         upstream.report_to(self._news)
 
-    def identity(self, session: Session) -> Identity:
+    def identity(self, session: McpSession) -> ServerIdentity:
         said = self._upstream.identity
-        return Identity(said.capabilities, said.info, said.instructions)
+        return ServerIdentity(said.capabilities, said.info, said.instructions)
 
-    async def request(self, call: Call) -> Any:
+    async def request(self, call: McpCall) -> Any:
         params = jsonrpc.unpack(call.params)
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await self._followed(call, params)
@@ -88,7 +88,7 @@ class McpProxy:
         waiting.expires(PATIENCE, lambda: self._waiting.pop(state, None))
         raise InputRequired(asked, state)
 
-    async def _followed(self, call: Call, params: JsonObject) -> Raw:
+    async def _followed(self, call: McpCall, params: JsonObject) -> Raw:
         """What up to 2025-11-25 is a request for each resource."""
         if versions.modern(call.client.version):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{call.method} is not of {call.client.version}")
@@ -98,21 +98,21 @@ class McpProxy:
         waiting = ProxiedCall(call)
         return await self._subscriptions.subscribe(call.session, uri, self._called(params, waiting))
 
-    def error(self, call: Call, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> ErrorObject:
         if isinstance(error, Denied):
             return ErrorObject(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
         said = str(error) if isinstance(error, InterlinguaError) else "internal error"
         return ErrorObject(jsonrpc.INTERNAL_ERROR, said)
 
-    def notification(self, session: Session, method: str, params: Raw) -> None:
+    def notification(self, session: McpSession, method: str, params: Raw) -> None:
         if not method.startswith("notifications/progress"):
             self._upstream.tell_later(method, params)
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         self._sessions[session] = None
         self._subscriptions.joined(session)
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         self._sessions.pop(session, None)
         self._subscriptions.left(session)
 
@@ -151,7 +151,7 @@ class McpProxy:
 class ProxiedCall:
     """One call to the server; a `Listener`. A client of 2026-07-28 calls several times until it is over."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: McpCall) -> None:
         self.call = call
         self._task: asyncio.Task[Raw] | None = None
         self._questions: dict[str, tuple[JsonObject, asyncio.Future[Any]]] = {}
@@ -163,7 +163,7 @@ class ProxiedCall:
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(lambda _: self._some.set())
 
-    def goes_on(self, call: Call, answers: Any) -> None:
+    def goes_on(self, call: McpCall, answers: Any) -> None:
         """The client has come back, with answers."""
         if self._timer is not None:
             self._timer.cancel()

@@ -13,7 +13,7 @@ from msgspec import Raw
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -35,16 +35,16 @@ class Subscriptions:
 
     def __init__(self, upstream: UpstreamEnd) -> None:
         self._upstream = upstream
-        self._followers: dict[str, set[Session]] = {}
+        self._followers: dict[str, set[McpSession]] = {}
         self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._work = TaskSet()
 
-    def follows(self, session: Session, uri: Any) -> bool:
+    def follows(self, session: McpSession, uri: Any) -> bool:
         """Whether it wants to know of changes of this resource."""
         return session in self._followers.get(uri, ()) if isinstance(uri, str) else False
 
-    async def subscribe(self, session: Session, uri: Any, send: Callable[[], Awaitable[Raw]] | None = None) -> Raw:
+    async def subscribe(self, session: McpSession, uri: Any, send: Callable[[], Awaitable[Raw]] | None = None) -> Raw:
         """`resources/subscribe`. `send` asks a server of such a revision.
 
         Raises RpcError for a resource that the server does not tell of, and the errors of the tree.
@@ -61,7 +61,7 @@ class Subscriptions:
             self._followers.setdefault(uri, set()).add(session)
             return result
 
-    async def unsubscribe(self, session: Session, uri: Any) -> Raw:
+    async def unsubscribe(self, session: McpSession, uri: Any) -> Raw:
         """`resources/unsubscribe`: the server is told when nobody follows it any more."""
         async with self._changing:
             there = self._followers.get(uri, set()) if isinstance(uri, str) else set()
@@ -74,12 +74,12 @@ class Subscriptions:
             await self._listen(self._followers.keys())
             return _DONE
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         """A client is there; one of 2026-07-28 that listens has said what it follows."""
         for uri in sorted(session.resources):
             self._keep(partial(self.subscribe, session, uri))
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """It has gone."""
         self._keep(partial(self._left, session))
 
@@ -88,7 +88,7 @@ class Subscriptions:
         for task in (*self._work, *([self._listening] if self._listening is not None else [])):
             task.cancel()
 
-    async def _left(self, session: Session) -> None:
+    async def _left(self, session: McpSession) -> None:
         async with self._changing:  # behind what it has only begun to follow
             uris = [uri for uri, there in self._followers.items() if session in there]
         for uri in uris:

@@ -14,20 +14,16 @@ from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import Call, Calls, Counts
-from gateway.mcp.client.contract import Listener
+from gateway.mcp.client.calls import CallCounts, OutgoingCall, OutgoingCalls
+from gateway.mcp.client.contract import CallListener
 from gateway.mcp.client.session import ClientSession
-from gateway.mcp.server.contract import Client, Identity
+from gateway.mcp.server.contract import McpClient, ServerIdentity
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
 """What is declared before it is known what the agent's MCP client can do: it refuses then what it cannot."""
-
-
-async def _never() -> None:
-    """It lasts as long as its connection."""
 
 
 def _unheard(agreed: JsonObject) -> None:
@@ -46,10 +42,9 @@ class UpstreamEnd(AgentEnd):
         self._news: Callable[[str, Raw], None] = _nobody
         self._acknowledged: Callable[[JsonObject], object] = _unheard
         self.version = ""
-        self.renew: Callable[[], Awaitable[None]] = _never
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._capabilities: JsonObject = dict(capabilities)
-        self._calls = Calls(self.name, Counts(), self._heard, None)
+        self._calls = OutgoingCalls(self.name, CallCounts(), self._heard, None)
         self._session = ClientSession(self, self._calls, self._capabilities, info)
 
     async def start(self) -> None:
@@ -57,14 +52,21 @@ class UpstreamEnd(AgentEnd):
         line = await self.connected()
         await self._session.start(modern=line.stateless)
 
+    def speak(self, version: str) -> None:
+        """See `Channel`."""
+        self.version = version
+
+    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
+        """See `Channel`: its session lasts as long as its connection."""
+
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ServerIdentity:
         """What the server says of itself."""
         said = self._session.server
         meta = said.get(wire.META)
         info = said.get("serverInfo") or (meta.get(wire.META_SERVER) if isinstance(meta, dict) else None)
         capabilities, instructions = said.get("capabilities"), said.get("instructions")
-        return Identity(
+        return ServerIdentity(
             capabilities if isinstance(capabilities, dict) else {},
             info if isinstance(info, dict) else {"name": self.name, "version": "0"},
             instructions if isinstance(instructions, str) else None,
@@ -77,13 +79,13 @@ class UpstreamEnd(AgentEnd):
     def _heard(self, method: str, params: Raw) -> None:
         self._news(method, params)
 
-    def introduce(self, client: Client) -> None:
+    def introduce(self, client: McpClient) -> None:
         """Who calls now: told to a server that is told with every request."""
         if versions.modern(self.version):
             self._capabilities.clear()
             self._capabilities.update(client.capabilities)
 
-    async def call(self, method: str, params: JsonObject, listener: Listener) -> Raw:
+    async def call(self, method: str, params: JsonObject, listener: CallListener) -> Raw:
         """A request, to its result. Raises what `ClientSession.call` does."""
         return await self._session.call(method, params, listener=listener)
 
@@ -152,7 +154,7 @@ class UpstreamEnd(AgentEnd):
     def shared(self) -> bool:
         return versions.modern(self.version)
 
-    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """See `Channel`. Rules were asked by who calls."""
         message = mcp_messages.encoded({"method": method, "params": params})
         result = await self._unwrapped(message)

@@ -18,11 +18,11 @@ from gateway.mcp import versions
 from gateway.mcp.runs import (
     ClientRuns,
     Events,
-    Follow,
     Given,
     Rendering,
+    RunFollower,
     ToolRendering,
-    Waiting,
+    WaitingRuns,
     elsewhere,
     keys,
     questions,
@@ -31,7 +31,7 @@ from gateway.mcp.runs import (
 )
 from gateway.mcp.runs.documents import INPUT
 from gateway.mcp.runs.log_messages import INFO
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import MESSAGE, PROGRESS, PROGRESS_TOKEN
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import read
@@ -40,7 +40,7 @@ from gateway.wire.jsonrpc import read
 class Notifications:
     """Passes on the notifications of an agent of this protocol, for one call (`gateway.mcp.runs.Native`)."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: McpCall) -> None:
         self._call = call
 
     def takes(self, event: e.Custom) -> bool:
@@ -63,7 +63,7 @@ class Notifications:
 class AgentWords:
     """Renders a run for `agents/run`: deltas, then the output."""
 
-    def __init__(self, call: Call, agent: Agent) -> None:
+    def __init__(self, call: McpCall, agent: Agent) -> None:
         self._agent = agent
         self._token = call.progress_token
         self._encoder = DeltaEncoder(agent)
@@ -99,9 +99,9 @@ class AgentCalls:
 
     def __init__(self, runs: ClientRuns) -> None:
         self._runs = runs
-        self._waiting = Waiting(runs)
+        self._waiting = WaitingRuns(runs)
 
-    async def run(self, call: Call) -> Any:
+    async def run(self, call: McpCall) -> Any:
         """`agents/run`."""
         asked = read(call.params, wire.RunParams)
         agent = await self._runs.agent(call.session, asked.name)
@@ -119,7 +119,7 @@ class AgentCalls:
             run = await self._start(call, agent, asked.input, "/input", config)
         return await self._follow(call, agent, run, AgentWords(call, agent))
 
-    async def call(self, call: Call) -> Any:
+    async def call(self, call: McpCall) -> Any:
         """`tools/call`."""
         asked = read(call.params, wire.CallToolParams)
         arguments = asked.arguments if asked.arguments is not None else {}
@@ -137,7 +137,7 @@ class AgentCalls:
 
     # --- a new run --------------------------------------------------------------------------------------------
 
-    async def _start(self, call: Call, agent: Agent, said: Json, place: str, config: JsonObject) -> Run:
+    async def _start(self, call: McpCall, agent: Agent, said: Json, place: str, config: JsonObject) -> Run:
         """Start a run with the input `said` at `place` in the params. Raises Invalid with the place in the params."""
         given = said
         try:
@@ -156,12 +156,12 @@ class AgentCalls:
             within = place if given is said else f"{place}/{INPUT}"
             raise elsewhere(error, {"/input": within, "/config/configurable": "/config"}) from None
 
-    async def _follow(self, call: Call, agent: Agent, run: Run, rendering: Rendering) -> Any:
-        return await Follow(self._runs, call, agent, run, rendering, native=Notifications(call)).go()
+    async def _follow(self, call: McpCall, agent: Agent, run: Run, rendering: Rendering) -> Any:
+        return await RunFollower(self._runs, call, agent, run, rendering, native=Notifications(call)).go()
 
     # --- answers ----------------------------------------------------------------------------------------------
 
-    async def _answer_tool(self, call: Call, arguments: JsonObject) -> Any:
+    async def _answer_tool(self, call: McpCall, arguments: JsonObject) -> Any:
         """Answer the question of a tool by the tool for answers, and go on with the run."""
         given = Given(
             tools.RESUME_PATH,

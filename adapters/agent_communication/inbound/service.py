@@ -17,8 +17,9 @@ from adapters.agent_communication.wire import PROTOCOL
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
-from gateway.mcp.runs import ClientRuns, listed, page, tools
-from gateway.mcp.server.contract import Call, Identity, Session
+from gateway.mcp.runs import ClientRuns, tools
+from gateway.mcp.runs.paging import listed, page
+from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.wire.jsonrpc import ErrorObject, read
 
 INSTRUCTIONS: Final = (
@@ -26,7 +27,7 @@ INSTRUCTIONS: Final = (
     "question where nobody can be asked answers with an error that carries it, and a handle for answering."
 )
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[McpCall], Awaitable[Any]]
 
 
 class AgentService:
@@ -47,7 +48,7 @@ class AgentService:
         }
         self.methods: Sequence[str] = tuple(self._handlers)
 
-    def identity(self, session: Session) -> Identity:
+    def identity(self, session: McpSession) -> ServerIdentity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
         if session.agent is not None and not self._runs.names(session):
             raise NotFound(
@@ -61,40 +62,40 @@ class AgentService:
             "tools": {"listChanged": True},
             "logging": {},
         }
-        return Identity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
+        return ServerIdentity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
 
-    async def request(self, call: Call) -> Any:
+    async def request(self, call: McpCall) -> Any:
         with self._runs.progressing(call):
             return await self._handlers[call.method](call)
 
-    def error(self, call: Call, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> ErrorObject:
         if isinstance(error, InterlinguaError):
             return errors.to_rpc(error).error
         return errors.internal().error
 
-    def notification(self, session: Session, method: str, params: Raw) -> None:
+    def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`. Of what clients tell nothing concerns an agent."""
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         """See `Service.joined`."""
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """See `Service.left`. Its calls are cancelled by the transport."""
 
     # --- lists ------------------------------------------------------------------------------------------------
 
-    async def _list(self, call: Call) -> JsonObject:
+    async def _list(self, call: McpCall) -> JsonObject:
         names, following = self._page(call, "agents", self._runs.names(call.session))
         agents = await self._runs.agents(names)
         return listed("agents", [codec.entry_of(agent) for agent in agents], following)
 
-    async def _templates(self, call: Call) -> JsonObject:
+    async def _templates(self, call: McpCall) -> JsonObject:
         agents = await self._runs.agents(self._runs.names(call.session) if call.session.agent is None else ())
         found = {agent.name: entry for agent in agents if (entry := codec.template_of(agent)) is not None}
         names, following = self._page(call, "templates", list(found))
         return listed("agentTemplates", [found[name] for name in names], following)
 
-    async def _tools(self, call: Call) -> JsonObject:
+    async def _tools(self, call: McpCall) -> JsonObject:
         version = call.client.version
         every = self._runs.names(call.session)
         names, following = self._page(call, "tools", every)
@@ -108,27 +109,27 @@ class AgentService:
             return False
         return any(_asks(agent) for agent in await self._runs.agents(names))
 
-    def _page(self, call: Call, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    def _page(self, call: McpCall, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
         asked = read(call.params, wire.ListParams)
         return page(kind, names, asked.cursor, self._page_size)
 
     # --- templates --------------------------------------------------------------------------------------------
 
-    async def _create(self, call: Call) -> JsonObject:
+    async def _create(self, call: McpCall) -> JsonObject:
         asked = read(call.params, wire.CreateParams)
         self._free(call.session, "create agents")
         template = await self._runs.agent(call.session, asked.template_name, "/templateName")
         made = await self._runs.whole(self._runs.of(call.session).agents.create(template.name, PROTOCOL, asked.config))
         return {"agent": codec.entry_of(made)}
 
-    async def _destroy(self, call: Call) -> JsonObject:
+    async def _destroy(self, call: McpCall) -> JsonObject:
         asked = read(call.params, wire.DestroyParams)
         self._free(call.session, "destroy agents")
         agent = await self._runs.agent(call.session, asked.name)
         await self._runs.whole(self._runs.of(call.session).agents.destroy(agent.name, PROTOCOL))
         return {}
 
-    def _free(self, session: Session, what: str) -> None:
+    def _free(self, session: McpSession, what: str) -> None:
         if session.agent is not None:
             raise Unsupported(f"this connection is for agent {session.agent} alone: it cannot {what}")
 

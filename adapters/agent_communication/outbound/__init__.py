@@ -17,7 +17,7 @@ from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.agents import ListedTargetAgent, Resident, TargetAgent, Template
 from adapters.agent_communication.outbound.server import Pools, TargetServer
 from gateway.core.types import JsonObject
-from gateway.mcp.client.news import listen
+from gateway.mcp.client.list_changes import listen
 from gateway.mcp.client.target import Target
 
 

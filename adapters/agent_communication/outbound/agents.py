@@ -13,8 +13,8 @@ from adapters.agent_communication.outbound.server import TargetServer
 from adapters.agent_communication.outbound.turn import AgentRunTurn, Home
 from gateway.contract import RunContext
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.client.contract import Session
-from gateway.mcp.client.turn import Turns
+from gateway.mcp.client.called_run import CalledRuns
+from gateway.mcp.client.contract import UpstreamSession
 
 
 class Resident:
@@ -31,7 +31,7 @@ class Resident:
         return agent_of(await self._server.agent(self._name))
 
     @asynccontextmanager
-    async def use(self, context: RunContext, capabilities: JsonObject) -> AsyncIterator[tuple[Session, str]]:
+    async def use(self, context: RunContext, capabilities: JsonObject) -> AsyncIterator[tuple[UpstreamSession, str]]:
         name = self._name or (native(context.agent) or {}).get("name")
         if not isinstance(name, str):
             name = (await self._server.agent(None))["name"]
@@ -57,14 +57,16 @@ class Template:
         agent = agent_of(await self._server.template(self._name))
         return agent if agent.config_schema else replace(agent, config_schema={"type": "object"})
 
-    def use(self, context: RunContext, capabilities: JsonObject) -> AbstractAsyncContextManager[tuple[Session, str]]:
+    def use(
+        self, context: RunContext, capabilities: JsonObject
+    ) -> AbstractAsyncContextManager[tuple[UpstreamSession, str]]:
         return self._created.use(context.run.request.config, capabilities)
 
     async def aclose(self) -> None:
         await self._created.aclose()
 
 
-class TargetAgent(Turns):
+class TargetAgent(CalledRuns):
     """Implements `gateway.contract.Outbound` and `Supervised`. The sessions are the server's to close."""
 
     def __init__(self, server: TargetServer, home: Home) -> None:

@@ -1,14 +1,14 @@
-"""What the gateway can be asked by an agent of this protocol while it runs."""
+"""Requests that an agent of this protocol may make while it runs."""
 
 from __future__ import annotations
 
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.contract import Caller
 from gateway.core.types import JsonObject
-from gateway.mcp.client import asks
-from gateway.mcp.client.asks import Asks
+from gateway.mcp.client import server_requests
+from gateway.mcp.client.server_requests import ServerRequests
 
-__all__ = ["QUESTIONS", "Asks", "capabilities"]
+__all__ = ["QUESTIONS", "ServerRequests", "capabilities"]
 
 QUESTIONS: JsonObject = {"elicitation": {}}
 """What the gateway can do for every agent, whoever its client is: ask with a form."""
@@ -16,4 +16,4 @@ QUESTIONS: JsonObject = {"elicitation": {}}
 
 def capabilities(caller: Caller | None) -> JsonObject:
     """What the gateway declares for a run: questions, and what the run's client can do if it speaks this protocol."""
-    return asks.capabilities(caller, PROTOCOL, QUESTIONS)
+    return server_requests.capabilities(caller, PROTOCOL, QUESTIONS)

@@ -14,7 +14,7 @@ from adapters.agent_communication.outbound.server import TargetServer
 from adapters.agent_communication.wire import CREATE, DESTROY
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import Session
+from gateway.mcp.client.contract import UpstreamSession
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -30,7 +30,7 @@ Key = bytes
 class _Created:
     """One agent, and the lease of the session it lives in."""
 
-    def __init__(self, key: Key, name: str, session: Session, lease: AsyncExitStack) -> None:
+    def __init__(self, key: Key, name: str, session: UpstreamSession, lease: AsyncExitStack) -> None:
         self.key = key
         self.name = name
         self.session = session
@@ -50,7 +50,7 @@ class CreatedAgents:
         self._closed = False
 
     @asynccontextmanager
-    async def use(self, config: JsonObject, capabilities: JsonObject) -> AsyncIterator[tuple[Session, str]]:
+    async def use(self, config: JsonObject, capabilities: JsonObject) -> AsyncIterator[tuple[UpstreamSession, str]]:
         """An agent with the configuration, for one run: its session, and its name there.
 
         One that a run has failed with is not used again. Raises AgentFailed if none can be made.

@@ -17,15 +17,15 @@ from adapters.agent_communication.wire import AGENTS_CHANGED, LIST, TEMPLATES
 from gateway.core import delta
 from gateway.core.errors import AgentError, NotFound
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import Pool, Session
-from gateway.mcp.client.pool import Pool as SessionPool
+from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
+from gateway.mcp.client.pool import McpPool
 
 log = logging.getLogger(__name__)
 
 MOST_TOLD = 100
 """The most names in an error."""
 
-Pools = Callable[[JsonObject], Pool]
+Pools = Callable[[JsonObject], UpstreamPool]
 """Makes the sessions of a client with these capabilities."""
 
 
@@ -34,23 +34,25 @@ class TargetServer:
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
         self.target = target
-        self._make = pools or (lambda capabilities: SessionPool(target, capabilities=capabilities, info=_info()))
-        self._pools: dict[bytes, Pool] = {}
+        self._make = pools or (lambda capabilities: McpPool(target, capabilities=capabilities, info=_info()))
+        self._pools: dict[bytes, UpstreamPool] = {}
         self._changed: list[Callable[[], None]] = []
         self._asking: dict[str, asyncio.Task[dict[str, JsonObject]]] = {}
 
     @asynccontextmanager
-    async def lease(self, capabilities: JsonObject = QUESTIONS, *, alone: bool = True) -> AsyncIterator[Session]:
+    async def lease(
+        self, capabilities: JsonObject = QUESTIONS, *, alone: bool = True
+    ) -> AsyncIterator[UpstreamSession]:
         """A session in which the gateway is a client with these capabilities.
 
-        Raises what `Pool.lease` does, and AgentError for a server that has no agents.
+        Raises what `UpstreamPool.lease` does, and AgentError for a server that has no agents.
         """
         async with self._pool(capabilities).lease(alone=alone) as session:
             has_agents(session)
             yield session
 
     async def agents(self) -> dict[str, JsonObject]:
-        """Return the entries of all agents, by name. Raises AgentError, AgentBroken, and what `Pool.lease` raises."""
+        """Return the entries of all agents, by name. Raises AgentError, AgentBroken, and as `UpstreamPool.lease`."""
         return await self._listed(LIST, "agents")
 
     async def agent(self, name: str | None) -> JsonObject:
@@ -81,7 +83,7 @@ class TargetServer:
             task.cancel()
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
-    def _pool(self, capabilities: JsonObject) -> Pool:
+    def _pool(self, capabilities: JsonObject) -> UpstreamPool:
         key = msgspec.json.encode(capabilities, order="deterministic")
         pool = self._pools.get(key)
         if pool is None:
@@ -111,7 +113,7 @@ class TargetServer:
             log.debug("%s, which is about no run in progress: %s", method, bytes(params)[:200])
 
 
-def has_agents(session: Session) -> JsonObject:
+def has_agents(session: UpstreamSession) -> JsonObject:
     """Return the server's capability for agents. Raises AgentError if it has none."""
     capabilities = session.server.get("capabilities")
     capabilities = capabilities if isinstance(capabilities, dict) else {}

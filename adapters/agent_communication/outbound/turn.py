@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from adapters.agent_communication.codec.deltas_in import PART, DeltaDecoder
 from adapters.agent_communication.outbound import request
-from adapters.agent_communication.outbound.asks import Asks, capabilities
+from adapters.agent_communication.outbound.asks import ServerRequests, capabilities
 from adapters.agent_communication.outbound.request import data_of
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
 from gateway.contract import RunContext
@@ -24,8 +24,8 @@ from gateway.core.delta import NO_DIFF, Fold
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome
 from gateway.mcp import forms
-from gateway.mcp.client import turn as calls
-from gateway.mcp.client.contract import Session
+from gateway.mcp.client import called_run as calls
+from gateway.mcp.client.contract import UpstreamSession
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
 from gateway.mcp.runs.questions import as_input
 from gateway.mcp.wire import META
@@ -136,15 +136,17 @@ class Home(Protocol):
     async def describe(self) -> Agent:
         """See `Outbound.describe`."""
 
-    def use(self, context: RunContext, capabilities: JsonObject) -> AbstractAsyncContextManager[tuple[Session, str]]:
+    def use(
+        self, context: RunContext, capabilities: JsonObject
+    ) -> AbstractAsyncContextManager[tuple[UpstreamSession, str]]:
         """For one run: a session in which the gateway has the capabilities, and the agent's name there."""
 
     async def aclose(self) -> None:
         """Give up what it keeps. The server's sessions are closed later."""
 
 
-class AgentRunTurn(calls.Turn):
-    """See `gateway.mcp.client.turn`."""
+class AgentRunTurn(calls.CalledRun):
+    """See `gateway.mcp.client.called_run`."""
 
     late = "late_progress"
 
@@ -153,7 +155,7 @@ class AgentRunTurn(calls.Turn):
         self._home = home
         self._decoder = DeltaDecoder(context.agent)
         self._declared = capabilities(context.caller)
-        self._asks = Asks(self.ask, lambda: context.caller, self._declared)
+        self._asks = ServerRequests(self.ask, lambda: context.caller, self._declared)
         self._repeats = RepeatFilter()
 
     # --- what comes while the call is under way ---------------------------------------------------------------------
@@ -196,8 +198,8 @@ class AgentRunTurn(calls.Turn):
             self.over = True
         return self._decoder.result(result)
 
-    async def _answered(self, session: Session, run: JsonObject) -> Raw:
-        """Return the result. Asks a question that another gateway could not ask; the next call answers it."""
+    async def _answered(self, session: UpstreamSession, run: JsonObject) -> Raw:
+        """Return the result. ServerRequests a question that another gateway could not ask; the next call answers it."""
         params = run
         while True:
             try:
@@ -215,7 +217,7 @@ class AgentRunTurn(calls.Turn):
             self.again()
             params = question.answered(run, answer)
 
-    async def _leave(self, session: Session, params: JsonObject) -> None:
+    async def _leave(self, session: UpstreamSession, params: JsonObject) -> None:
         """Cancel a waiting run of another gateway, by a call that follows it and is cancelled."""
         with contextlib.suppress(InterlinguaError):
             await session.call(RUN, params, timeout=LEAVE_SECONDS)

@@ -18,7 +18,7 @@ from gateway.access.patterns import fits
 from gateway.contract import Auth, Gateway
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import Session
+from gateway.mcp.client.contract import UpstreamSession
 from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Announcing:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _look(self, session: Session) -> None:
+    async def _look(self, session: UpstreamSession) -> None:
         """Have the directory know the agents that are there now, and that they are. Raises AgentGone and the like."""
         now = await self._records()
         await self._drop(session, [name for name in self._told if name not in now])
@@ -89,7 +89,7 @@ class Announcing:
             if await self._said(session, HEARTBEAT, {"agentId": name, "status": "active"}) is not None:
                 await self._register(session, name, record)  # it has forgotten it, say
 
-    async def _register(self, session: Session, name: str, record: JsonObject) -> None:
+    async def _register(self, session: UpstreamSession, name: str, record: JsonObject) -> None:
         refused = await self._said(session, REGISTER, {"agent": record})
         if refused is None:
             self._told[name] = record
@@ -98,12 +98,12 @@ class Announcing:
         self._refused[name] = record
         log.warning("%s does not register agent %s: %s", self._to.url, name, refused)
 
-    async def _drop(self, session: Session, names: list[str]) -> None:
+    async def _drop(self, session: UpstreamSession, names: list[str]) -> None:
         for name in names:
             del self._told[name]
             await self._said(session, UNREGISTER, {"agentId": name})
 
-    async def _said(self, session: Session, method: str, params: JsonObject) -> RpcError | None:
+    async def _said(self, session: UpstreamSession, method: str, params: JsonObject) -> RpcError | None:
         """Send it; the error that it was answered with. Raises AgentGone and the like where nobody answers."""
         try:
             await session.call(method, params, timeout=self._link.target.request_timeout)

@@ -35,7 +35,7 @@ from gateway.access import ANONYMOUS
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 
 Told = Callable[[frozenset[str]], None]
 
@@ -105,7 +105,7 @@ class Directory:
 
     # --- agents that come, beat and leave ----------------------------------------------------------------------------
 
-    async def register(self, record: object, principal: Member, session: Session | None = None) -> None:
+    async def register(self, record: object, principal: Member, session: McpSession | None = None) -> None:
         """An agent (a `wire.records.AgentRecord`, or the same as JSON) is there, reached over the session or, where it
         names one, at its endpoint. When this returns, clients of all protocols can call it.
 
@@ -117,28 +117,28 @@ class Directory:
         """
         await self._registry.register(record, principal, session)
 
-    async def unregister(self, agent: str, principal: Member, session: Session | None = None) -> None:
+    async def unregister(self, agent: str, principal: Member, session: McpSession | None = None) -> None:
         """Remove an agent; its runs under way go on. Raises NotFound, Denied for somebody else's.
 
         Without access control everybody is the same principal: then an agent whose connection is there is its own.
         """
         await self._registry.unregister(agent, principal, session)
 
-    async def heartbeat(self, agent: str, status: str, principal: Member, session: Session | None = None) -> None:
+    async def heartbeat(self, agent: str, status: str, principal: Member, session: McpSession | None = None) -> None:
         """Note an agent's heartbeat. `active`: it takes tasks. `inactive`, `offline`: no runs at all, until it says
         otherwise. Anything else: busy, no tasks. Raises NotFound, and Denied as `unregister`; Denied if it is revoked.
         """
         self._registry.heartbeat(agent, status, principal, session)
 
-    def heard(self, session: Session) -> None:
+    def heard(self, session: McpSession) -> None:
         """A client has said anything: that is a beat of all agents that registered on its session."""
         self._registry.heard(session)
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """A session has ended: its agents are offline from now on, but for those with an endpoint."""
         self._registry.left(session)
 
-    def session_of(self, agent: str) -> Session | None:
+    def session_of(self, agent: str) -> McpSession | None:
         """The connection here that an agent registered on, while it is there; None for one that is revoked."""
         member = self._members.by_id.get(agent)
         if member is None or member.connection is None or agent in self._members.revoked:
@@ -156,7 +156,7 @@ class Directory:
             return False
         return principal.name != ANONYMOUS or not self._liveness.holds(member)
 
-    def admit(self, session: Session) -> None:
+    def admit(self, session: McpSession) -> None:
         """Whether a client's messages are taken. Raises Denied if it registered agents and all of them are revoked."""
         connection = self._members.connections.get(session)
         if connection is not None and self._members.revoked and connection.agents <= self._members.revoked.keys():
@@ -252,7 +252,7 @@ class Directory:
         task: str | None = None,
         review: str | None = None,
         *,
-        session: Session | None = None,
+        session: McpSession | None = None,
     ) -> JsonObject:
         """A vote from 0 to 10 on an agent; the agent's `evaluation` with it.
 

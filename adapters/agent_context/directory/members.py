@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
 from adapters.agent_context.directory.registered import Liveness, RegisteredAgent, RegisteredConnection
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.link import AgentLine, ContextLink, Listener
+from adapters.agent_context.outbound.link import AgentLine, CallListener, ContextLink
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.registered import RegisteredOutbound
 from adapters.agent_context.outbound.sessions import SessionLinks
@@ -28,7 +28,7 @@ from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, R
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 
 # --- the link to a registered agent, which opens only while the agent may be given work ------------------------------
 
@@ -58,7 +58,7 @@ class GuardedLink:
         return link is not None and link.reachable is not False
 
     def open(
-        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AbstractAsyncContextManager[AgentLine]:
         """See `ContextLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
         if (error := self._refusal()) is not None:
@@ -122,7 +122,7 @@ class Members:
         self.now = now
         self.marks = Marks()
         self.by_id: dict[str, RegisteredAgent] = {}
-        self.connections: dict[Session, RegisteredConnection] = {}
+        self.connections: dict[McpSession, RegisteredConnection] = {}
         self.revoked: dict[str, Revocation] = {}
         self._links = links
         self._hosted: dict[str, Hosted] = {}
@@ -198,7 +198,7 @@ class Members:
         self._host(member)
         return member
 
-    def bind(self, member: RegisteredAgent, session: Session) -> None:
+    def bind(self, member: RegisteredAgent, session: McpSession) -> None:
         """The agent is reached over this connection from now on."""
         self.unbind(member)
         connection = self.connections.get(session)
@@ -214,7 +214,7 @@ class Members:
         if connection is not None and not connection.agents:
             self.connections.pop(connection.session, None)
 
-    def part(self, session: Session, *, tell: bool = True) -> list[RegisteredAgent]:
+    def part(self, session: McpSession, *, tell: bool = True) -> list[RegisteredAgent]:
         """A connection has ended: whose agents were those? Others are told, unless the whole process ends."""
         connection = self.connections.get(session)
         gone = [self.by_id[each] for each in sorted(connection.agents)] if connection is not None else []

@@ -18,7 +18,7 @@ from adapters.agent_context.directory.records import Joined, shown
 from adapters.agent_context.wire.constants import ACTIVE, BUSY, INACTIVE, OFFLINE
 from gateway.contract import Hosted
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 
 LATE: Final = 5.0
 """Seconds that a write of another process may take to be seen here."""
@@ -33,7 +33,7 @@ class RegisteredConnection:
     `heard` is when it last said anything; `takes` whether it took requests when that was looked at.
     """
 
-    session: Session
+    session: McpSession
     heard: float
     agents: set[str] = field(default_factory=set)
     takes: bool = True

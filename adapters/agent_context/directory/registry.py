@@ -26,7 +26,7 @@ from adapters.agent_context.wire.constants import PROTOCOL, SELF
 from gateway.access import ANONYMOUS
 from gateway.core.errors import AgentBroken, Conflict, Denied, Invalid, NotFound, TooLarge, Unavailable
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 from gateway.transport.guard import Guard
 
 MOST_AGENTS: Final = 50_000
@@ -49,7 +49,7 @@ class Registry:
         self._reserved = {SELF, options.tasks_of}
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
 
-    async def register(self, record: object, principal: Member, session: Session | None) -> None:
+    async def register(self, record: object, principal: Member, session: McpSession | None) -> None:
         members = self._members
         try:
             sent = plain(record)
@@ -82,7 +82,7 @@ class Registry:
         await members.announce()
         self._changed((agent,))
 
-    async def unregister(self, agent: str, principal: Member, session: Session | None) -> None:
+    async def unregister(self, agent: str, principal: Member, session: McpSession | None) -> None:
         members = self._members
         self._mine(agent, principal, session)
         name = AGENT + agent
@@ -95,7 +95,7 @@ class Registry:
         await members.announce()
         self._changed((agent,))
 
-    def heartbeat(self, agent: str, status: str, principal: Member, session: Session | None) -> None:
+    def heartbeat(self, agent: str, status: str, principal: Member, session: McpSession | None) -> None:
         members = self._members
         member = self._mine(agent, principal, session)
         if agent in members.revoked:
@@ -105,7 +105,7 @@ class Registry:
             members.note(member, replace(member.joined, status=status[:STATUS_LENGTH]))
         self._look(member)
 
-    def heard(self, session: Session) -> None:
+    def heard(self, session: McpSession) -> None:
         """See `Directory.heard`. Called for every message."""
         members = self._members
         connection = members.connections.get(session)
@@ -115,7 +115,7 @@ class Registry:
             for agent in list(connection.agents):
                 self._look(members.by_id[agent])
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         gone = self._members.part(session)
         for member in gone:
             member.tell(self._members.status(member))
@@ -167,7 +167,7 @@ class Registry:
                 await self._members.gateway.records.forget(PROTOCOL, name)
                 self._members.drop(member.id)
 
-    def _free(self, agent: str, principal: Member, session: Session | None) -> None:
+    def _free(self, agent: str, principal: Member, session: McpSession | None) -> None:
         """Raises Conflict if somebody else is this agent now."""
         members = self._members
         known = members.by_id.get(agent)
@@ -182,7 +182,7 @@ class Registry:
             where = "to another gateway" if known.elsewhere else "on another connection"
             raise Conflict(f"agent {agent} is connected {where}")
 
-    def _mine(self, agent: str, principal: Member, session: Session | None) -> RegisteredAgent:
+    def _mine(self, agent: str, principal: Member, session: McpSession | None) -> RegisteredAgent:
         """Raises NotFound, Denied for somebody else's agent."""
         members = self._members
         member = members.by_id.get(agent)

@@ -37,9 +37,9 @@ from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSI
 from gateway.contract import Callback, Gateway, Hosted
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
-from gateway.mcp.runs import ClientRuns, Waiting
+from gateway.mcp.runs import ClientRuns, WaitingRuns
 from gateway.mcp.server import McpServer
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 from gateway.transport.pipe import Pipe
 
 
@@ -61,7 +61,7 @@ class AgentContextInbound:
             directory=self.directory,
             links=self.directory.links,
             background=self.background,
-            waiting=Waiting(self.runs, may=people.owns, over=CONFLICT),
+            waiting=WaitingRuns(self.runs, may=people.owns, over=CONFLICT),
             changed=self._told,
         )
         tasks = Tasks(gateway, self.coordinator)
@@ -139,7 +139,7 @@ class AgentContextInbound:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _sessions(self) -> Collection[Session]:
+    def _sessions(self) -> Collection[McpSession]:
         return self.server.sessions
 
     def _told(self, uris: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.server.contract import Client, ProgressToken, Session
+from gateway.mcp.server.contract import McpClient, McpSession, ProgressToken
 from gateway.mcp.wire import PROGRESS_TOKEN, meta_of
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class Aside:
-    """See `gateway.mcp.server.contract.Call`: everything goes over the session instead of an answer's stream."""
+    """See `gateway.mcp.server.contract.McpCall`: everything goes over the session instead of an answer's stream."""
 
-    def __init__(self, session: Session, method: str, params: Raw) -> None:
+    def __init__(self, session: McpSession, method: str, params: Raw) -> None:
         self.session = session
-        self.client: Client = _unasked(session.client)
+        self.client: McpClient = _unasked(session.client)
         self.id: Id = None
         self.method = method
         self.params = params or Raw(b"{}")
@@ -61,7 +61,7 @@ class Aside:
         return await self.session.ask(method, params, timeout=timeout)
 
 
-def _unasked(client: Client) -> Client:
+def _unasked(client: McpClient) -> McpClient:
     """The client; in 2026-07-28 one is asked by the answer to its request, of which there is none here."""
     if not versions.modern(client.version):
         return client
@@ -73,10 +73,10 @@ class Background:
     """Tasks that sessions need beside their requests; they end with their session."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[Session, set[asyncio.Task[None]]] = WeakKeyDictionary()
+        self._of: WeakKeyDictionary[McpSession, set[asyncio.Task[None]]] = WeakKeyDictionary()
         self._all: set[asyncio.Task[None]] = set()
 
-    def do(self, session: Session | None, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def do(self, session: McpSession | None, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Begin. `session`: whose end cancels it; None for what goes on."""
         task = asyncio.create_task(work, name=name)
         self._all.add(task)
@@ -85,7 +85,7 @@ class Background:
         task.add_done_callback(self._done)
         return task
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """The session has ended."""
         for task in self._of.pop(session, ()):
             task.cancel()

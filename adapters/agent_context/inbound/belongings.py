@@ -17,8 +17,8 @@ from adapters.agent_context.wire.messages import read
 from adapters.agent_context.wire.tools import PageParams, PromptParams
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
-from gateway.mcp.runs import listed
-from gateway.mcp.server.contract import Call
+from gateway.mcp.runs.paging import listed
+from gateway.mcp.server.contract import McpCall
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -35,14 +35,14 @@ class Belongings:
     def __init__(self, env: Environment) -> None:
         self._env = env
 
-    async def prompts(self, call: Call) -> JsonObject:
+    async def prompts(self, call: McpCall) -> JsonObject:
         """`prompts/list`."""
         asked = read(call.params, PageParams)
         self._env.people.known(call)
         found, following = await self.more(call, "prompts", asked.cursor or THEIRS)
         return listed("prompts", found, following)
 
-    async def prompt(self, call: Call) -> JsonObject:
+    async def prompt(self, call: McpCall) -> JsonObject:
         """`prompts/get`."""
         asked = read(call.params, PromptParams)
         if call.session.agent is None:
@@ -52,13 +52,13 @@ class Belongings:
         params = {"name": asked.name, **({} if asked.arguments is None else {"arguments": asked.arguments})}
         return await self._relay(call, call.session.agent, params)
 
-    async def resource(self, call: Call, uri: str) -> JsonObject | None:
+    async def resource(self, call: McpCall, uri: str) -> JsonObject | None:
         """`resources/read` of one of the server's; None for one that it is not asked for."""
         if call.session.agent is None or uri.startswith(OURS):
             return None
         return await self._relay(call, call.session.agent, {"uri": uri})
 
-    async def more(self, call: Call, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
+    async def more(self, call: McpCall, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
         """A page of what the server lists under `key`, and the cursor of the next. Nothing from one that has no such
         list. `cursor` begins with THEIRS, and is only that for the first page.
         """
@@ -78,7 +78,7 @@ class Belongings:
         following = result.get("nextCursor")
         return found, THEIRS + following if isinstance(following, str) and following else None
 
-    async def _relay(self, call: Call, agent: str, params: JsonObject) -> JsonObject:
+    async def _relay(self, call: McpCall, agent: str, params: JsonObject) -> JsonObject:
         """Ask the server the same. Raises the server's own error, Denied, Unsupported."""
         env = self._env
         env.people.may(call, "message", agent)

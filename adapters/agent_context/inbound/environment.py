@@ -24,8 +24,8 @@ from adapters.agent_context.wire.messages import Constraints
 from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.runs import ClientRuns, Waiting, keys
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def _nothing(uris: Iterable[str]) -> None:
 class Served:
     """A call whose run is followed now: the agent that works on it, and the id that the agent knows it by."""
 
-    call: Call
+    call: McpCall
     agent: str
     correlation: str
 
@@ -76,14 +76,14 @@ class Environment:
     directory: Directory
     links: SessionLinks
     background: Background
-    waiting: Waiting
+    waiting: WaitingRuns
     pending: AcknowledgedQuestions = field(default_factory=AcknowledgedQuestions)
     served: dict[str, Served] = field(default_factory=dict)
     """By run."""
     changed: Callable[[Iterable[str]], None] = _nothing
     """To be told of resources that are others now."""
 
-    async def agent(self, call: Call, name: str, path: str) -> Agent:
+    async def agent(self, call: McpCall, name: str, path: str) -> Agent:
         """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.
 
         Raises NotFound, with those that its client may know of.
@@ -94,12 +94,12 @@ class Environment:
                 return found
         raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}")
 
-    def did(self, session: Session, what: str) -> None:
+    def did(self, session: McpSession, what: str) -> None:
         """Count what the agents did that speak through a session (see `directory.conduct`)."""
         for agent in self.people.agents(session):
             self.directory.conduct.did(agent, what)
 
-    def refused(self, session: Session, error: RpcError) -> None:
+    def refused(self, session: McpSession, error: RpcError) -> None:
         """Count a request of theirs that was answered by an error, if that was their fault."""
         if error.error.code in REFUSED:
             self.did(session, REFUSALS)
@@ -110,7 +110,7 @@ class Environment:
         self.refused(aside.session, told)
         aside.notify(ERROR, note(told, source=source))
 
-    async def revoke(self, call: Call, agent_id: str, reason: str | None) -> bool:
+    async def revoke(self, call: McpCall, agent_id: str, reason: str | None) -> bool:
         """Take an agent's access away, by a client that may. Whether there is such an agent. Raises Denied."""
         principal = self.people.may(call, "revoke", agent_id)
         log.warning("%s revokes the access of agent %s: %s", principal.name, agent_id, reason or "no reason given")
@@ -118,7 +118,7 @@ class Environment:
         await self.runs.whole(self.directory.revoke(agent_id, reason or ""))
         return known
 
-    async def restore(self, call: Call, agent_id: str) -> None:
+    async def restore(self, call: McpCall, agent_id: str) -> None:
         """Give it back, by a client that may revoke it. Raises Denied."""
         principal = self.people.may(call, "revoke", agent_id)
         log.warning("%s restores the access of agent %s", principal.name, agent_id)

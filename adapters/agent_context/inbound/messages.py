@@ -45,8 +45,8 @@ from adapters.agent_context.wire.messages import Constraints, MessageParams, Pay
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
-from gateway.mcp.runs import Follow, Given, elsewhere, keys, questions
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.runs import Given, RunFollower, elsewhere, keys, questions
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError, internal
 
@@ -86,7 +86,7 @@ class MessageRequests:
     def __init__(self, env: Environment) -> None:
         self._env = env
 
-    async def message(self, call: Call) -> JsonObject:
+    async def message(self, call: McpCall) -> JsonObject:
         """The request: its result is the response, or the error that is it."""
         asked = read(call.params, MessageParams)
         principal = self._env.people.may(call, self._right(asked.target), asked.target)
@@ -107,7 +107,7 @@ class MessageRequests:
         known = correlation_of(run.request.attributes) or letter.correlation
         return await self._follow(call, replace(letter, correlation=known), run)
 
-    def told(self, session: Session, params: Raw) -> None:
+    def told(self, session: McpSession, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
         aside = Aside(session, MESSAGE, params)
         self._env.background.do(session, self._told(aside), "a message without an answer")
@@ -148,7 +148,7 @@ class MessageRequests:
         if why is not None:
             raise NoMatch(f"{REQUIRED_PATH}: agent {letter.agent.name} {why}")
 
-    async def _again(self, call: Call, asked: MessageParams, agent: Agent) -> Run | None:
+    async def _again(self, call: McpCall, asked: MessageParams, agent: Agent) -> Run | None:
         """The run whose question this message answers; None for one that asks for something new."""
         extra = asked.model_extra or {}
         state, responses = extra.get("requestState"), extra.get("inputResponses")
@@ -162,7 +162,7 @@ class MessageRequests:
         given = Given(questions.RESUME_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
         return await self._env.waiting.answer(call, handle, agent, given)
 
-    async def _start(self, call: Call, letter: Letter) -> tuple[Run, Sequence[str]]:
+    async def _start(self, call: McpCall, letter: Letter) -> tuple[Run, Sequence[str]]:
         """The run that the message becomes, and the name of each loss."""
         env, agent, asked = self._env, letter.agent, letter.asked
         try:
@@ -216,7 +216,7 @@ class MessageRequests:
             raise Conflict(f"the conversation {session!r} cannot be had: its id is taken")
         return found.id
 
-    async def _follow(self, call: Call, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
+    async def _follow(self, call: McpCall, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
         env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
@@ -225,7 +225,8 @@ class MessageRequests:
             token = letter.session if letter.token is not None else None
             words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)
             how = asker(env.people.is_agent(call.session), head, correlation, run.id)
-            result: JsonObject = await Follow(env.runs, env.pending.patient(call), agent, run, words, asker=how).go()
+            follower = RunFollower(env.runs, env.pending.patient(call), agent, run, words, asker=how)
+            result: JsonObject = await follower.go()
             return result
 
 
@@ -248,7 +249,7 @@ def _beside(payload: Any) -> JsonObject:
     return {key: payload[key] for key in ("context", "requirements") if isinstance(payload.get(key), dict)}
 
 
-def sent(call: Call, source: str | None) -> JsonObject:
+def sent(call: McpCall, source: str | None) -> JsonObject:
     """The params as they came; with the agent that they are from, where that was left out."""
     params: JsonObject = jsonrpc.unpack(call.params)
     return params if source is None else {**params, "source": source}

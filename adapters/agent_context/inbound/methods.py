@@ -22,7 +22,7 @@ from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.server.contract import Call, Identity, Session
+from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import ELICIT, meta_of
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, ErrorObject, RpcError, internal
 
@@ -36,8 +36,8 @@ INSTRUCTIONS: Final = (
 )
 OURS: Final = "agent/"
 
-Handler = Callable[[Call], Awaitable[Any]]
-Teller = Callable[[Session, Raw], None]
+Handler = Callable[[McpCall], Awaitable[Any]]
+Teller = Callable[[McpSession, Raw], None]
 
 
 class AgentContextService:
@@ -78,7 +78,7 @@ class AgentContextService:
         }
         self.methods: Sequence[str] = tuple(self._handlers)
 
-    def identity(self, session: Session) -> Identity:
+    def identity(self, session: McpSession) -> ServerIdentity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
         runs = self._env.runs
         if session.agent is not None and not runs.names(session):
@@ -94,9 +94,9 @@ class AgentContextService:
         }
         if session.agent is not None:
             capabilities["prompts"] = {}
-        return Identity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
+        return ServerIdentity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
 
-    async def request(self, call: Call) -> Any:
+    async def request(self, call: McpCall) -> Any:
         """See `Service.request`. Every error carries the correlation id that the request had."""
         env = self._env
         env.directory.heard(call.session)
@@ -115,11 +115,11 @@ class AgentContextService:
             env.refused(call.session, told)
             raise told from error
 
-    def error(self, call: Call, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> ErrorObject:
         failed = error if isinstance(error, InterlinguaError) else internal()
         return to_rpc(failed, correlation_of(call.meta), call.params).error
 
-    def notification(self, session: Session, method: str, params: Raw) -> None:
+    def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`. What cannot be done is answered by `agent/error`."""
         env = self._env
         env.directory.heard(session)
@@ -144,10 +144,10 @@ class AgentContextService:
             unknown = RpcError(METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False})
             session.tell(wire.ERROR, note(unknown, correlation_of(meta_of(params))))
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         self._resources.joined(session)
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """See `Service.left`. Its agents are offline, its messages cancelled; its tasks go on."""
         self._env.links.left(session)
         self._env.directory.left(session)
@@ -155,7 +155,7 @@ class AgentContextService:
         self._env.background.left(session)
         self._resources.left(session)
 
-    def _answers(self, session: Session, params: Raw) -> bool:
+    def _answers(self, session: McpSession, params: Raw) -> bool:
         """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""
         env = self._env
         if env.pending.answered(session, params, by_handle=True):
@@ -165,7 +165,7 @@ class AgentContextService:
             return False
         return env.pending.answered(session, params, by_handle=False)
 
-    async def _nothing(self, call: Call) -> Any:
+    async def _nothing(self, call: McpCall) -> Any:
         """Refuse a method that is valid only for a run that its sender works on."""
         raise RpcError(
             wire.NOT_FOUND,

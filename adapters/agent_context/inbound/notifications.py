@@ -12,7 +12,7 @@ from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.runs.tools import text_in, tool_progress
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 
@@ -37,7 +37,7 @@ class RunNotifications:
     has no `message`.
     """
 
-    def __init__(self, call: Call, agent: Agent, head: JsonObject, meta: JsonObject) -> None:
+    def __init__(self, call: McpCall, agent: Agent, head: JsonObject, meta: JsonObject) -> None:
         """`head`: source and target of its messages; `meta`: their `_meta`."""
         self._version = call.client.version
         self._token = call.progress_token

@@ -16,7 +16,7 @@ from adapters.agent_context.wire.records import AgentRecord
 from gateway.access import ANONYMOUS
 from gateway.core.errors import Denied
 from gateway.core.types import Identity, JsonObject, Run
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.server.contract import McpCall, McpSession
 
 NAMED: Final = 10
 """Agents, in the error for one that there is not."""
@@ -28,41 +28,41 @@ class ClientIdentities:
     def __init__(self, access: Access, directory: Directory) -> None:
         self._access = access
         self._directory = directory
-        self._proven: WeakKeyDictionary[Session, tuple[ClientPrincipal, SecretStr | None]] = WeakKeyDictionary()
-        self._agents: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[McpSession, tuple[ClientPrincipal, SecretStr | None]] = WeakKeyDictionary()
+        self._agents: WeakKeyDictionary[McpSession, dict[str, None]] = WeakKeyDictionary()
 
-    def principal(self, session: Session, bearer: str | None) -> ClientPrincipal:
+    def principal(self, session: McpSession, bearer: str | None) -> ClientPrincipal:
         """The principal of a request: its token's bearer, else the one that registered an agent here. Raises Denied."""
         if bearer is None and (proven := self._proven.get(session)) is not None:
             principal, token = proven
             return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
         return self._access.principal(bearer)
 
-    def may(self, call: Call, right: Right, agent_id: str | None = None) -> ClientPrincipal:
+    def may(self, call: McpCall, right: Right, agent_id: str | None = None) -> ClientPrincipal:
         """The asking principal, which has this right (for that agent). Raises Denied."""
         principal = self.principal(call.session, call.bearer)
         principal.check(right, agent_id)
         return principal
 
-    def known(self, call: Call) -> ClientPrincipal:
+    def known(self, call: McpCall) -> ClientPrincipal:
         """The asking principal, which has any right at all. Raises Denied."""
         principal = self.principal(call.session, call.bearer)
         if not principal.may:
             raise Denied(f"{principal.name} may do nothing here")
         return principal
 
-    def identity(self, call: Call) -> Identity | None:
+    def identity(self, call: McpCall) -> Identity | None:
         """The asking identity, for approvals; None for an anonymous client."""
         with contextlib.suppress(Denied):
             found = self.principal(call.session, call.bearer)
             return None if found.name == ANONYMOUS else Identity(id=found.name, roles=found.roles)
         return None
 
-    def owns(self, call: Call, run: Run) -> bool:
+    def owns(self, call: McpCall, run: Run) -> bool:
         """Whether a run was started by who asks now: nobody answers questions that were somebody else's."""
         return run.request.principal == self.principal(call.session, call.bearer).name
 
-    def registers(self, call: Call, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
+    def registers(self, call: McpCall, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
         """The principal that registers an agent: its bearer, or the one that the record's `auth` proves. Raises Denied.
 
         `sent` is the agent as it was sent, which is what was signed.
@@ -71,7 +71,7 @@ class ClientIdentities:
         principal.check("register", record.id)
         return principal
 
-    def unknown(self, session: Session, name: str, bearer: str | None) -> str:
+    def unknown(self, session: McpSession, name: str, bearer: str | None) -> str:
         """Says that there is no such agent, and which there are that its client may read about."""
         try:
             principal = self.principal(session, bearer)
@@ -86,7 +86,7 @@ class ClientIdentities:
 
     # --- agents that are clients ------------------------------------------------------------------------------
 
-    def speaks_for(self, call: Call, record: AgentRecord, principal: ClientPrincipal) -> None:
+    def speaks_for(self, call: McpCall, record: AgentRecord, principal: ClientPrincipal) -> None:
         """An agent has registered on this session, by that right.
 
         Who proved it by the agent's own `auth` is known here from now on; a bearer is asked for with each request.
@@ -95,15 +95,15 @@ class ClientIdentities:
             self._proven[call.session] = principal, record.auth.token if record.auth is not None else None
         self._agents.setdefault(call.session, {})[record.id] = None
 
-    def unregistered(self, session: Session, agent_id: str) -> None:
+    def unregistered(self, session: McpSession, agent_id: str) -> None:
         """The agent has gone, or speaks through another session."""
         self._agents.get(session, {}).pop(agent_id, None)
 
-    def agents(self, session: Session) -> list[str]:
+    def agents(self, session: McpSession) -> list[str]:
         """The agents that speak through this session."""
         return [name for name in self._agents.get(session, ()) if self._directory.session_of(name) is session]
 
-    def source(self, call: Call, principal: ClientPrincipal, given: str | None) -> str | None:
+    def source(self, call: McpCall, principal: ClientPrincipal, given: str | None) -> str | None:
         """The agent that a message is from; None for a client that is none.
 
         Left out, or a gateway's own id, it is the session's only agent. Raises Denied for an agent that is somebody
@@ -118,6 +118,6 @@ class ClientIdentities:
             return given
         raise Denied(f"/source: {given} is no agent of this client")
 
-    def is_agent(self, session: Session) -> bool:
+    def is_agent(self, session: McpSession) -> bool:
         """Whether its client can be sent `agent/message`: by its own word, or because an agent has registered there."""
         return session.client.can(AGENT, MESSAGES) or bool(self.agents(session))

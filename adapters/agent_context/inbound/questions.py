@@ -19,9 +19,9 @@ from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import versions
-from gateway.mcp.runs import ELICITATION, Asker, keys, questions
+from gateway.mcp.runs import ELICITATION, QuestionFormat, keys, questions
 from gateway.mcp.runs.keys import RESUME
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -39,8 +39,8 @@ class AgentAsker:
         self._correlation = correlation
         self._run_id = run_id
 
-    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
-        """See `Asker`. In 2026-07-28 a client is asked what MCP knows only."""
+    def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
+        """See `QuestionFormat`. In 2026-07-28 a client is asked what MCP knows only."""
         if versions.modern(call.client.version):
             return ELICITATION.form(interrupt, call)
         meta = {CORRELATION: self._correlation, keys.RESUME: questions.handle(self._run_id, interrupt.id)}
@@ -60,7 +60,7 @@ class AgentAsker:
         return answer_in(interrupt, payload_in(result))
 
 
-def asker(agent: bool, head: JsonObject, correlation: str, run_id: str) -> Asker:
+def asker(agent: bool, head: JsonObject, correlation: str, run_id: str) -> QuestionFormat:
     """How a client is asked. `agent`: whether it takes `agent/message`."""
     return AgentAsker(head, correlation, run_id) if agent else ELICITATION
 
@@ -131,13 +131,13 @@ class AcknowledgedQuestions:
     """One per gateway process."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[Session, str], asyncio.Future[Raw]] = {}
+        self._waiting: dict[tuple[McpSession, str], asyncio.Future[Raw]] = {}
 
-    def patient(self, call: Call) -> Call:
+    def patient(self, call: McpCall) -> McpCall:
         """The call, whose client may acknowledge a question first."""
-        return cast(Call, _Patient(call, self))
+        return cast(McpCall, _Patient(call, self))
 
-    def answered(self, session: Session, params: Raw, *, by_handle: bool) -> bool:
+    def answered(self, session: McpSession, params: Raw, *, by_handle: bool) -> bool:
         """A message of a client: whether it was an answer that somebody waits for.
 
         Known by the handle that came with the question, or by its correlation id where nothing else has that.
@@ -155,7 +155,7 @@ class AcknowledgedQuestions:
         future.set_result(Raw(delta.encode({"content": {"type": RESPONSE, "payload": message.content.payload}})))
         return True
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """The session has ended."""
         for (other, _), future in self._waiting.items():
             if other is session and not future.done():
@@ -163,7 +163,7 @@ class AcknowledgedQuestions:
                 future.exception()  # whoever waits gets it; nobody may
 
     @contextlib.contextmanager
-    def open(self, session: Session, meta: JsonObject) -> Iterator[asyncio.Future[Raw]]:
+    def open(self, session: McpSession, meta: JsonObject) -> Iterator[asyncio.Future[Raw]]:
         """While the block lasts, the answer to the question with this `_meta` may come in a message."""
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         keys = [(session, str(meta[key])) for key in (RESUME, CORRELATION) if key in meta]
@@ -179,9 +179,9 @@ class AcknowledgedQuestions:
 
 
 class _Patient:
-    """See `Call`: all of it is the call's but `ask`."""
+    """See `McpCall`: all of it is the call's but `ask`."""
 
-    def __init__(self, call: Call, pending: AcknowledgedQuestions) -> None:
+    def __init__(self, call: McpCall, pending: AcknowledgedQuestions) -> None:
         self._call = call
         self._pending = pending
 

@@ -17,11 +17,11 @@ from adapters.agent_context.wire.reading import refused
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import internal
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[McpCall], Awaitable[Any]]
 
 
 class RegistrationRequests:
@@ -30,7 +30,7 @@ class RegistrationRequests:
     def __init__(self, env: Environment) -> None:
         self._env = env
 
-    async def register(self, call: Call) -> JsonObject:
+    async def register(self, call: McpCall) -> JsonObject:
         """`agent/register`, answered as in appendix B."""
         record = read(call.params, Register).agent
         if record.endpoint is None and versions.modern(call.client.version):
@@ -43,7 +43,7 @@ class RegistrationRequests:
         env.people.speaks_for(call, record, principal)
         return registered()
 
-    async def unregister(self, call: Call) -> JsonObject:
+    async def unregister(self, call: McpCall) -> JsonObject:
         """`agent/unregister`."""
         asked = read(call.params, Unregister)
         principal = self._env.people.may(call, "register", asked.agent_id)
@@ -51,28 +51,28 @@ class RegistrationRequests:
         self._env.people.unregistered(call.session, asked.agent_id)
         return {"status": UNREGISTERED}
 
-    async def heartbeat(self, call: Call) -> JsonObject:
+    async def heartbeat(self, call: McpCall) -> JsonObject:
         """`agent/heartbeat`; a notification as a rule."""
         asked = read(call.params, Heartbeat)
         principal = self._env.people.may(call, "register", asked.agent_id)
         await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
         return {}
 
-    async def revoke(self, call: Call) -> JsonObject:
+    async def revoke(self, call: McpCall) -> JsonObject:
         """`agent/revoke`: nothing is sent to the agent from now on, and nothing taken of it."""
         asked = read(call.params, Revoke)
         known = await self._env.revoke(call, asked.agent_id, asked.reason)
         return {"status": REVOKED, "known": known}
 
-    async def restore(self, call: Call) -> JsonObject:
+    async def restore(self, call: McpCall) -> JsonObject:
         """`agent/restore`."""
         await self._env.restore(call, read(call.params, Restore).agent_id)
         return {"status": RESTORED}
 
-    def told(self, method: str, handler: Handler) -> Callable[[Session, Raw], None]:
+    def told(self, method: str, handler: Handler) -> Callable[[McpSession, Raw], None]:
         """The same as a notification: only what goes wrong is told."""
 
-        def tell(session: Session, params: Raw) -> None:
+        def tell(session: McpSession, params: Raw) -> None:
             aside = Aside(session, method, params)
             self._env.background.do(session, self._done(aside, handler), method)
 

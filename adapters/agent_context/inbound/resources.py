@@ -38,8 +38,8 @@ from gateway.core import delta
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.runs import listed, page
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.runs.paging import listed, page
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
@@ -57,12 +57,12 @@ LOOKED: Final = 50
 class Resources:
     """One per gateway process."""
 
-    def __init__(self, env: Environment, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
+    def __init__(self, env: Environment, tasks: Tasks, sessions: Callable[[], Collection[McpSession]]) -> None:
         self._env = env
         self.belongings = Belongings(env)
         self._tasks = tasks
         self._sessions = sessions
-        self._wanted: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
+        self._wanted: WeakKeyDictionary[McpSession, dict[str, None]] = WeakKeyDictionary()
         self._due: set[str] = set()
         self._names: frozenset[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class Resources:
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    async def listing(self, call: Call) -> JsonObject:
+    async def listing(self, call: McpCall) -> JsonObject:
         """`resources/list`."""
         asked = read(call.params, wire.PageParams)
         principal = self._env.people.may(call, "read")
@@ -85,7 +85,7 @@ class Resources:
             theirs, following = await self.belongings.more(call, "resources", THEIRS)
         return listed("resources", [*(_listed(uri) for uri in found), *theirs], following)
 
-    async def templates(self, call: Call) -> JsonObject:
+    async def templates(self, call: McpCall) -> JsonObject:
         """`resources/templates/list`."""
         asked = read(call.params, wire.PageParams)
         self._env.people.may(call, "read")
@@ -96,7 +96,7 @@ class Resources:
         metrics = {"uriTemplate": METRICS, "name": "metrics", "description": told, "mimeType": JSON_TYPE}
         return listed("resourceTemplates", [metrics, *theirs], following)
 
-    async def read(self, call: Call) -> JsonObject:
+    async def read(self, call: McpCall) -> JsonObject:
         """`resources/read`."""
         uri = read(call.params, wire.ResourceParams).uri
         found = await self.belongings.resource(call, uri)
@@ -108,7 +108,7 @@ class Resources:
         found = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
         return {**found, "ttlMs": 0, "cacheScope": "private"} if versions.modern(call.client.version) else found
 
-    async def subscribe(self, call: Call) -> JsonObject:
+    async def subscribe(self, call: McpCall) -> JsonObject:
         """`resources/subscribe`. Refused where the request is the whole session: nothing could be told later."""
         if versions.modern(call.client.version):
             why = f"{call.method} needs a session: nothing can be told to a client of a single request"
@@ -123,20 +123,20 @@ class Resources:
         self._seen.setdefault(uri, _digest(body))
         return {}
 
-    async def unsubscribe(self, call: Call) -> JsonObject:
+    async def unsubscribe(self, call: McpCall) -> JsonObject:
         """`resources/unsubscribe`. No error if it was not subscribed to."""
         uri = read(call.params, wire.ResourceParams).uri
         self._wanted.get(call.session, {}).pop(uri, None)
         return {}
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         """Called when a session begins."""
         if self._names is None:
             self._names = self._now()
         if versions.modern(session.client.version):  # it listens already
             self.look()
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """The session has ended."""
         self._wanted.pop(session, None)
 
@@ -203,7 +203,7 @@ class Resources:
     def _now(self) -> frozenset[str]:
         return frozenset(self._env.directory.ids())
 
-    def _wanted_by(self, session: Session) -> list[str]:
+    def _wanted_by(self, session: McpSession) -> list[str]:
         if not versions.modern(session.client.version):
             return [*self._wanted.get(session, ())]
         every = (TASKS, STATUS, *(METRICS_PREFIX + name for name in self._now()))
@@ -211,11 +211,11 @@ class Resources:
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
-    def _agents(self, session: Session, principal: ClientPrincipal) -> list[str]:
+    def _agents(self, session: McpSession, principal: ClientPrincipal) -> list[str]:
         names: Sequence[str] = self._env.directory.ids()
         return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
 
-    async def _body(self, uri: str, session: Session | None, principal: ClientPrincipal | None) -> Any:
+    async def _body(self, uri: str, session: McpSession | None, principal: ClientPrincipal | None) -> Any:
         """The body of a resource, limited to what the principal may see. Raises RpcError for an unknown one."""
         env = self._env
         only = None if session is None else session.agent

@@ -11,11 +11,11 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
 from gateway.mcp.runs import keys
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.wire.jsonrpc import RpcError
 
 
-def result(call: Call, text: str, structured: JsonObject, meta: JsonObject | None = None) -> JsonObject:
+def result(call: McpCall, text: str, structured: JsonObject, meta: JsonObject | None = None) -> JsonObject:
     """A tool's result: for a model to read, and for a program where the revision has a place for that."""
     blocks = [{"type": "text", "text": said} for said in (text, delta.encode(structured).decode())]
     told: JsonObject = {"content": blocks, "isError": False}

@@ -24,7 +24,7 @@ from gateway.core.errors import AgentGone, InterlinguaError, Invalid
 from gateway.core.files import Attachment
 from gateway.core.types import Agent, JsonObject, ModelTraits, Run, RunRequest, RunStatus, StopReason
 from gateway.mcp.runs import keys
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ _STOPPED: Final = {StopReason.MAX_TOKENS: "maxTokens"}
 class Sampling:
     """One per gateway process."""
 
-    def __init__(self, env: Environment, sessions: Callable[[], Collection[Session]]) -> None:
+    def __init__(self, env: Environment, sessions: Callable[[], Collection[McpSession]]) -> None:
         self._env = env
         self._sessions = sessions
 
-    async def create(self, call: Call) -> Raw | JsonObject:
+    async def create(self, call: McpCall) -> Raw | JsonObject:
         """The request."""
         asked = read(call.params, CreateMessage)
         principal = self._env.people.may(call, "sample")
@@ -65,17 +65,17 @@ class Sampling:
             return sample
         return await self._by_route(call, asked, principal)
 
-    def _offers(self, call: Call) -> list[Call | Session]:
+    def _offers(self, call: McpCall) -> list[McpCall | McpSession]:
         """Clients that sample and can be asked now, in order; without the asker, and those that lack the right."""
         own, known = set(self._env.people.agents(call.session)), correlation_of(call.meta)
         served = [each for each in self._env.served.values() if each.call.can_ask]
         callers = [each.call for each in served if same_work(known, each.correlation)]
         callers += [each.call for each in served if each.agent in own and each.call not in callers]
-        found: list[Call | Session] = [each for each in callers if self._offered(each.session, call.session)]
+        found: list[McpCall | McpSession] = [each for each in callers if self._offered(each.session, call.session)]
         sessions = (each for each in self._sessions() if each.can_ask and self._offered(each, call.session))
         return found + [each for each in sessions if all(each is not one.session for one in callers)]
 
-    def _offered(self, session: Session, asker: Session) -> bool:
+    def _offered(self, session: McpSession, asker: McpSession) -> bool:
         if session is asker or not session.alive or not session.client.can("sampling"):
             return False
         try:
@@ -85,7 +85,7 @@ class Sampling:
 
     # --- routes -----------------------------------------------------------------------------------------------
 
-    async def _by_route(self, call: Call, asked: CreateMessage, principal: ClientPrincipal) -> JsonObject:
+    async def _by_route(self, call: McpCall, asked: CreateMessage, principal: ClientPrincipal) -> JsonObject:
         runs = self._env.runs
         agents = [agent for agent in await runs.agents(runs.names(call.session)) if agent.model is not None]
         agents = [agent for agent in agents if principal.can("sample", agent.name)]
@@ -114,7 +114,7 @@ class Sampling:
 
     async def _run(
         self,
-        call: Call,
+        call: McpCall,
         agent: Agent,
         text: str,
         attached: Sequence[Attachment],
@@ -220,7 +220,7 @@ def _theirs(error: RpcError) -> RpcError:
     return RpcError(error.error.code, error.error.message, {"code": error.code, "retryable": False, **data})
 
 
-def _passed_on(call: Call) -> JsonObject:
+def _passed_on(call: McpCall) -> JsonObject:
     """The params for another client: less what belongs to this request."""
     params: JsonObject = deltas.decode(bytes(call.params))
     meta = {key: value for key, value in call.meta.items() if key not in keys.OWN and not key.startswith(keys.OURS)}

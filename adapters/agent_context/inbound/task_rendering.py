@@ -13,7 +13,7 @@ from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp.runs import Events, Refusals, keys
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.wire.jsonrpc import RpcError
 
 
@@ -29,7 +29,7 @@ class TaskRendering(RunWords):
 class TaskToolRendering(TaskRendering):
     """The same for a model, or for the person behind it."""
 
-    def __init__(self, call: Call, agent: Agent, telling: RunNotifications, correlation: str) -> None:
+    def __init__(self, call: McpCall, agent: Agent, telling: RunNotifications, correlation: str) -> None:
         super().__init__(telling, correlation)
         self._call = call
         self._agent = agent

@@ -57,8 +57,8 @@ from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.mcp import versions
-from gateway.mcp.runs import Follow, Given, Rendering, keys, questions
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.runs import Given, Rendering, RunFollower, keys, questions
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.wire.jsonrpc import RpcError, internal
 
 TASK_PATH: Final = "/task"
@@ -89,7 +89,7 @@ class TaskRequests:
 
     # --- agent/delegate ---------------------------------------------------------------------------------------
 
-    async def delegate(self, call: Call) -> JsonObject:
+    async def delegate(self, call: McpCall) -> JsonObject:
         """The request: its result is the task once it is done; with `wait: false` the task as it is now."""
         asked = read(call.params, Delegate)
         agent, run = await self._delegated(call, asked)
@@ -100,7 +100,7 @@ class TaskRequests:
         result: JsonObject = await self._follow(call, agent, run, self._rendering(call, agent, run))
         return result
 
-    def told(self, session: Session, params: Raw) -> None:
+    def told(self, session: McpSession, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
         aside = Aside(session, DELEGATE, params)
         self._env.background.do(session, self._told(aside), "a task without an answer")
@@ -127,7 +127,7 @@ class TaskRequests:
             ended = await self._env.gateway.runs.get(run.id)
             aside.notify(MESSAGE, {**self._head(run), **response(ended, correlation)})
 
-    async def _delegated(self, call: Call, asked: Delegate) -> tuple[Agent, Run]:
+    async def _delegated(self, call: McpCall, asked: Delegate) -> tuple[Agent, Run]:
         principal = self._env.people.may(call, "delegate", asked.target)
         source = self._env.people.source(call, principal, asked.source)
         again = await self._again(call, asked)
@@ -138,7 +138,7 @@ class TaskRequests:
         order = Order(asked.task, principal, source, asked.target, correlation, TASK_PATH + LIMITS)
         return agent, await self._start(call, order)
 
-    async def _again(self, call: Call, asked: Delegate) -> Run | None:
+    async def _again(self, call: McpCall, asked: Delegate) -> Run | None:
         """The task whose question this call answers: with its payload, by a handle; or as a modern client does."""
         extra = asked.model_extra or {}
         run = await self._returned(call, extra.get("requestState"), extra.get("inputResponses"))
@@ -152,7 +152,7 @@ class TaskRequests:
         agent = await self._coordinator()
         return await self._env.waiting.answer(call, handle, agent, given)
 
-    async def _returned(self, call: Call, state: Any, responses: Any) -> Run | None:
+    async def _returned(self, call: McpCall, state: Any, responses: Any) -> Run | None:
         if not isinstance(state, str) or not versions.modern(call.client.version):
             return None
         agent = await self._coordinator()
@@ -161,7 +161,7 @@ class TaskRequests:
 
     # --- tools ------------------------------------------------------------------------------------------------
 
-    async def assign(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def assign(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         """`taskAssign`."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAssign, ARGUMENTS)
@@ -181,7 +181,7 @@ class TaskRequests:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
-    async def answer(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def answer(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAnswer, ARGUMENTS)
@@ -208,7 +208,7 @@ class TaskRequests:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
-    async def listed(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def listed(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         """`taskList`: as `agent://tasks` has them."""
         given = checked(asked.arguments or {}, wire.TaskList, ARGUMENTS)
         principal = self._env.people.may(call, "read")
@@ -217,7 +217,7 @@ class TaskRequests:
         few = f"{len(shown)} of {len(found)} tasks" if len(found) > len(shown) else f"{len(found)} tasks"
         return tool_result(call, few, {"tasks": shown})
 
-    async def cancel(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def cancel(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         """`taskCancel`: a task of one's own, by its id. One that has ended stays as it is."""
         given = checked(asked.arguments or {}, wire.TaskCancel, ARGUMENTS)
         principal = self._env.people.may(call, "delegate")
@@ -242,7 +242,7 @@ class TaskRequests:
             raise Unavailable(f"no tasks are taken: the coordinator's name, {self._name}, is a route's")
         return await self._env.gateway.agents.get(self._name, PROTOCOL)
 
-    async def _start(self, call: Call, order: Order) -> Run:
+    async def _start(self, call: McpCall, order: Order) -> Run:
         env, task = self._env, order.task
         only = order.target
         if call.session.agent is not None and call.session.agent != self._name:
@@ -271,7 +271,7 @@ class TaskRequests:
         run, _ = await self._tasks.delegate(request, lambda asked: env.runs.start(asked, call, outlives=True))
         return run
 
-    async def _hops(self, call: Call, order: Order) -> int:
+    async def _hops(self, call: McpCall, order: Order) -> int:
         """How often work was delegated before this, each time because of the other: what its delegator works on, and
         what another gateway says."""
         told = call.meta.get(HOPS_KEY)
@@ -290,20 +290,20 @@ class TaskRequests:
         source = run.request.attributes.get("source")
         return both(SELF, source if isinstance(source, str) else None)
 
-    def _telling(self, call: Call, agent: Agent, run: Run) -> RunNotifications:
+    def _telling(self, call: McpCall, agent: Agent, run: Run) -> RunNotifications:
         return RunNotifications(call, agent, self._head(run), {CORRELATION: correlation_in(run), keys.RUN_ID: run.id})
 
-    def _rendering(self, call: Call, agent: Agent, run: Run) -> TaskRendering:
+    def _rendering(self, call: McpCall, agent: Agent, run: Run) -> TaskRendering:
         return TaskRendering(self._telling(call, agent, run), correlation_in(run))
 
-    async def _follow(self, call: Call, agent: Agent, run: Run, rendering: Rendering) -> Any:
+    async def _follow(self, call: McpCall, agent: Agent, run: Run, rendering: Rendering) -> Any:
         env, correlation = self._env, correlation_in(run)
         how = asker(env.people.is_agent(call.session), self._head(run), correlation, run.id)
         patient = env.pending.patient(call)
         env.changed((TASKS,))
         try:
             with env.following(run.id, Served(call, self._name, correlation)):
-                return await Follow(env.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
+                return await RunFollower(env.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
         finally:
             env.changed((TASKS,))
 

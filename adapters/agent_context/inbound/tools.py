@@ -31,8 +31,8 @@ from adapters.agent_context.wire.messages import read
 from adapters.agent_context.wire.reading import checked
 from gateway.core.errors import NotFound
 from gateway.core.types import JsonObject
-from gateway.mcp.runs import listed, page
-from gateway.mcp.server.contract import Call
+from gateway.mcp.runs.paging import listed, page
+from gateway.mcp.server.contract import McpCall
 from gateway.wire.jsonrpc import INVALID_PARAMS, RpcError
 
 PLACE: Final = "/arguments"
@@ -41,7 +41,7 @@ GUARDED: Final = (AGENT_REVOKE, AGENT_RESTORE)
 MODELS: Final = (INVALID, NOT_FOUND, DEADLINE)
 """Errors that a model can mend by other arguments: results that it can read."""
 
-Handler = Callable[[Call, wire.ToolCallParams], Awaitable[JsonObject]]
+Handler = Callable[[McpCall, wire.ToolCallParams], Awaitable[JsonObject]]
 
 
 class StandardTools:
@@ -61,7 +61,7 @@ class StandardTools:
             AGENT_RESTORE: self._restore,
         }
 
-    async def listing(self, call: Call) -> JsonObject:
+    async def listing(self, call: McpCall) -> JsonObject:
         """`tools/list`."""
         asked = read(call.params, wire.PageParams)
         revokes = self._env.people.known(call).can("revoke")
@@ -69,7 +69,7 @@ class StandardTools:
         names, following = page("tools", list(by_name), asked.cursor, self._env.options.page_size)
         return listed("tools", [by_name[name] for name in names], following)
 
-    async def call(self, call: Call) -> JsonObject:
+    async def call(self, call: McpCall) -> JsonObject:
         """`tools/call`. What a model did wrong, or an agent, is a result that it can read; the rest is an error."""
         asked = read(call.params, wire.ToolCallParams)
         handler = self._handlers.get(asked.name)
@@ -88,7 +88,7 @@ class StandardTools:
 
     # --- the tools that are done at once ----------------------------------------------------------------------
 
-    async def _search(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def _search(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         principal = self._env.people.may(call, "read")
         wanted = checked(asked.arguments or {}, wire.AgentSearch, PLACE)
         found = await self._env.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
@@ -96,7 +96,7 @@ class StandardTools:
         found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
         return found_agents(found, call.client.version, native=call.client.can(AGENT))
 
-    async def _evaluate(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def _evaluate(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentEvaluate, PLACE)
         principal = self._env.people.may(call, "evaluate", given.agent_id)
         evaluation = await self._env.directory.evaluate(
@@ -105,13 +105,13 @@ class StandardTools:
         said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
         return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)
 
-    async def _revoke(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def _revoke(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentRevoke, PLACE)
         known = await self._env.revoke(call, given.agent_id, given.reason)
         text = f"The access of {given.agent_id} is revoked" + ("" if known else "; there is no such agent now")
         return result(call, text, {"agentId": given.agent_id, "status": REVOKED, "known": known})
 
-    async def _restore(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+    async def _restore(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentRestore, PLACE)
         await self._env.restore(call, given.agent_id)
         return result(

@@ -31,8 +31,8 @@ from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, NotFound
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
-from gateway.mcp.client.contract import Session
-from gateway.mcp.client.news import listen
+from gateway.mcp.client.contract import UpstreamSession
+from gateway.mcp.client.list_changes import listen
 from gateway.mcp.wire import LISTEN
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -118,7 +118,7 @@ class TargetServer:
                     found.setdefault(agent.name, agent)
             return found
 
-    async def _tools(self, session: Session) -> dict[str, Agent]:
+    async def _tools(self, session: UpstreamSession) -> dict[str, Agent]:
         if capabilities_of(session).get("tools") in (None, False):
             said = ", ".join(name for name, value in capabilities_of(session).items() if value not in (None, False))
             raise AgentError(f"the server has neither agents nor tools; it has {said or 'nothing else either'}")
@@ -146,12 +146,12 @@ class TargetServer:
             changed()
 
     @asynccontextmanager
-    async def _listening(self) -> AsyncIterator[Session]:
+    async def _listening(self) -> AsyncIterator[UpstreamSession]:
         async with self.link.lease(alone=False) as session:
             await self._subscribed(session)
             yield session
 
-    async def _subscribed(self, session: Session) -> None:
+    async def _subscribed(self, session: UpstreamSession) -> None:
         resources = capabilities_of(session).get("resources")
         if not isinstance(resources, dict) or not resources.get("subscribe") or not is_native(session):
             return
@@ -183,7 +183,7 @@ def _objects(value: Any) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _alone(session: Session) -> JsonObject:
+def _alone(session: UpstreamSession) -> JsonObject:
     """The record of an agent that is a server by itself and has no directory."""
     info = session.server.get("serverInfo")
     name = info.get("name") if isinstance(info, dict) else None

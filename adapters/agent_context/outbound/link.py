@@ -1,10 +1,11 @@
 """How an agent is reached: over the connection that it registered on, or as an MCP server that is connected to.
 
     Turn -> Link.open(correlation, listener) -> Line.request / Line.tell -> agent
-    Turn <- Listener.notification / Listener.asked               <- Line  <- agent
+    Turn <- CallListener.notification / CallListener.asked               <- Line  <- agent
 
 A Line is held for the whole run: an agent may acknowledge a message at once and say the rest later, on the same
-connection. What it says meanwhile is the Listener's by the progress token that went along or by `_meta.correlationId`.
+connection. What it says meanwhile reaches the listener by the progress token that went along or by
+`_meta.correlationId`.
 sessions.py has the link over a registered session, pools.py that over a connection of ours.
 """
 
@@ -18,9 +19,9 @@ from msgspec import Raw
 
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import Listener
+from gateway.mcp.client.contract import CallListener
 
-__all__ = ["AgentLine", "ContextLink", "Listener"]
+__all__ = ["AgentLine", "CallListener", "ContextLink"]
 
 
 class AgentLine(Protocol):
@@ -60,11 +61,14 @@ class AgentLine(Protocol):
 
         All that was told before the answer has been heard when it returns. Cancelling the wait tells the agent
         (`notifications/cancelled`), also if it has just answered. Raises what
-        `gateway.mcp.client.contract.Session.call` does.
+        `gateway.mcp.client.contract.UpstreamSession.call` does.
         """
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
-        """See `gateway.mcp.client.contract.Session.list`. Only of a server: Unsupported over a registered session."""
+        """See `gateway.mcp.client.contract.UpstreamSession.list`.
+
+        Only of a server: Unsupported over a registered session.
+        """
 
     def tell(self, method: str, params: JsonObject) -> None:
         """A notification; dropped once the agent has gone. Never blocks."""
@@ -81,7 +85,7 @@ class ContextLink(Protocol):
         """Whether it is there now; None if nobody needed it yet."""
 
     def open(
-        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AbstractAsyncContextManager[AgentLine]:
         """A line for one run. What the agent says on it after the end of the block is counted and dropped.
 

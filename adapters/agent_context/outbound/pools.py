@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import message_heads
-from adapters.agent_context.outbound.link import AgentLine, Listener
+from adapters.agent_context.outbound.link import AgentLine, CallListener
 from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
 from adapters.agent_context.wire.constants import (
     AGENT,
@@ -30,8 +30,8 @@ from adapters.agent_context.wire.constants import (
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.client.contract import Hearing, Pool, Session
-from gateway.mcp.client.pool import Pool as SessionPool
+from gateway.mcp.client.contract import Hearing, UpstreamPool, UpstreamSession
+from gateway.mcp.client.pool import McpPool
 from gateway.mcp.wire import CANCELLED
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 QUESTIONS: Final[JsonObject] = {"elicitation": {}, AGENT: {MESSAGES: True, "protocols": [VERSION]}}
 """Capabilities for every agent, whatever its client: take messages, and ask with a form."""
 
-Pools = Callable[[JsonObject, "PoolLink"], Pool]
+Pools = Callable[[JsonObject, "PoolLink"], UpstreamPool]
 """Makes the sessions of a client with these capabilities."""
 
 
@@ -58,7 +58,7 @@ class PoolLink:
         self.wrong = 0
         self._guard = guard
         self._make = pools or _pool
-        self._pools: dict[bytes, Pool] = {}
+        self._pools: dict[bytes, UpstreamPool] = {}
         self._used: set[str] = set()
         self._over: dict[str, None] = {}
         self._told: list[Callable[[str, Raw], None]] = []
@@ -86,7 +86,7 @@ class PoolLink:
 
     @asynccontextmanager
     async def open(
-        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AsyncIterator[AgentLine]:
         """See `Link`. A session of its own while there are enough, since not every question says what it is about."""
         correlation = unused(correlation, self._used)
@@ -106,8 +106,10 @@ class PoolLink:
                 del self._over[next(iter(self._over))]
 
     @asynccontextmanager
-    async def lease(self, capabilities: JsonObject | None = None, *, alone: bool = True) -> AsyncIterator[Session]:
-        """A session for what is no run: lists, resources. See `gateway.mcp.client.contract.Pool.lease`."""
+    async def lease(
+        self, capabilities: JsonObject | None = None, *, alone: bool = True
+    ) -> AsyncIterator[UpstreamSession]:
+        """A session for what is no run: lists, resources. See `gateway.mcp.client.contract.UpstreamPool.lease`."""
         async with self._pool(capabilities or QUESTIONS).lease(alone=alone) as session:
             yield session
 
@@ -115,7 +117,7 @@ class PoolLink:
         """Register a callback for notifications that belong to no run."""
         self._told.append(heard)
 
-    def unclaimed(self, session: Session, method: str, params: Raw) -> None:
+    def unclaimed(self, session: UpstreamSession, method: str, params: Raw) -> None:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
         correlation = message_heads.correlation(method, params)
         if correlation is None or method not in (MESSAGE, ERROR) or correlation in self._over:
@@ -130,7 +132,7 @@ class PoolLink:
         self._telling.cancel()
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
-    def _pool(self, capabilities: JsonObject) -> Pool:
+    def _pool(self, capabilities: JsonObject) -> UpstreamPool:
         key = msgspec.json.encode(capabilities, order="deterministic")
         pool = self._pools.get(key)
         if pool is None:
@@ -149,7 +151,7 @@ class PoolLink:
 class PoolLine:
     """See `AgentLine`. Made by `PoolLink.open`."""
 
-    def __init__(self, session: Session, correlation: str, *, knows_agents: bool) -> None:
+    def __init__(self, session: UpstreamSession, correlation: str, *, knows_agents: bool) -> None:
         self.correlation = correlation
         self.knows_agents = knows_agents
         self.hearing: Hearing
@@ -208,26 +210,26 @@ class PoolLine:
         await _tell(self._session, method, params)
 
 
-async def _tell(session: Session, method: str, params: JsonObject) -> None:
+async def _tell(session: UpstreamSession, method: str, params: JsonObject) -> None:
     try:
         await session.tell(method, params)
     except InterlinguaError as error:
         log.debug("%s was not taken: %s", method, error)
 
 
-def capabilities_of(session: Session) -> JsonObject:
+def capabilities_of(session: UpstreamSession) -> JsonObject:
     """The capabilities that a server declared."""
     found = session.server.get("capabilities")
     return found if isinstance(found, dict) else {}
 
 
-def is_native(session: Session) -> bool:
+def is_native(session: UpstreamSession) -> bool:
     """Whether a server speaks this protocol."""
     return capabilities_of(session).get(AGENT) not in (None, False)
 
 
-def _pool(capabilities: JsonObject, link: PoolLink) -> Pool:
-    return SessionPool(
+def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
+    return McpPool(
         link.target,
         capabilities=capabilities,
         info=_info(),

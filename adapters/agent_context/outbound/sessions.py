@@ -13,11 +13,11 @@ from typing import Any
 from msgspec import Raw
 
 from adapters.agent_context.outbound import message_heads
-from adapters.agent_context.outbound.link import AgentLine, Listener
+from adapters.agent_context.outbound.link import AgentLine, CallListener
 from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import JsonObject
-from gateway.mcp.server.contract import Session
+from gateway.mcp.server.contract import McpSession
 from gateway.mcp.wire import CANCELLED, ELICIT, META, PROGRESS, PROGRESS_TOKEN, REQUEST_CANCELLED
 from gateway.wire.jsonrpc import RpcError
 
@@ -33,27 +33,27 @@ ENDS = frozenset({"response", "update"})
 """Kinds of messages that only make sense to who waits for them."""
 
 
-def _nobody(session: Session) -> None:
+def _nobody(session: McpSession) -> None:
     """Where nobody wants to know."""
 
 
 class SessionLinks:
     """All agents that registered on connections to this process. See `link.Heard` for who calls what."""
 
-    def __init__(self, answered: Callable[[Session], None] = _nobody) -> None:
+    def __init__(self, answered: Callable[[McpSession], None] = _nobody) -> None:
         """`answered` is told the session whenever an agent there has answered: that is a sign of life."""
         self.answered = answered
         self.late = 0
         """Messages that came for runs that had ended,"""
         self.wrong = 0
         """and for runs that there never were."""
-        self._ends: dict[Session, _Ends] = {}
+        self._ends: dict[McpSession, _Ends] = {}
 
-    def to(self, session: Session) -> SessionLink:
+    def to(self, session: McpSession) -> SessionLink:
         """The link to the agents of a session."""
         return SessionLink(session, self)
 
-    def heard(self, session: Session, method: str, params: Raw) -> bool:
+    def heard(self, session: McpSession, method: str, params: Raw) -> bool:
         """See `link.Heard`. Progress by its token; `agent/message` and `agent/error` by their correlation id."""
         ends = self._ends.get(session)
         if method == PROGRESS:
@@ -79,7 +79,7 @@ class SessionLinks:
         session.tell(ERROR, unknown(correlation))
         return True
 
-    def asked(self, session: Session, method: str, params: Raw) -> Awaitable[Any] | None:
+    def asked(self, session: McpSession, method: str, params: Raw) -> Awaitable[Any] | None:
         """See `link.Heard`: questions, and what others send as notifications."""
         ends = self._ends.get(session)
         correlation = None if ends is None else message_heads.correlation(method, params)
@@ -88,17 +88,17 @@ class SessionLinks:
             return None
         return line.asked(method, params)
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         ends = self._ends.pop(session, None)
         if ends is not None:
             for line in list(ends.lines.values()):
                 line.end(AgentGone(ENDED))
 
-    def ends(self, session: Session) -> _Ends:
+    def ends(self, session: McpSession) -> _Ends:
         """The open `lines` of a session by correlation id. Do not change it."""
         return self._ends.get(session) or _Ends()
 
-    def begun(self, session: Session) -> _Ends:
+    def begun(self, session: McpSession) -> _Ends:
         """The same, for `SessionLink` to open a line on."""
         return self._ends.setdefault(session, _Ends())
 
@@ -123,7 +123,7 @@ class _Ends:
 class SessionLink:
     """See `Link`. Closes nothing: the connection is the client's."""
 
-    def __init__(self, session: Session, links: SessionLinks) -> None:
+    def __init__(self, session: McpSession, links: SessionLinks) -> None:
         self.session = session
         self._links = links
 
@@ -133,7 +133,7 @@ class SessionLink:
 
     @asynccontextmanager
     async def open(
-        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AsyncIterator[AgentLine]:
         """See `Link`. Raises AgentGone, Unavailable for a client that cannot be asked."""
         session = self.session
@@ -167,7 +167,7 @@ class SessionLine:
     gateway = False
 
     def __init__(
-        self, session: Session, correlation: str, listener: Listener, answered: Callable[[Session], None]
+        self, session: McpSession, correlation: str, listener: CallListener, answered: Callable[[McpSession], None]
     ) -> None:
         self.correlation = correlation
         self.token = f"run-{next(_numbers)}"

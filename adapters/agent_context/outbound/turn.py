@@ -23,8 +23,8 @@ from gateway.contract import Caller, RunContext
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Outcome
-from gateway.mcp.client import asks
-from gateway.mcp.client import turn as calls
+from gateway.mcp.client import called_run as calls
+from gateway.mcp.client import server_requests
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 
 
@@ -53,8 +53,8 @@ class WayChooser(Protocol):
     def __call__(self, turn: AgentContextTurn, *, native: bool | None) -> RunWay: ...
 
 
-class AgentContextTurn(calls.Turn):
-    """See `gateway.mcp.client.turn`. Its Listener is the line's."""
+class AgentContextTurn(calls.CalledRun):
+    """See `gateway.mcp.client.called_run`. Its CallListener is the line's."""
 
     def __init__(self, context: RunContext, link: ContextLink, choose: WayChooser) -> None:
         super().__init__(context)
@@ -98,7 +98,7 @@ class AgentContextTurn(calls.Turn):
         return await self._way.asked(method, params)
 
 
-class AgentContextRuns(calls.Turns):
+class AgentContextRuns(calls.CalledRuns):
     """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
 
     def __init__(self, link: ContextLink, choose: WayChooser) -> None:
@@ -137,10 +137,10 @@ def capabilities(caller: Caller | None) -> JsonObject:
     """The capabilities declared for a run: messages, questions, and those of the run's client if it speaks this
     protocol.
     """
-    return asks.capabilities(caller, PROTOCOL, QUESTIONS)
+    return server_requests.capabilities(caller, PROTOCOL, QUESTIONS)
 
 
-class AgentQuestions(asks.Asks):
+class AgentQuestions(server_requests.ServerRequests):
     """Answers the requests that belong to one run."""
 
     async def message(self, payload: Json) -> JsonObject:

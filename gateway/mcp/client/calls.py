@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.mcp import wire
-from gateway.mcp.client.contract import Keyed, Listener
+from gateway.mcp.client.contract import CallListener, Keyed
 from gateway.transport.deadline import Deadline
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
@@ -26,12 +26,12 @@ DOUBT_SECONDS = 2.0
 """How long a server may take to hear that a call was given up, and to stop asking about it."""
 REPORTED = 20
 """Unreadable messages that are logged one by one; of more, one in a thousand."""
-_NEWS = "/list_changed"
+_CHANGES = "/list_changed"
 """How notifications end that are about no call, wherever they come."""
 
 
 @dataclass
-class Counts:
+class CallCounts:
     """What was odd, on all sessions of a pool."""
 
     unreadable: int = 0
@@ -42,14 +42,14 @@ class Counts:
     """Requests of servers of which nobody could tell which call they belonged to."""
 
 
-class Call:
-    """What somebody listens to: one call from its request to its answer, or what `Session.hearing` has more of.
+class OutgoingCall:
+    """What somebody listens to: one call from its request to its answer, or what `UpstreamSession.hearing` has more of.
 
     token: its progress token. key: what else its server may name it by. id: of the newest request, None before the
     first. elsewhere: whether progress came on another stream than the one its answer comes on.
     """
 
-    def __init__(self, token: str, listener: Listener, key: str | None = None) -> None:
+    def __init__(self, token: str, listener: CallListener, key: str | None = None) -> None:
         self.token = token
         self.key = key
         self.id: Id = None
@@ -88,7 +88,7 @@ class Call:
         finally:
             self._stops.pop(key, None)
 
-    def told_on(self, stream: Call | None) -> None:
+    def told_on(self, stream: OutgoingCall | None) -> None:
         """Progress of it came on the stream of that call, or on one that is no call's."""
         self.elsewhere = self.elsewhere or stream is not self
 
@@ -114,34 +114,40 @@ class Call:
             stop()
 
 
-class Calls:
-    """See the module. Bounded by what is under way.
+class OutgoingCalls:
+    """See the module. Bounded by what is under way."""
 
-    news: is told what belongs to no call. keyed: see `Keyed`. unclaimed: is told a notification with a key that no call
-    has; news, where it is not set.
-    """
-
-    def __init__(self, name: str, counts: Counts, news: Callable[[str, Raw], None], keyed: Keyed | None = None) -> None:
+    def __init__(
+        self, name: str, counts: CallCounts, unowned: Callable[[str, Raw], None], keyed: Keyed | None = None
+    ) -> None:
+        """unowned: told notifications that belong to no call. keyed: see `Keyed`."""
         self.counts = counts
-        self.unclaimed = news
+        self._unclaimed = unowned
         self._name = name
-        self._news = news
+        self._unowned = unowned
         self._keyed = keyed
-        self._calls: dict[str, Call] = {}
-        self._keys: dict[str, Call] = {}
+        self._calls: dict[str, OutgoingCall] = {}
+        self._keys: dict[str, OutgoingCall] = {}
         self._next = 1
         self._unreadable = 0
         self._given_up = 0
         self._doubt_until = 0.0
-        self.late: Callable[[], int] = lambda: 0
-        """How many calls that were given up have been answered all the same; set by a channel that knows."""
+        self._late: Callable[[], int] = lambda: 0
+
+    def on_unclaimed(self, told: Callable[[str, Raw], None]) -> None:
+        """`told` is called with a notification whose key no call has. Without it, that is like any other."""
+        self._unclaimed = told
+
+    def count_late(self, late: Callable[[], int]) -> None:
+        """`late` says how many calls that were given up have been answered all the same."""
+        self._late = late
 
     @contextlib.contextmanager
-    def open(self, listener: Listener, key: str | None = None) -> Iterator[Call]:
+    def open(self, listener: CallListener, key: str | None = None) -> Iterator[OutgoingCall]:
         """A call, as long as the block lasts. Raises ValueError for a key that another has."""
         if key in self._keys:
             raise ValueError(f"somebody listens to {key!r} already")
-        call = self._calls[f"{PREFIX}{self._next}"] = Call(f"{PREFIX}{self._next}", listener, key)
+        call = self._calls[f"{PREFIX}{self._next}"] = OutgoingCall(f"{PREFIX}{self._next}", listener, key)
         self._next += 1
         if key is not None:
             self._keys[key] = call
@@ -153,13 +159,13 @@ class Calls:
                 del self._keys[key]
             call.end()
 
-    def heard(self, method: str, params: Raw, on: Call | None = None) -> Awaitable[None] | None:
+    def heard(self, method: str, params: Raw, on: OutgoingCall | None = None) -> Awaitable[None] | None:
         """A notification, on the stream of the call `on` or on one that is nobody's; handed to who it is for.
 
         What is returned, if anything, is to be awaited before more is read.
         """
-        if method.endswith(_NEWS):
-            self._news(method, params)
+        if method.endswith(_CHANGES):
+            self._unowned(method, params)
             return None
         if method == wire.ACKNOWLEDGED:
             return None
@@ -168,7 +174,7 @@ class Calls:
         if key is not None:
             call = self._keys.get(key)
             if call is None:
-                self.unclaimed(method, params)
+                self._unclaimed(method, params)
                 return None
         elif token is None:
             call = self.only() if on is None and method == wire.MESSAGE else on
@@ -179,7 +185,7 @@ class Calls:
                 return None
             call.told_on(on)
         if call is None:
-            self._news(method, params)
+            self._unowned(method, params)
             return None
         return call.heard(method, params)
 
@@ -191,13 +197,13 @@ class Calls:
     @property
     def doubtful(self) -> bool:
         """Whether a question may come that is about a call that was given up, not about the one under way."""
-        return self._given_up > self.late() and asyncio.get_running_loop().time() < self._doubt_until
+        return self._given_up > self._late() and asyncio.get_running_loop().time() < self._doubt_until
 
-    def only(self) -> Call | None:
+    def only(self) -> OutgoingCall | None:
         """The one that is under way, if it is one."""
         return next(iter(self._calls.values())) if len(self._calls) == 1 else None
 
-    def asker(self, method: str, params: Raw, on: Call | None = None) -> Call:
+    def asker(self, method: str, params: Raw, on: OutgoingCall | None = None) -> OutgoingCall:
         """The call that a request belongs to, by its key, by the stream of `on` that it came on, or as the only one.
 
         Raises RpcError where that cannot be told: as of a method that is not there, since a server may know another way

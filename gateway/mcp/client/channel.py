@@ -10,18 +10,23 @@ from msgspec import Raw
 
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
-from gateway.mcp.client.calls import Call
+from gateway.mcp.client.calls import OutgoingCall
 
 
 class Channel(Protocol):
     """One connection to a server. Made by opening.py, used by one session.
 
-    version: the revision that is spoken; "" until that is known. Set by the session.
-    renew: shakes hands again; set by the session. Only Streamable HTTP forgets its sessions.
+    version: the revision that is spoken; "" until that is known.
     """
 
-    version: str
-    renew: Callable[[], Awaitable[None]]
+    @property
+    def version(self) -> str: ...
+
+    def speak(self, version: str) -> None:
+        """From now on this revision is spoken, none as long as it is "". Called by the session."""
+
+    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
+        """`renew` shakes hands again, for a server that has forgotten the session: only Streamable HTTP does."""
 
     @property
     def name(self) -> str:
@@ -39,10 +44,10 @@ class Channel(Protocol):
     def shared(self) -> bool:
         """Whether each request of the server's says which call it belongs to, so that a session takes any number."""
 
-    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """Ask, and wait for the result. Given up, the server is told so, except of `initialize`.
 
-        Raises as `Session.call` does.
+        Raises as `UpstreamSession.call` does.
         """
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:

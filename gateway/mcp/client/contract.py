@@ -1,7 +1,7 @@
 """What calls MCP servers and what an adapter gets of it.
 
-adapter -> Pool.lease() -> Session.call(method, params, Listener) -> transport -> server
-adapter <- Listener.notification / Listener.asked                 <- transport <- server
+adapter -> UpstreamPool.lease() -> UpstreamSession.call(method, params, CallListener) -> transport -> server
+adapter <- CallListener.notification / CallListener.asked <- transport <- server
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import Id
 
 
-class Listener(Protocol):
+class CallListener(Protocol):
     """What happens on the way to one answer. Brought by who calls."""
 
     def notification(self, method: str, params: msgspec.Raw) -> Awaitable[None] | None:
@@ -40,7 +40,7 @@ class Listener(Protocol):
 
 
 class Hearing(Protocol):
-    """Somebody listens, for as long as the block of `Session.hearing` lasts."""
+    """Somebody listens, for as long as the block of `UpstreamSession.hearing` lasts."""
 
     @property
     def token(self) -> str:
@@ -52,12 +52,12 @@ class Hearing(Protocol):
 
 
 Keyed = Callable[[str, msgspec.Raw], str | None]
-"""(method, params) of what a server says -> the key (see `Session.hearing`) that it is marked with; None if with none.
+"""(method, params) of a server's message -> the key that it is marked with, None if with none.
 
-Asked of everything that has no progress token, so cheap. Must not raise."""
+See `UpstreamSession.hearing`. Asked of everything that has no progress token, so cheap. Must not raise."""
 
 
-class Session(Protocol):
+class UpstreamSession(Protocol):
     """One initialized connection to a server."""
 
     @property
@@ -81,7 +81,7 @@ class Session(Protocol):
         method: str,
         params: JsonObject | None = None,
         *,
-        listener: Listener | Hearing | None = None,
+        listener: CallListener | Hearing | None = None,
         timeout: float | None = None,
     ) -> msgspec.Raw:
         """Send a request, see it through, return its result.
@@ -96,7 +96,7 @@ class Session(Protocol):
         input where nobody listens, AgentFailed.
         """
 
-    def hearing(self, listener: Listener, key: str | None = None) -> AbstractContextManager[Hearing]:
+    def hearing(self, listener: CallListener, key: str | None = None) -> AbstractContextManager[Hearing]:
         """Listen for longer than one call: give what this yields to `call` as its listener, for one or several.
 
         Until the end of the block, also after the answer, the listener gets what belongs to it: by the progress token,
@@ -112,10 +112,10 @@ class Session(Protocol):
         """
 
 
-class Pool(Protocol):
+class UpstreamPool(Protocol):
     """The connections to one server: made when needed, kept warm, made again after a failure."""
 
-    def lease(self, *, alone: bool = True) -> AbstractAsyncContextManager[Session]:
+    def lease(self, *, alone: bool = True) -> AbstractAsyncContextManager[UpstreamSession]:
         """A session for one call, or some.
 
         A request of the server's names no call except on Streamable HTTP, so with `alone` the session is nobody

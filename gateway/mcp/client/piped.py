@@ -12,7 +12,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import Call, Calls
+from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
@@ -22,21 +22,16 @@ MOST_ASKED = 100
 """Requests of a server under way at once; more are refused."""
 
 
-async def _never() -> None:
-    """A pipe's session lasts as long as the pipe."""
-
-
 class PipedChannel:
     """See `Channel`. Owns its pipe. Made on the running loop."""
 
-    def __init__(self, pipe: Pipe, calls: Calls) -> None:
+    def __init__(self, pipe: Pipe, calls: OutgoingCalls) -> None:
         self.version = ""
-        self.renew: Callable[[], Awaitable[None]] = _never
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._calls = calls
         heard = _Heard(self, calls)
         self.peer = Peer(pipe, heard, concurrency=MOST_ASKED, answer_garbage=False, batches=True)
-        calls.late = lambda: self.peer.counts.late
+        calls.count_late(lambda: self.peer.counts.late)
         self.peer.start()
         self._watch = asyncio.create_task(self._end(), name=f"{pipe.name} end")
 
@@ -53,7 +48,13 @@ class PipedChannel:
         """See `Channel`: so it is where a server asks nothing but in its answers."""
         return versions.modern(self.version)
 
-    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    def speak(self, version: str) -> None:
+        self.version = version
+
+    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
+        """See `Channel`: a pipe's session lasts as long as the pipe."""
+
+    async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         cancel = None if method == wire.INITIALIZE else _no_longer_wanted
         try:
             return await self.peer.request(method, params, cancel=cancel, named=None if call is None else call.named)
@@ -78,7 +79,7 @@ class PipedChannel:
 class _Heard:
     """What the server says. See `gateway.transport.rpc.Handler`."""
 
-    def __init__(self, channel: PipedChannel, calls: Calls) -> None:
+    def __init__(self, channel: PipedChannel, calls: OutgoingCalls) -> None:
         self._channel = channel
         self._calls = calls
 

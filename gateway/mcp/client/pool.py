@@ -11,9 +11,9 @@ from msgspec import Raw
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import JsonObject
-from gateway.mcp.client.calls import Counts
+from gateway.mcp.client.calls import CallCounts
+from gateway.mcp.client.connecting import Connector, PoolExtras, named
 from gateway.mcp.client.contract import Keyed
-from gateway.mcp.client.opening import Extras, Opener, named
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.session import ClientSession
 from gateway.transport.guard import Guard
@@ -23,7 +23,7 @@ from gateway.transport.tasks import TaskSet
 log = logging.getLogger(__name__)
 
 
-class Slot:
+class PoolSlot:
     """One supervised session, and who has it now."""
 
     def __init__(self, supervisor: Supervisor[ClientSession]) -> None:
@@ -54,13 +54,13 @@ class Slot:
                 await asyncio.wait([session.closed])
 
 
-class Pool:
-    """See `contract.Pool`. Nothing is opened before the first lease.
+class McpPool:
+    """See `contract.McpPool`. Nothing is opened before the first lease.
 
     target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
     `Implementation`). name: what it is called in logs and errors; by its address where it is empty.
-    keyed: how what the server says is marked with the keys of `Session.hearing`. unclaimed: who is told, with the
-    session, a notification whose key nobody listens to; without it, it is news like any other.
+    keyed: finds the key of `UpstreamSession.hearing` that a message of the server is marked with. unclaimed: is told,
+    with the session, a notification whose key nobody listens to; without it, that is like any other.
     dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
     guard: judges every address that is connected to, of a target that a stranger named.
 
@@ -80,8 +80,8 @@ class Pool:
         guard: Guard | None = None,
     ) -> None:
         self._target = target
-        extras = Extras(self._news, keyed, unclaimed, dialects, guard)
-        self._opener = Opener(target, capabilities, info, name or named(target), extras)
+        extras = PoolExtras(self._unowned, keyed, unclaimed, dialects, guard)
+        self._opener = Connector(target, capabilities, info, name or named(target), extras)
         self._most = 1 if target.url is None else target.sessions
         self._slots = [self._slot()]
         self._shared: bool | None = True if target.url is None else None
@@ -90,7 +90,7 @@ class Pool:
         self._closed = False
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> CallCounts:
         """Of all its sessions, those that have ended included."""
         return self._opener.counts
 
@@ -104,7 +104,7 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def lease(self, *, alone: bool = True) -> AsyncIterator[ClientSession]:
-        """See `contract.Pool`. Raises Unavailable once the pool is closed, too."""
+        """See `contract.McpPool`. Raises Unavailable once the pool is closed, too."""
         while True:
             if self._closed:
                 raise Unavailable(f"{self._opener.name} is not called any more")
@@ -122,7 +122,7 @@ class Pool:
                 slot.alone -= alone
                 self._left(slot)
 
-    def _chosen(self, alone: bool) -> Slot:
+    def _chosen(self, alone: bool) -> PoolSlot:
         """The first that is free, so that those at the end fall idle; a new one; else that with the fewest users."""
         if self._shared is None or self._shared:
             return self._slots[0]  # whether one is enough is known once it is open
@@ -138,23 +138,23 @@ class Pool:
             return self._slots[-1]
         return min(free or common or self._slots, key=lambda slot: slot.users)
 
-    def _fits(self, slot: Slot, alone: bool) -> bool:
+    def _fits(self, slot: PoolSlot, alone: bool) -> bool:
         """Whether it may be used, now that it is known what it is: others may have waited for it too."""
         if self._shared or slot.users == 1 or (not alone and not slot.alone):
             return True
         return len(self._slots) >= self._most and all(each.users for each in self._slots)
 
-    def _left(self, slot: Slot) -> None:
+    def _left(self, slot: PoolSlot) -> None:
         """One that failed, and that nobody has any more, is not tried again: the first stands for all."""
         if slot.users or self._closed or slot is self._slots[0] or slot.reachable is not False:
             return
         self._slots.remove(slot)
         self._close(slot)
 
-    def _close(self, slot: Slot) -> None:
+    def _close(self, slot: PoolSlot) -> None:
         self._closing.start(slot.supervisor.aclose())
 
-    def _slot(self) -> Slot:
+    def _slot(self) -> PoolSlot:
         target = self._target
         supervisor = Supervisor(
             self._opener.open,
@@ -163,9 +163,9 @@ class Pool:
             start_timeout=target.start_timeout,
             wait=target.start_timeout,
         )
-        return Slot(supervisor)
+        return PoolSlot(supervisor)
 
-    def _news(self, method: str, params: Raw) -> None:
+    def _unowned(self, method: str, params: Raw) -> None:
         for heard in self._heard:
             try:
                 heard(method, params)
@@ -173,7 +173,7 @@ class Pool:
                 log.exception("%s: telling %s failed", self._opener.name, method)
 
     async def aclose(self) -> None:
-        """See `contract.Pool`. Idempotent."""
+        """See `contract.McpPool`. Idempotent."""
         self._closed = True
         await asyncio.gather(*(slot.supervisor.aclose() for slot in self._slots), *self._closing)
         await self._opener.aclose()

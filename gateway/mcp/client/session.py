@@ -16,9 +16,9 @@ from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import Call, Calls
+from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.channel import Channel
-from gateway.mcp.client.contract import Hearing, Listener
+from gateway.mcp.client.contract import CallListener, Hearing
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -42,17 +42,17 @@ _TO_MODERN = frozenset({wire.UNSUPPORTED_VERSION, wire.HEADER_MISMATCH, jsonrpc.
 """What a server that has no `initialize` answers to it, besides these where the params are at fault."""
 _PARAMS = frozenset({jsonrpc.INVALID_PARAMS, jsonrpc.INVALID_REQUEST})
 
-NEWS = {"tools": "toolsListChanged", "agents": "agentsListChanged"}
+CHANGES = {"tools": "toolsListChanged", "agents": "agentsListChanged"}
 """Capabilities with `listChanged` -> what to subscribe to (2026-07-28; the second is an extension)."""
 
 
 class ClientSession:
-    """See `contract.Session`, and the supervisor's `Connection`."""
+    """See `contract.UpstreamSession`, and the supervisor's `Connection`."""
 
     def __init__(
         self,
         channel: Channel,
-        calls: Calls,
+        calls: OutgoingCalls,
         capabilities: JsonObject,
         info: JsonObject,
         dialects: Mapping[str, str] | None = None,
@@ -64,7 +64,7 @@ class ClientSession:
         self._info = info
         self._dialects = dialects or {}
         self._listening: asyncio.Task[None] | None = None
-        channel.renew = self._handshake
+        channel.on_lost(self._handshake)
 
     @property
     def version(self) -> str:
@@ -109,7 +109,7 @@ class ClientSession:
             self._listening = asyncio.create_task(self.listen(wanted), name=f"{self._channel.name} subscription")
 
     async def _handshake(self) -> None:
-        self._channel.version = ""
+        self._channel.speak("")
         hello = {
             "protocolVersion": versions.HANDSHAKE[-1],
             "capabilities": self._capabilities,
@@ -132,16 +132,17 @@ class ClientSession:
         version = self._dialects.get(version, version)
         if version not in versions.HANDSHAKE:
             raise AgentFailed(f"{self._channel.name} speaks the revision {version[:40]!r}, which is not spoken here")
-        self._channel.version, self.server = version, said
+        self._channel.speak(version)
+        self.server = said
 
     async def _discovered(self) -> bool:
         """Whether it speaks a revision without handshake. Only asked with reason: servers exist that die of it."""
-        self._channel.version = versions.MODERN[-1]
+        self._channel.speak(versions.MODERN[-1])
         try:
             answer = await self._request(wire.DISCOVER, self._params({}, None, {}), None)
         except AgentFailed as error:  # an answer, of whatever kind
             log.debug("%s: %s is answered %s", self._channel.name, wire.DISCOVER, error)
-            self._channel.version = ""
+            self._channel.speak("")
             return False
         said = _object(answer, wire.DISCOVER, self._channel.name)
         offered = said.get("supportedVersions")
@@ -157,7 +158,7 @@ class ClientSession:
         method: str,
         params: JsonObject | None = None,
         *,
-        listener: Listener | Hearing | None = None,
+        listener: CallListener | Hearing | None = None,
         timeout: float | None = None,
     ) -> Raw:
         if timeout is None:
@@ -170,19 +171,19 @@ class ClientSession:
                 raise
             raise AgentTimeout(f"{self._channel.name} did not answer {method} within {timeout:g} seconds") from None
 
-    def hearing(self, listener: Listener, key: str | None = None) -> AbstractContextManager[Call]:
+    def hearing(self, listener: CallListener, key: str | None = None) -> AbstractContextManager[OutgoingCall]:
         return self._calls.open(listener, key)
 
     async def tell(self, method: str, params: JsonObject) -> None:
         await self._channel.notify(method, params)
 
-    async def _heard(self, method: str, params: JsonObject, listener: Listener | Hearing | None) -> Raw:
-        if listener is None or isinstance(listener, Call):
+    async def _heard(self, method: str, params: JsonObject, listener: CallListener | Hearing | None) -> Raw:
+        if listener is None or isinstance(listener, OutgoingCall):
             return await self._call(method, params, listener)
-        with self._calls.open(cast(Listener, listener)) as call:
+        with self._calls.open(cast(CallListener, listener)) as call:
             return await self._call(method, params, call)
 
-    async def _call(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    async def _call(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         if not versions.modern(self.version):
             return self._checked(method, await self._request(method, self._params(params, call, {}), call))
         answers: JsonObject = {}
@@ -231,7 +232,7 @@ class ClientSession:
                 f"{self._channel.name} did not answer {method} within {timeout or 0:g} seconds"
             ) from None
 
-    async def _request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    async def _request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """See `Channel.request`. What an error says can be written down, whatever its server sent."""
         try:
             return await self._channel.request(method, params, call)
@@ -242,7 +243,7 @@ class ClientSession:
                 raise
             raise RpcError(said.code, message, said.data) from None
 
-    def _params(self, params: JsonObject, call: Call | None, more: JsonObject) -> JsonObject:
+    def _params(self, params: JsonObject, call: OutgoingCall | None, more: JsonObject) -> JsonObject:
         """What is sent: with the progress token, the answers to questions, and what the revision wants in `_meta`."""
         meta: JsonObject = {}
         if call is not None:
@@ -263,16 +264,16 @@ class ClientSession:
 
     # --- questions in 2026-07-28 -------------------------------------------------------------------------------------
 
-    def _wanted_of(self, method: str, result: Raw) -> wire.InputRequired:
+    def _wanted_of(self, method: str, result: Raw) -> wire.InputRequiredResult:
         try:
-            wanted = jsonrpc.unpack(result, wire.InputRequired)
+            wanted = jsonrpc.unpack(result, wire.InputRequiredResult)
         except (ValueError, RecursionError) as error:
             raise AgentBroken(f"{self._channel.name} asks what cannot be read", detail=str(error)) from error
         if wanted.requestState is UNSET and not wanted.inputRequests:
             raise AgentBroken(f"{self._channel.name} wants input for {method} and does not say which")
         return wanted
 
-    async def _answers(self, method: str, requests: JsonObject, call: Call | None) -> JsonObject:
+    async def _answers(self, method: str, requests: JsonObject, call: OutgoingCall | None) -> JsonObject:
         """All of them at once; the first that is refused ends the call, there being no other way to say so."""
         if call is None:
             raise AgentFailed(f"{self._channel.name} wants input for {method}, and nobody is there to give it")
@@ -287,19 +288,19 @@ class ClientSession:
             await asyncio.wait(tasks.values())
         return {key: task.result() for key, task in tasks.items()}
 
-    async def _answer(self, request: Any, call: Call) -> Any:
+    async def _answer(self, request: Any, call: OutgoingCall) -> Any:
         method = request.get("method") if isinstance(request, dict) else None
         if not isinstance(method, str):
             raise AgentBroken(f"{self._channel.name} asks what cannot be read")
         params = Raw(msgspec.json.encode(request.get("params", {})))
         return await call.asked(method, params, lambda: None)
 
-    # --- news in 2026-07-28 ------------------------------------------------------------------------------------------
+    # --- subscriptions in 2026-07-28 --------------------------------------------------------------------------------
 
     def _wanted(self) -> JsonObject:
         capabilities = self.server.get("capabilities")
         offered = capabilities if isinstance(capabilities, dict) else {}
-        found = {said: offered.get(name) for name, said in NEWS.items()}
+        found = {said: offered.get(name) for name, said in CHANGES.items()}
         return {said: True for said, each in found.items() if isinstance(each, dict) and each.get("listChanged")}
 
     async def listen(self, wanted: JsonObject) -> None:
@@ -313,7 +314,7 @@ class ClientSession:
             except AgentGone:
                 pass
             except InterlinguaError as error:
-                log.info("%s: it tells no news: %s", self._channel.name, error)
+                log.info("%s: it tells no changes: %s", self._channel.name, error)
                 return
             lasted = time() - began > QUICK
             tries, pause = (0, RELISTEN[0]) if lasted else (tries + 1, min(2 * pause, RELISTEN[1]))

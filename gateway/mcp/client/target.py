@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 Entry_contra = TypeVar("Entry_contra", contravariant=True)
 
 
-class Found(Outbound, Protocol[Entry_contra]):
+class DiscoveredAgent(Outbound, Protocol[Entry_contra]):
     """One of all the agents that live there."""
 
     def listed(self, entry: Entry_contra) -> None:
@@ -29,14 +29,14 @@ class Target(ABC, Generic[Entry]):
         """`one` is the agent where the route stands for one."""
         self._one = one
         self._discovers = discovers
-        self._all: WeakValueDictionary[str, Found[Entry]] = WeakValueDictionary()
+        self._all: WeakValueDictionary[str, DiscoveredAgent[Entry]] = WeakValueDictionary()
 
     @abstractmethod
     async def entries(self) -> Mapping[str, Entry]:
         """The agents that are there now, by name."""
 
     @abstractmethod
-    def found(self, name: str) -> Found[Entry]:
+    def found(self, name: str) -> DiscoveredAgent[Entry]:
         """The outbound half of one of them."""
 
     async def describe(self) -> Agent:

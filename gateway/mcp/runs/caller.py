@@ -10,7 +10,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentGone, Unavailable
 from gateway.core.types import JsonObject
 from gateway.mcp.runs.log_messages import heard
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
@@ -27,12 +27,12 @@ class CallCaller:
     `askable`: what it may be asked -> the capability that it must have declared for that, None for none.
     """
 
-    def __init__(self, protocol: str, call: Call, askable: Mapping[str, str | None] = ASKABLE) -> None:
+    def __init__(self, protocol: str, call: McpCall, askable: Mapping[str, str | None] = ASKABLE) -> None:
         self.protocol = protocol
         self._call = call
         self._askable = askable
 
-    def follow(self, call: Call) -> None:
+    def follow(self, call: McpCall) -> None:
         """Another call goes on with the run."""
         self._call = call
 

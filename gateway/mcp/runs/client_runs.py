@@ -19,7 +19,7 @@ from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.mcp.runs.caller import ASKABLE, CallCaller
 from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.tools import Tools
-from gateway.mcp.server.contract import Call, Session
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.transport.tasks import TaskSet
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class ClientRuns:
         gateway: Gateway,
         askable: Mapping[str, str | None] = ASKABLE,
         *,
-        who: Callable[[Call], Identity | None] = lambda call: None,
+        who: Callable[[McpCall], Identity | None] = lambda call: None,
     ) -> None:
         self.protocol = protocol
         self.gateway = gateway
@@ -58,16 +58,16 @@ class ClientRuns:
 
     # --- agents -----------------------------------------------------------------------------------------------
 
-    def of(self, session: Session) -> Gateway:
+    def of(self, session: McpSession) -> Gateway:
         """The gateway as it is for the session's client."""
         return self.gateway if session.visit is None else ScopedGateway(self.gateway, session.visit)
 
-    def names(self, session: Session) -> Sequence[str]:
+    def names(self, session: McpSession) -> Sequence[str]:
         """The agents that a session may see and call."""
         names = self.of(session).agents.names(self.protocol)
         return names if session.agent is None else [name for name in names if name == session.agent]
 
-    async def agent(self, session: Session, name: str, path: str = "/name") -> Agent:
+    async def agent(self, session: McpSession, name: str, path: str = "/name") -> Agent:
         """One of them, by name or UUID. Raises NotFound with the names there are."""
         with contextlib.suppress(NotFound):
             agent = await self.of(session).agents.get(name, self.protocol)
@@ -89,7 +89,7 @@ class ClientRuns:
     # --- runs -------------------------------------------------------------------------------------------------
 
     async def start(
-        self, request: RunRequest, call: Call, *, files: Sequence[Attachment] = (), outlives: bool = False
+        self, request: RunRequest, call: McpCall, *, files: Sequence[Attachment] = (), outlives: bool = False
     ) -> Run:
         """`Gateway.runs.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
         where that is because the client's connection ends, nor where its token has expired."""
@@ -106,7 +106,7 @@ class ClientRuns:
             self._callers[run.id] = caller
         return run
 
-    def goes_on(self, run: Run, call: Call) -> None:
+    def goes_on(self, run: Run, call: McpCall) -> None:
         """A run that waited is followed by another call now: its agent may ask that one's client."""
         caller = self._callers.get(run.id)
         if caller is not None and (call.can_ask or call.session.can_ask):
@@ -118,7 +118,7 @@ class ClientRuns:
             return
         self._work.start(self._cancel(run_id))
 
-    async def answer(self, call: Call, run_id: str, answer: Answer, interrupt_id: str) -> None:
+    async def answer(self, call: McpCall, run_id: str, answer: Answer, interrupt_id: str) -> None:
         """`Gateway.runs.answer`, by the call's client."""
         by = self._who(call)
         gateway = self.of(call.session)
@@ -135,7 +135,7 @@ class ClientRuns:
         await self._work.settled()
 
     @contextlib.contextmanager
-    def progressing(self, call: Call) -> Iterator[None]:
+    def progressing(self, call: McpCall) -> Iterator[None]:
         """While a call lasts, its progress token is its own. Raises Invalid if another call has it."""
         token = call.progress_token
         if token is None:
@@ -163,7 +163,7 @@ class ClientRuns:
             self.cancel(started.result().id)
 
 
-def left(session: Session, *, outlives: bool) -> bool:
+def left(session: McpSession, *, outlives: bool) -> bool:
     """Whether a call that is cancelled was not given up by its client: its connection has gone, which the run
     `outlives`, or was ended because its token had expired.
     """

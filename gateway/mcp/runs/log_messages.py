@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Run
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import LEVELS, MESSAGE
 
 DEBUG: Final = "debug"
@@ -53,7 +53,7 @@ def heard(least: str | None, params: Raw) -> bool:
 class Log:
     """The messages about one run to one call's client."""
 
-    def __init__(self, call: Call, run: Run) -> None:
+    def __init__(self, call: McpCall, run: Run) -> None:
         self._call = call
         self._run = run
         self._thoughts: set[str] = set()

@@ -17,7 +17,7 @@ from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp import forms
 from gateway.mcp.forms import elicitation_answer as answer_of
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
-from gateway.mcp.server.contract import Client
+from gateway.mcp.server.contract import McpClient
 from gateway.wire.jsonrpc import RpcError
 
 __all__ = [
@@ -39,7 +39,7 @@ RESUME_PATH: Final = "/_meta/" + delta.escape(RESUME)
 _OUTCOME_PATH: Final = "/_meta/" + delta.escape(OUTCOME)
 
 
-def elicitation(interrupt: Interrupt, client: Client) -> JsonObject | None:
+def elicitation(interrupt: Interrupt, client: McpClient) -> JsonObject | None:
     """Params of an `elicitation/create` for that client, None if it takes none, or the question has no form.
 
     `answer_of(interrupt, result)` reads what comes back.

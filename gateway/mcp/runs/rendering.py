@@ -12,13 +12,13 @@ from gateway.core.types import Agent, Interrupt, JsonObject, Run
 from gateway.mcp.runs.client_runs import ClientRuns
 from gateway.mcp.runs.refusals import Refusals
 from gateway.mcp.runs.tools import ToolProgress, Tools
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 
 Events = Sequence[tuple[int, e.Event]]
 
 
 class Rendering(Protocol):
-    """How a run is told. Made for one call; called by `Follow` alone, in the order of the run."""
+    """How a run is told. Made for one call; called by `RunFollower` alone, in the order of the run."""
 
     @property
     def tells(self) -> bool:
@@ -47,7 +47,7 @@ class Rendering(Protocol):
 class ToolRendering:
     """What a model reads."""
 
-    def __init__(self, runs: ClientRuns, call: Call, agent: Agent, tools: Tools | None = None) -> None:
+    def __init__(self, runs: ClientRuns, call: McpCall, agent: Agent, tools: Tools | None = None) -> None:
         self._runs = runs
         self._agent = agent
         self._version = call.client.version

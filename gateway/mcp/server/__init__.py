@@ -1,17 +1,27 @@
 """Serving MCP clients, whatever the adapter says over it.
 
-contract.py  what an adapter brings (Service) and what it gets (Call, Session)
+contract.py  what an adapter brings (Service) and what it gets (McpCall, McpSession)
 options.py   McpServeOptions, to be extended
 server.py    McpServer: the routes, and converse for every other connection
 hub.py       what all transports share: who is there
 call.py      one request, and what becomes of it
+state.py     the states of a session
 session.py   clients that shake hands; modern.py those that need not (2026-07-28)
 pipe.py      over a Pipe: standard input and output, a WebSocket (socket.py), HTTP+SSE
 http/        Streamable HTTP and HTTP+SSE
 """
 
-from gateway.mcp.server.contract import Call, Client, Identity, InputRequired, Service, Session
+from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity, Service
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.server import McpServer
 
-__all__ = ["Call", "Client", "Identity", "InputRequired", "McpServeOptions", "McpServer", "Service", "Session"]
+__all__ = [
+    "InputRequired",
+    "McpCall",
+    "McpClient",
+    "McpServeOptions",
+    "McpServer",
+    "McpSession",
+    "ServerIdentity",
+    "Service",
+]

@@ -14,7 +14,7 @@ from gateway.contract import Watched
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.contract import InputRequired, ProgressToken, Service, Session
+from gateway.mcp.server.contract import InputRequired, McpSession, ProgressToken, Service
 from gateway.transport.rpc.serving import plain_errors
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request, RpcError
@@ -42,10 +42,10 @@ class Out(Protocol):
         """Send; never waits, and is dropped once the client has gone."""
 
     async def drain(self) -> None:
-        """See `Call.drain`. Returns once the client has gone."""
+        """See `McpCall.drain`. Returns once the client has gone."""
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Call.ask`. Not called where `can_ask` is false."""
+        """See `McpCall.ask`. Not called where `can_ask` is false."""
 
 
 class Nowhere:
@@ -65,22 +65,35 @@ class Nowhere:
 
 
 class ServedCall:
-    """See `gateway.mcp.server.contract.Call`."""
+    """See `gateway.mcp.server.contract.McpCall`."""
 
     __slots__ = ("_out", "bearer", "client", "id", "log_level", "meta", "method", "over", "params", "session")
 
-    def __init__(self, session: Session, out: Out, request: Request, meta: JsonObject, log_level: str | None) -> None:
+    def __init__(
+        self,
+        session: McpSession,
+        out: Out,
+        request: Request,
+        meta: JsonObject,
+        *,
+        log_level: str | None,
+        bearer: str | None,
+    ) -> None:
         self.session = session
         self.client = session.client
-        self.bearer = session.bearer
+        self.bearer = bearer
         self.id = request.id
         self.method = request.method
         self.params = _params(request.params)
         self.meta = meta
         self.log_level = log_level
         self.over = False
-        """It is answered: what is said after that belongs nowhere."""
+        """It is answered: no message belongs to it any more."""
         self._out = out
+
+    def answered(self) -> None:
+        """It is answered, or will not be."""
+        self.over = True
 
     @property
     def progress_token(self) -> ProgressToken | None:
@@ -138,7 +151,7 @@ async def serve(service: Service, call: ServedCall) -> Any:
             raise
         raise failure(service, call, error) from error
     finally:
-        call.over = True
+        call.answered()
 
 
 def failure(service: Service, call: ServedCall, error: Exception) -> RpcError:

@@ -1,7 +1,7 @@
 """What serves MCP clients and what an adapter brings for it.
 
-    client -> transport (pipe.py, streamable/, sse.py, modern/) -> Session -> Service.request(Call) -> answer
-    client <- transport                                         <- Call.notify, Call.ask; Session.tell
+    client -> transport (pipe.py, http/) -> McpSession -> Service.request(McpCall) -> answer
+    client <- transport                  <- McpCall.notify, McpCall.ask; McpSession.tell
 
 The transports know revisions, handshakes, streams, ids and their own errors; a Service knows methods. A session lasts
 from `initialize` until its connection, or for Streamable HTTP its id, is gone; in 2026-07-28 every request is a
@@ -23,7 +23,7 @@ ProgressToken = str | int | float
 """As the client made it; 0 and "" are tokens too."""
 
 
-class Client(msgspec.Struct, frozen=True):
+class McpClient(msgspec.Struct, frozen=True):
     """Who is at the other end, by its own word.
 
     version: the revision that is spoken. dialect: the name it is called by where the client proposed, and got, one of
@@ -43,7 +43,7 @@ class Client(msgspec.Struct, frozen=True):
         return at is not None and at is not False
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ServerIdentity(msgspec.Struct, frozen=True):
     """What a server says of itself in `initialize` and `server/discover`."""
 
     capabilities: JsonObject
@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True):
     instructions: str | None = None
 
 
-class Session(Protocol):
+class McpSession(Protocol):
     """One client's connection. Made by a transport, handed to a Service."""
 
     @property
@@ -63,7 +63,7 @@ class Session(Protocol):
         """The only agent it may talk to (path, or `interlingua stdio AGENT`); None for any."""
 
     @property
-    def client(self) -> Client:
+    def client(self) -> McpClient:
         """As it introduced itself last: `initialize` may come again."""
 
     @property
@@ -113,19 +113,19 @@ class Session(Protocol):
         """A request to the client outside of any call, and its result. Cancelling the wait tells it so.
 
         On Streamable HTTP it goes over the client's GET, and is there still for one that lost it and comes back soon.
-        Its id is never that of a `Call.ask` to the same client. Raises what `Call.ask` does (AgentGone where `can_ask`
-        is false for now), and Unavailable where as many as `max_calls` are unanswered.
+        Its id is never that of a `McpCall.ask` to the same client. Raises what `McpCall.ask` does (AgentGone where
+        `can_ask` is false for now), and Unavailable where as many as `max_calls` are unanswered.
         """
 
 
-class Call(Protocol):
+class McpCall(Protocol):
     """One request of a client, from its arrival to its answer."""
 
     @property
-    def session(self) -> Session: ...
+    def session(self) -> McpSession: ...
 
     @property
-    def client(self) -> Client:
+    def client(self) -> McpClient:
         """Who asks (2026-07-28: as this very request says)."""
 
     @property
@@ -144,7 +144,7 @@ class Call(Protocol):
 
     @property
     def bearer(self) -> str | None:
-        """The token that came with this request; see `Session.bearer`."""
+        """The token that came with this request; see `McpSession.bearer`."""
 
     @property
     def progress_token(self) -> ProgressToken | None:
@@ -197,14 +197,14 @@ class Service(Protocol):
     methods: Sequence[str]
     """The requests it takes. All others are answered -32601 before they reach it."""
 
-    def identity(self, session: Session) -> Identity:
+    def identity(self, session: McpSession) -> ServerIdentity:
         """What `initialize` (or `server/discover`) answers, in words that the session's revision knows.
 
         Asked for every request of 2026-07-28, so cheap. Raises the errors of the tree: NotFound where `session.agent`
         is nobody that is there.
         """
 
-    async def request(self, call: Call) -> Any:
+    async def request(self, call: McpCall) -> Any:
         """Serve a request; returns the result (a value msgspec encodes as an object, or a Raw of one).
 
         Called in a task of its own, which is cancelled by `notifications/cancelled`, by the end of the session, in
@@ -213,21 +213,21 @@ class Service(Protocol):
         `subscriptions/listen` and cancelling are the transports' own business.
         """
 
-    def error(self, call: Call, error: Exception) -> Any:
+    def error(self, call: McpCall, error: Exception) -> Any:
         """The gateway.wire.jsonrpc.ErrorObject that an exception other than RpcError is answered with."""
 
-    def notification(self, session: Session, method: str, params: msgspec.Raw) -> None:
+    def notification(self, session: McpSession, method: str, params: msgspec.Raw) -> None:
         """A notification that is not the transports' own (`initialized`, `cancelled`). Must not raise or block.
 
-        In the order of arrival, `notifications/progress` for the tokens of `Session.ask` and `Call.ask` among them, and
-        before what was asked is seen to be answered if it came before. In 2026-07-28 the session is the notification's
-        own, and ends with it.
+        In the order of arrival, `notifications/progress` for the tokens of `McpSession.ask` and `McpCall.ask` among
+        them, and before what was asked is seen to be answered if it came before. In 2026-07-28 the session is the
+        notification's own, and ends with it.
         """
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         """A session was initialized. In 2026-07-28: somebody listens (`subscriptions/listen`)."""
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         """It has ended. Called once for every `joined`, or for none."""
 
 
@@ -236,4 +236,4 @@ SUBSCRIBED = {
     "notifications/resources/list_changed": "resourcesListChanged",
     "notifications/agents/list_changed": "agentsListChanged",
 }
-"""What `Session.tell` says -> the key of `subscriptions/listen` that asks for it (the last is an extension)."""
+"""What `McpSession.tell` says -> the key of `subscriptions/listen` that asks for it (the last is an extension)."""

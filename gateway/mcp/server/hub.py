@@ -13,7 +13,7 @@ from gateway.access import Visit, visit_of
 from gateway.contract import Requests, unwatched
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions, wire
-from gateway.mcp.server.contract import Service, Session
+from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.options import McpServeOptions
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -54,9 +54,8 @@ class Hub:
         self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False
         """Nobody new is served."""
-        self.joined: dict[Session, None] = {}
-        self.make_room: Callable[[], None] = _nobody
-        """Has a client leave that can be done without, if there is one."""
+        self.joined: dict[McpSession, None] = {}
+        self._make_room: Callable[[], None] = _nobody
         self._seats = 0
         self._ends: dict[Callable[[], None], None] = {}
 
@@ -78,7 +77,7 @@ class Hub:
         if self.quiet:
             raise Unavailable("the gateway is stopping")
         if self._full:
-            self.make_room()
+            self._make_room()
         if self._full:
             raise Unavailable("too many clients are connected; try again later")
         self._seats += 1
@@ -96,13 +95,13 @@ class Hub:
         finally:
             self.rise()
 
-    def join(self, session: Session) -> None:
+    def join(self, session: McpSession) -> None:
         """It was initialized, or listens. Again: no effect."""
         if session not in self.joined:
             self.joined[session] = None
             self.service.joined(session)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: McpSession) -> None:
         """It has ended, if it had joined."""
         if session in self.joined:
             del self.joined[session]
@@ -121,6 +120,10 @@ class Hub:
             yield
         finally:
             del self._ends[end]
+
+    def on_full(self, make_room: Callable[[], None]) -> None:
+        """`make_room` is called when nobody else may connect: it ends a session that can be done without."""
+        self._make_room = make_room
 
     def on_stop(self, end: Callable[[], None]) -> None:
         """`end` is called when the gateway stops."""

@@ -16,9 +16,10 @@ from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refused, serve, watched
-from gateway.mcp.server.contract import SUBSCRIBED, Client, Identity, InputRequired
+from gateway.mcp.server.contract import SUBSCRIBED, InputRequired, McpClient, ServerIdentity
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
+from gateway.mcp.server.state import SessionEvent, SessionState, after
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Notification, Request, RpcError
 
@@ -51,15 +52,15 @@ class Carrier(Protocol):
 
     @property
     def alive(self) -> bool:
-        """See `Session`."""
+        """See `McpSession`."""
 
     @property
     def bearer(self) -> str | None:
-        """See `Session`."""
+        """See `McpSession`."""
 
     @property
     def visit(self) -> Visit | None:
-        """See `Session`."""
+        """See `McpSession`."""
 
 
 class Wanted(Struct, frozen=True, gc=False):
@@ -93,7 +94,7 @@ def unsupported(requested: str, hub: Hub) -> RpcError:
 
 
 class ModernSession:
-    """See `gateway.mcp.server.contract.Session`. One request of such a client; raises RpcError if it may not be one.
+    """See `gateway.mcp.server.contract.McpSession`. One request of such a client; raises RpcError if it may not be one.
 
     plain: the request named no revision (`meta` has PLAIN), so its result has none of this revision's own members.
     """
@@ -108,19 +109,19 @@ class ModernSession:
         self.hub = hub
         self.id = uuid.uuid4().hex
         self.agent = agent
-        self.client = Client(version, capabilities, info if isinstance(info, dict) else {})
+        self.client = McpClient(version, capabilities, info if isinstance(info, dict) else {})
         self.log_level: str | None = None
         self.bearer = carrier.bearer
         self.visit = carrier.visit
         self._carrier = carrier
         self._plain = plain
-        self.over = False
+        self._state = SessionState.READY
         self._wanted = Wanted()
         self._listens: tuple[Id, Out] | None = None
 
     @property
     def alive(self) -> bool:
-        return not self.over and self._carrier.alive
+        return self._state is SessionState.READY and self._carrier.alive
 
     @property
     def can_ask(self) -> bool:
@@ -147,6 +148,10 @@ class ModernSession:
             meta = {**(said.get(wire.META) or {}), wire.META_SUBSCRIPTION: id}
             out.put(jsonrpc.notification(method, {**said, wire.META: meta}))
 
+    def end(self) -> None:
+        """Its only message is served. Again: no effect."""
+        self._state = after(self._state, SessionEvent.GONE)
+
     async def serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         """The result of the request, with all that results of these revisions have. Raises RpcError.
 
@@ -156,11 +161,11 @@ class ModernSession:
             seen = self.hub.requests(request.method, request.params, request.id, version=self.client.version)
             return await watched(seen, self._serve(out, request, meta))
         finally:
-            self.over = True
+            self.end()
 
     async def _serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         method = request.method
-        call = ServedCall(self, out, request, meta, None)
+        call = ServedCall(self, out, request, meta, log_level=None, bearer=self.bearer)
         try:
             jsonrpc.check(call.params)
             if (level := meta.get(wire.META_LOG_LEVEL)) is not None:
@@ -181,14 +186,14 @@ class ModernSession:
         try:
             value = await serve(self.hub.service, call)
         except InputRequired as asked:
-            needed = wire.InputRequired(asked.requests or UNSET, asked.state)
+            needed = wire.InputRequiredResult(asked.requests or UNSET, asked.state)
             return _whole(needed, wire.INPUT_REQUIRED, identity.info)
         if self._plain:
             return value
         extra: JsonObject = {"ttlMs": 0, "cacheScope": "private"} if method.endswith(LISTS) else {}
         return _whole(value, wire.COMPLETE, identity.info, extra)
 
-    async def _listen(self, wanted: Wanted, identity: Identity, call: ServedCall, out: Out) -> Any:
+    async def _listen(self, wanted: Wanted, identity: ServerIdentity, call: ServedCall, out: Out) -> Any:
         """Tell what was subscribed to, until the gateway stops or the client has heard enough."""
         belongs = {wire.META_SUBSCRIPTION: call.id}
         out.put(jsonrpc.notification(wire.ACKNOWLEDGED, {"notifications": wanted.said(), wire.META: belongs}))
@@ -219,10 +224,10 @@ def notified(hub: Hub, agent: str | None, told: Notification, meta: JsonObject, 
     except Exception:
         log.exception("handling %s failed", method)
     finally:
-        session.over = True
+        session.end()
 
 
-def _wanted(params: Raw, identity: Identity) -> Wanted:
+def _wanted(params: Raw, identity: ServerIdentity) -> Wanted:
     """What is told of what the client wants to be told. Raises Invalid."""
     given = read(params, _Listen).notifications
     kinds = {key for key in SUBSCRIBED.values() if given.get(key) is True and _offered(identity, *OFFERED.get(key, ()))}
@@ -232,7 +237,7 @@ def _wanted(params: Raw, identity: Identity) -> Wanted:
     return Wanted(frozenset(kinds), frozenset(uris if _offered(identity, *OFFERED[RESOURCES]) else ()))
 
 
-def _offered(identity: Identity, *path: str) -> bool:
+def _offered(identity: ServerIdentity, *path: str) -> bool:
     """Whether the server declares a capability."""
     at: Any = identity.capabilities
     for key in path:

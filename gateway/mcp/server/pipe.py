@@ -17,6 +17,7 @@ from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import ModernSession, enveloped, notified
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
+from gateway.mcp.server.state import SessionEvent
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
@@ -50,7 +51,7 @@ async def serve(
     bearer: str | None = None,
     visit: Visit | None = None,
 ) -> None:
-    """The same for a client that is seated already. `bearer`, `visit`: see `Session`."""
+    """The same for a client that is seated already. `bearer`, `visit`: see `McpSession`."""
     await PipeSession(hub, agent, bearer=bearer, visit=visit).run(pipe, linger)
 
 
@@ -80,6 +81,7 @@ class PipeSession(HandshakeSession):
         try:
             await self._peer.run()
         finally:
+            self.moved(SessionEvent.GONE)
             self.hub.leave(self)
 
     @property
@@ -96,7 +98,7 @@ class PipeSession(HandshakeSession):
         return await self._out.ask(method, params, timeout)
 
     def tell(self, method: str, params: Any = None) -> None:
-        """See `Session`. A client that does not read is not told."""
+        """See `McpSession`. A client that does not read is not told."""
         if not self._out.full:
             self._out.put(jsonrpc.notification(method, params))
 
@@ -131,7 +133,7 @@ class PipeSession(HandshakeSession):
         meta = wire.meta_of(request.params)
         if request.method != wire.INITIALIZE and enveloped(meta):
             return await ModernSession(self.hub, self.agent, meta, self).serve(TellOut(self._peer), request, meta)
-        result = await self.serve(self.call(self._out, request, meta))
+        result = await self.serve(self.call(self._out, request, meta, self.bearer))
         if request.method == wire.INITIALIZE:
             self._peer.take_batches(versions.has_batches(self.client.version))
         return result

@@ -9,14 +9,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from gateway.core.errors import InterlinguaError
-from gateway.mcp.server.contract import Service, Session
+from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.http.endpoint import response
-from gateway.mcp.server.http.events import MESSAGES, Events, Messages
-from gateway.mcp.server.http.streamable import Streamable
+from gateway.mcp.server.http.sse import MESSAGES, SseEndpoint, SsePostEndpoint
+from gateway.mcp.server.http.streamable import StreamableEndpoint
 from gateway.mcp.server.hub import Hub, Watching, nobody_watches
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
-from gateway.mcp.server.socket import Socket, Upgrade
+from gateway.mcp.server.socket import McpSocket, UpgradeRequired
 from gateway.transport.pipe import Pipe
 
 SOCKETS = ("/ws", "/ws/{agent}")
@@ -37,19 +37,19 @@ class McpServer:
         watching: Watching = nobody_watches,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
-        handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`. asks: whether
-        clients over the network are asked who they are (`gateway.access.identifying`): see `Session.visit`. watching:
-        traces and counts the requests.
+        handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
+        clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
+        watching: traces and counts the requests.
         """
         self._hub = Hub(service, options, dialects, asks, watching)
-        self.streamable = Streamable(self._hub)
+        self.streamable = StreamableEndpoint(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
-        self._socket = Socket(self._hub)
-        self._events = Events(self._hub)
+        self._socket = McpSocket(self._hub)
+        self._events = SseEndpoint(self._hub)
         self.linger = LINGER_SECONDS
 
     @property
-    def sessions(self) -> Collection[Session]:
+    def sessions(self) -> Collection[McpSession]:
         """All that have joined and not left, as they are now: for what concerns everybody."""
         return tuple(self._hub.joined)
 
@@ -58,9 +58,9 @@ class McpServer:
         return [
             *(Route(path, self.streamable) for path in ("/mcp", "/mcp/{agent}")),
             *(Route(path, self._events) for path in ("/sse", "/sse/{agent}")),
-            Route(MESSAGES, Messages(self._hub, self._events)),
+            Route(MESSAGES, SsePostEndpoint(self._hub, self._events)),
             *(WebSocketRoute(path, self._socket.serve) for path in SOCKETS),
-            *(Route(path, Upgrade()) for path in SOCKETS),
+            *(Route(path, UpgradeRequired()) for path in SOCKETS),
         ]
 
     def at(self, path: str = "") -> Sequence[BaseRoute]:
@@ -71,7 +71,7 @@ class McpServer:
         """
         return [
             *(WebSocketRoute(path + one, self._socket.serve) for one in SOCKETS),
-            *(Route(path + one, Upgrade()) for one in SOCKETS),
+            *(Route(path + one, UpgradeRequired()) for one in SOCKETS),
             *(Route(one, self.streamable) for one in (path or "/", path + "/{agent}")),
         ]
 

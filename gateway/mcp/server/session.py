@@ -26,19 +26,20 @@ from gateway.mcp.server.call import (
     serve,
     watched,
 )
-from gateway.mcp.server.contract import Client
+from gateway.mcp.server.contract import McpClient
 from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.state import SessionEvent, SessionState, after
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Request, RpcError
 
 log = logging.getLogger(__name__)
 
-NOBODY = Client(versions.V2025_03_26)
+NOBODY = McpClient(versions.V2025_03_26)
 """Before `initialize`: what a client speaks that does not say."""
 
 
 class HandshakeSession(ABC):
-    """See `gateway.mcp.server.contract.Session`. `initialized`: requests may come."""
+    """See `gateway.mcp.server.contract.McpSession`."""
 
     def __init__(self, hub: Hub, agent: str | None) -> None:
         self.hub = hub
@@ -48,21 +49,35 @@ class HandshakeSession(ABC):
         self.log_level: str | None = None
         self.bearer: str | None = None
         self.visit: Visit | None = None
-        self.initialized = False
+        self._state = SessionState.NEW
+
+    @property
+    def initialized(self) -> bool:
+        """Whether requests may come."""
+        return self._state is SessionState.READY
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._state is SessionState.ENDED
+
+    def moved(self, event: SessionEvent) -> None:
+        """Something happened to it. Raises Refused where that may not be."""
+        self._state = after(self._state, event)
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """See `Session`."""
+        """See `McpSession`."""
 
     @property
     @abstractmethod
     def can_ask(self) -> bool:
-        """See `Session`."""
+        """See `McpSession`."""
 
     @abstractmethod
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `Session`."""
+        """See `McpSession`."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -73,11 +88,12 @@ class HandshakeSession(ABC):
 
     @abstractmethod
     def tell(self, method: str, params: Any = None) -> None:
-        """See `Session`."""
+        """See `McpSession`."""
 
-    def call(self, out: Out, request: Request, meta: JsonObject) -> ServedCall:
-        """A request that has come."""
-        return ServedCall(self, out, request, meta, self.log_level or UNASKED_LEVEL)
+    def call(self, out: Out, request: Request, meta: JsonObject, bearer: str | None) -> ServedCall:
+        """A request that has come, with this token."""
+        level = self.log_level or UNASKED_LEVEL
+        return ServedCall(self, out, request, meta, log_level=level, bearer=bearer)
 
     async def serve(self, call: ServedCall) -> Any:
         """Its result. Raises RpcError. What needs no service is done before the first wait."""
@@ -104,7 +120,7 @@ class HandshakeSession(ABC):
 
     def untaken(self, request: Request, why: str) -> RpcError:
         """The answer to a request that is not taken, whatever it asks."""
-        call = self.call(Nowhere(), request, wire.meta_of(request.params))
+        call = self.call(Nowhere(), request, wire.meta_of(request.params), self.bearer)
         error = refused(self.hub.service, call, jsonrpc.INVALID_REQUEST, Refused(why))
         with contextlib.suppress(RpcError), self.hub.requests(call.method, call.params, call.id, session=self.id):
             raise error
@@ -118,7 +134,7 @@ class HandshakeSession(ABC):
         except Exception as error:
             self.client = before
             raise failure(self.hub.service, call, error) from error
-        self.initialized = True
+        self.moved(SessionEvent.INITIALIZED)
         self.hub.join(self)
         return wire.InitializeResult(
             self.client.dialect or self.client.version,
@@ -127,12 +143,12 @@ class HandshakeSession(ABC):
             identity.instructions or UNSET,
         )
 
-    def _client(self, given: wire.InitializeParams) -> Client:
+    def _client(self, given: wire.InitializeParams) -> McpClient:
         capabilities = given.capabilities if isinstance(given.capabilities, dict) else {}
         info = given.clientInfo if isinstance(given.clientInfo, dict) else {}
         dialect = versions.dialect(given.protocolVersion, self.hub.dialects)
         version = versions.agreed(given.protocolVersion) if dialect is None else self.hub.dialects[dialect]
-        return Client(version, capabilities, info, dialect)
+        return McpClient(version, capabilities, info, dialect)
 
     def heard(self, method: str, params: Raw) -> None:
         """A notification that is not about a request."""

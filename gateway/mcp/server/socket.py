@@ -27,14 +27,14 @@ POLICY_VIOLATION: Final = 1008
 UPGRADE = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
 
-class Upgrade:
+class UpgradeRequired:
     """An ASGI application that answers requests for the paths of WebSockets which ask for none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await HttpRequest(scope, receive, send).answer(refusal(426, "this is a WebSocket", headers=UPGRADE))
 
 
-class Socket:
+class McpSocket:
     """For the paths `/ws` and `/ws/{agent}`."""
 
     def __init__(self, hub: Hub) -> None:

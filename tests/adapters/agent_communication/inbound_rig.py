@@ -22,7 +22,7 @@ from gateway.contract import RunContext, TargetOptions
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, RunQuery
-from gateway.mcp.server.contract import Client, InputRequired, ProgressToken
+from gateway.mcp.server.contract import InputRequired, McpClient, ProgressToken
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
 from gateway.mcp.wire import META_LOG_LEVEL
 from gateway.runs import Engine
@@ -38,7 +38,7 @@ Answerer = Callable[[str, Any], Awaitable[Any]]
 class FakeSession:
     """See `gateway.mcp.server.contract.Session`. What it was told is in `told`."""
 
-    def __init__(self, client: Client, agent: str | None = None, level: str | None = None) -> None:
+    def __init__(self, client: McpClient, agent: str | None = None, level: str | None = None) -> None:
         self.id = "session-1"
         self.agent = agent
         self.client = client
@@ -161,7 +161,7 @@ class Rig:
         level: str | None = None,
     ) -> FakeSession:
         """A client that has introduced itself."""
-        return FakeSession(Client(version, capabilities or {}), agent, level)
+        return FakeSession(McpClient(version, capabilities or {}), agent, level)
 
     def make(self, method: str, params: dict[str, Any], session: FakeSession | None = None) -> FakeCall:
         """A request that was not sent yet."""

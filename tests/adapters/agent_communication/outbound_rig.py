@@ -19,7 +19,7 @@ from adapters.agent_communication.outbound import AgentCommunicationOutbound
 from adapters.agent_communication.wire import PROTOCOL, RUN_PROGRESS
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import Listener
+from gateway.mcp.client.contract import CallListener
 from gateway.wire.jsonrpc import RpcError
 from tests.support.context import FakeContext, context
 
@@ -46,7 +46,7 @@ class Asked:
 
     session: FakeSession
     params: JsonObject
-    listener: Listener
+    listener: CallListener
 
     async def progress(self, delta: Any, **more: Any) -> None:
         """Say a delta, and wait as long as the listener wants."""
@@ -118,7 +118,7 @@ class FakeSession:
         method: str,
         params: JsonObject | None = None,
         *,
-        listener: Listener | None = None,
+        listener: CallListener | None = None,
         timeout: float | None = None,
     ) -> Raw:
         if not self.alive:
@@ -149,7 +149,7 @@ class FakeSession:
         for call in self._calls:
             call.cancel()
 
-    async def _answered(self, method: str, params: JsonObject, listener: Listener | None) -> Any:
+    async def _answered(self, method: str, params: JsonObject, listener: CallListener | None) -> Any:
         server = self._server
         if method == "agents/list":
             listed = server.listed
@@ -164,7 +164,7 @@ class FakeSession:
         behaviour = server.agents.get(params["name"])
         if behaviour is None:
             raise RpcError(0, f"Unknown agent: {params['name']}")
-        return await behaviour(Asked(self, params, cast(Listener, listener)))
+        return await behaviour(Asked(self, params, cast(CallListener, listener)))
 
 
 class FakePool:

@@ -23,10 +23,10 @@ from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
-from gateway.mcp.client.calls import Calls, Counts
+from gateway.mcp.client.calls import CallCounts, OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
-from gateway.mcp.server.contract import Client
+from gateway.mcp.server.contract import McpClient
 from gateway.wire import jsonrpc
 from tests.adapters.agent_context.wire_schema import valid
 from tests.support.context import FakeContext, context
@@ -154,7 +154,7 @@ class PipedPool:
     def __init__(self, capabilities: JsonObject, server: JsonObject, link: PoolLink) -> None:
         self.declared = capabilities
         self.agent: PipedAgent
-        self.counts = Counts()
+        self.counts = CallCounts()
         self.heard: list[Callable[[str, Raw], None]] = []
         self._link = link
         self._server = server
@@ -164,7 +164,7 @@ class PipedPool:
     async def lease(self, *, alone: bool = True) -> AsyncIterator[ClientSession]:
         if self._session is None:
             here, there = pair()
-            calls = Calls("it", self.counts, self._news, correlation)
+            calls = OutgoingCalls("it", self.counts, self._news, correlation)
             session = ClientSession(PipedChannel(here, calls), calls, self.declared, {}, {"ACP-0.1": "2025-11-25"})
             calls.unclaimed = lambda method, params: self._link.unclaimed(session, method, params)
             agent = PipedAgent(there)
@@ -199,7 +199,7 @@ class FakeSession:
 
     def __init__(self, links: SessionLinks) -> None:
         self.links = links
-        self.client = Client("2025-11-25", {"agent": {"messages": True}})
+        self.client = McpClient("2025-11-25", {"agent": {"messages": True}})
         self.alive = True
         self.can_ask = True
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()

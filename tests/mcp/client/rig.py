@@ -10,11 +10,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.mcp.client import McpTarget, Pool, Session
-from gateway.mcp.client.calls import Calls, Counts
+from gateway.mcp.client import ClientSession, McpPool, McpTarget
+from gateway.mcp.client.calls import CallCounts, OutgoingCalls
 from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.piped import PipedChannel
-from gateway.mcp.client.session import ClientSession
 from gateway.wire import jsonrpc
 from tests.support.pipes import MemoryPipe, pair
 from tests.support.raw_http import Exchange, Server, serving
@@ -66,10 +65,10 @@ def target(**options: Any) -> McpTarget:
 
 
 @asynccontextmanager
-async def pool(**options: Any) -> AsyncIterator[Pool]:
+async def pool(**options: Any) -> AsyncIterator[McpPool]:
     """A pool on a target of these options, closed at the end, of which no task is left then."""
     before = asyncio.all_tasks()
-    made = Pool(target(**options), capabilities=CAPABILITIES, info=INFO, name="the server")
+    made = McpPool(target(**options), capabilities=CAPABILITIES, info=INFO, name="the server")
     try:
         yield made
     finally:
@@ -86,7 +85,7 @@ class Played:
     """A session, and the other end of its pipe for the test to play."""
 
     def __init__(
-        self, session: ClientSession, there: MemoryPipe, counts: Counts, news: list[str], unclaimed: list[str]
+        self, session: ClientSession, there: MemoryPipe, counts: CallCounts, news: list[str], unclaimed: list[str]
     ) -> None:
         self.session = session
         self.unclaimed = unclaimed
@@ -122,11 +121,11 @@ async def played(
     before = asyncio.all_tasks()
     here, there = pair(limit)
     news: list[str] = []
-    counts = Counts()
-    calls = Calls("the server", counts, lambda method, params: news.append(method), keyed)
+    counts = CallCounts()
+    calls = OutgoingCalls("the server", counts, lambda method, params: news.append(method), keyed)
     unclaimed: list[str] = []
     if keyed is not None:
-        calls.unclaimed = lambda method, params: unclaimed.append(method)
+        calls.on_unclaimed(lambda method, params: unclaimed.append(method))
     session = ClientSession(PipedChannel(here, calls), calls, CAPABILITIES, INFO, dialects)
     starting = asyncio.create_task(session.start())
     (hello,) = await hear(there, 1)
@@ -220,7 +219,7 @@ async def http(on: Mapping[str, Answerer] | None = None, *, session: str = "s1")
 @asynccontextmanager
 async def one(
     on: Mapping[str, Answerer], *, session: str = "s1", **options: Any
-) -> AsyncIterator[tuple[HttpServer, Pool, Session]]:
+) -> AsyncIterator[tuple[HttpServer, McpPool, ClientSession]]:
     """A server, a pool for it and a session that is leased from that."""
     async with http(on, session=session) as server, pool(url=server.url, **options) as made, made.lease() as leased:
         yield server, made, leased

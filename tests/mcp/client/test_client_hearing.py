@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.core.errors import AgentFailed, Denied
-from gateway.mcp.client import Pool
+from gateway.mcp.client import McpPool
 from gateway.transport.guard import Guard
 from gateway.wire import jsonrpc
 from tests.mcp.client.rig import (
@@ -152,7 +152,7 @@ def test_over_http_a_key_counts_before_the_stream_that_it_came_on() -> None:
         on: dict[str, Answerer] = {"x": call}
         wrong: list[Any] = []
         async with http(on) as server:
-            pool = Pool(
+            pool = McpPool(
                 target(url=server.url),
                 capabilities=CAPABILITIES,
                 info=INFO,
@@ -184,14 +184,14 @@ def test_an_endpoint_that_a_stranger_named_is_judged_by_its_address(scheme: str)
             port = server.url.rpartition(":")[2]
             for host in ("127.0.0.1", "inside.example", "half.example"):
                 guard = Guard(resolve=resolve, what="endpoint")
-                pool = Pool(target(url=f"{scheme}://{host}:{port}"), capabilities={}, info=INFO, guard=guard)
+                pool = McpPool(target(url=f"{scheme}://{host}:{port}"), capabilities={}, info=INFO, guard=guard)
                 with pytest.raises(Denied, match="endpoint"):
                     async with pool.lease():
                         pass
                 await pool.aclose()
             assert not server.requests
             guard = Guard(["127.0.0.0/8"], resolve=resolve)
-            pool = Pool(target(url=f"{scheme}://inside.example:{port}/mcp"), capabilities={}, info=INFO, guard=guard)
+            pool = McpPool(target(url=f"{scheme}://inside.example:{port}/mcp"), capabilities={}, info=INFO, guard=guard)
             try:
                 if scheme == "http":
                     async with pool.lease() as session:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import AgentGone
-from gateway.mcp.client import Pool, Session
+from gateway.mcp.client import ClientSession, McpPool
 from gateway.transport.http import HttpClient
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.client.rig import YES, Listens, pool, text
@@ -67,7 +67,7 @@ def at(servers: dict[str, Process], where: str) -> dict[str, Any]:
     return {"command": bee_ts()}
 
 
-async def tool(session: Session, name: str, listener: Listens | None = None, **arguments: Any) -> Any:
+async def tool(session: ClientSession, name: str, listener: Listens | None = None, **arguments: Any) -> Any:
     params = {"name": name, "arguments": arguments}
     return text(await session.call("tools/call", params, listener=listener, timeout=60))
 
@@ -104,13 +104,13 @@ def test_a_server_made_with_the_mcp_sdk_is_called(servers: dict[str, Process], w
     run(story())
 
 
-async def counts(session: Session, where: str) -> None:
+async def counts(session: ClientSession, where: str) -> None:
     listener = Listens()
     assert await tool(session, "count", listener, upto=20) == "20"
     assert listener.said == ([] if where == "mcp-1/json" else [str(n) for n in range(1, 21)])
 
 
-async def asks(session: Session) -> None:
+async def asks(session: ClientSession) -> None:
     listener = Listens()
     answer = json.loads(await tool(session, "ask", listener, about="everything"))
     assert answer["action"] == "accept" and answer["content"] == YES["content"]
@@ -126,7 +126,7 @@ async def asks(session: Session) -> None:
         assert "nobody is here" in str(error)
 
 
-async def cancels(session: Session, where: str) -> None:
+async def cancels(session: ClientSession, where: str) -> None:
     before = await seen(session)
     task = asyncio.create_task(tool(session, "slow", Listens()))
     async with asyncio.timeout(30):
@@ -140,7 +140,7 @@ async def cancels(session: Session, where: str) -> None:
             pass
 
 
-async def seen(session: Session) -> Any:
+async def seen(session: ClientSession) -> Any:
     """What has begun, and what was cancelled, at that server so far."""
     return json.loads(await tool(session, "seen"))
 
@@ -276,7 +276,7 @@ def test_a_server_made_with_the_protocols_own_sdk_is_called(servers: dict[str, P
     run(story())
 
 
-async def streams(session: Session) -> None:
+async def streams(session: ClientSession) -> None:
     listener = Listens()
     call = {"name": "stream", "input": {"prompt": "one two three"}}
     result = json.loads(bytes(await session.call("agents/run", call, listener=listener, timeout=60)))
@@ -284,7 +284,7 @@ async def streams(session: Session) -> None:
     assert "".join(params["delta"]["text"] for _, params in listener.heard) == result["output"]["text"]
 
 
-async def gives_up(session: Session) -> None:
+async def gives_up(session: ClientSession) -> None:
     begun = asyncio.Event()
 
     class Begun(Listens):
@@ -300,7 +300,7 @@ async def gives_up(session: Session) -> None:
     await streams(session)  # the session has not suffered
 
 
-async def each_its_own(made: Pool) -> None:
+async def each_its_own(made: McpPool) -> None:
     async def one() -> None:
         async with made.lease() as session:
             await streams(session)
@@ -308,7 +308,7 @@ async def each_its_own(made: Pool) -> None:
     await asyncio.gather(*(one() for _ in range(20)))
 
 
-async def dies(made: Pool) -> None:
+async def dies(made: McpPool) -> None:
     async with made.lease() as session:
         listener = Listens()
         with pytest.raises(AgentGone, match="exited with 3"):

@@ -14,8 +14,8 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Run, RunRequest, RunStatus
-from gateway.mcp.runs import Asker, CallCaller, ClientRuns, Documents, Follow, ToolRendering, Tools, keys
-from gateway.mcp.server.contract import Call, Client
+from gateway.mcp.runs import CallCaller, ClientRuns, Documents, QuestionFormat, RunFollower, ToolRendering, Tools, keys
+from gateway.mcp.server.contract import McpCall, McpClient
 from gateway.runs import Engine
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 from tests.adapters.agent_communication.inbound_rig import YES_NO, FakeCall, FakeSession, asking
@@ -28,7 +28,7 @@ ANSWERED = Interrupt(id="q1", kind="input", message="Which one?", answer_schema=
 
 def call_of(*, elicitation: bool = False, version: str = "2025-11-25") -> FakeCall:
     """A call under way."""
-    client = Client(version, {"elicitation": {}, "sampling": {}} if elicitation else {})
+    client = McpClient(version, {"elicitation": {}, "sampling": {}} if elicitation else {})
     return FakeCall(FakeSession(client), 1, "own/run", {})
 
 
@@ -40,13 +40,13 @@ class Rig:
         self.agent = agent
         self.runs = ClientRuns("own", engine)
 
-    async def start(self, call: Call, **how: Any) -> Run:
+    async def start(self, call: McpCall, **how: Any) -> Run:
         request = RunRequest(agent="scripted", protocol="own", input={"message": "hi"})
         return await self.runs.start(request, call, **how)
 
-    async def follow(self, call: Call, run: Run, **how: Any) -> Any:
+    async def follow(self, call: McpCall, run: Run, **how: Any) -> Any:
         rendering = ToolRendering(self.runs, call, AGENT)
-        return await Follow(self.runs, call, AGENT, run, rendering, **how).go()
+        return await RunFollower(self.runs, call, AGENT, run, rendering, **how).go()
 
 
 @asynccontextmanager
@@ -64,7 +64,7 @@ async def rig(script: Script) -> AsyncIterator[Rig]:
 class OwnWords:
     """An Asker of a protocol that has a method of its own for questions."""
 
-    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
+    def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
         return "own/ask", {"text": interrupt.message}
 
     def again(self, params: JsonObject, why: str) -> JsonObject:
@@ -86,7 +86,7 @@ def test_a_protocol_puts_questions_in_its_own_way() -> None:
 
         call.answers = answers
         async with rig(asking(YES_NO)) as made:
-            asker: Asker = OwnWords()
+            asker: QuestionFormat = OwnWords()
             result = await made.follow(call, await made.start(call), asker=asker)
         assert "answered {'ok': True}" in result["content"][0]["text"]
         (first, asked), (second, repeated) = call.asked
@@ -219,7 +219,7 @@ def test_a_question_to_a_client_that_has_gone_ends_its_run_unless_somebody_can_s
 class Asked(FakeSession):
     """A session that can be asked outside of its calls."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: McpClient) -> None:
         super().__init__(client)
         self.can_ask = True
         self.gone = False
@@ -239,7 +239,7 @@ class Answered(FakeCall):
 
 def test_an_agent_asks_the_client_of_a_call_that_is_answered_over_its_session() -> None:
     async def main() -> None:
-        client = Client("2025-11-25", {"sampling": {}})
+        client = McpClient("2025-11-25", {"sampling": {}})
         session = Asked(client)
         caller = CallCaller("own", Answered(session, 1, "own/run", {}))
         assert (caller.protocol, caller.capabilities) == ("own", {"sampling": {}})
@@ -253,7 +253,7 @@ def test_an_agent_asks_the_client_of_a_call_that_is_answered_over_its_session() 
 
 def test_an_adapter_says_what_of_its_clients_agents_may_ask() -> None:
     async def main() -> None:
-        session = Asked(Client("2025-11-25", {"own": {}}))
+        session = Asked(McpClient("2025-11-25", {"own": {}}))
         askable = {"own/always": None, "own/if": "own", "own/other": "other"}
         caller = CallCaller("own", Answered(session, 1, "own/run", {}), askable)
         for method in ("own/always", "own/if"):

@@ -10,7 +10,7 @@ from msgspec import json
 from gateway.core import errors
 from gateway.core.types import Interrupt, Outcome, RunStatus
 from gateway.mcp.runs import questions
-from gateway.mcp.server.contract import Client
+from gateway.mcp.server.contract import McpClient
 from tests.mcp.runs.documents import MESSAGE, run_of
 from tests.support.mcp_schemas import valid
 
@@ -28,14 +28,14 @@ def plain(value: Any) -> Any:
 
 
 def test_a_client_that_takes_forms_is_asked_with_one() -> None:
-    client = Client(version="2025-11-25", capabilities={"elicitation": {}})
+    client = McpClient(version="2025-11-25", capabilities={"elicitation": {}})
     form = questions.elicitation(CHOICE, client)
     assert form is not None
     valid("2025-11-25", "ElicitRequest", {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": form})
     assert questions.answer_of(CHOICE, {"action": "accept", "content": {"value": True}}).value is True
     assert questions.elicitation(FREE, client) is None
-    assert questions.elicitation(CHOICE, Client(version="2025-11-25")) is None
-    assert questions.elicitation(CHOICE, Client(version="2024-11-05", capabilities={"elicitation": {}})) is None
+    assert questions.elicitation(CHOICE, McpClient(version="2025-11-25")) is None
+    assert questions.elicitation(CHOICE, McpClient(version="2024-11-05", capabilities={"elicitation": {}})) is None
 
 
 def test_a_client_that_takes_none_gets_the_question_as_an_error_with_a_handle() -> None:

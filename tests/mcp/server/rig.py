@@ -35,7 +35,7 @@ from starlette.routing import Mount
 
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
-from gateway.mcp.server import Call, Identity, InputRequired, McpServeOptions, McpServer, Session
+from gateway.mcp.server import InputRequired, McpCall, McpServeOptions, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.call import ServedCall
 from gateway.mcp.server.http.post_answer import ResponseOut
 from gateway.routing import FixedPaths
@@ -60,19 +60,19 @@ class Words:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self.calls: list[Call] = []
+        self.calls: list[McpCall] = []
         self.go = asyncio.Event()
         self.flooded = 0
         self.server: McpServer
-        self.told: list[Session] = []
+        self.told: list[McpSession] = []
         self.capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "agents": {"listChanged": True}}
 
-    def identity(self, session: Session) -> Identity:
+    def identity(self, session: McpSession) -> ServerIdentity:
         if session.agent not in (None, "say"):
             raise NotFound(f"no agent {session.agent}")
-        return Identity({**self.capabilities, "logging": {}}, INFO, "Say words.")
+        return ServerIdentity({**self.capabilities, "logging": {}}, INFO, "Say words.")
 
-    async def request(self, call: Call) -> Any:
+    async def request(self, call: McpCall) -> Any:
         self.calls.append(call)
         params = jsonrpc.unpack(call.params)
         if call.method == "tools/list":
@@ -91,41 +91,41 @@ class Words:
             return {"output": {"text": text}}
         return {"content": [{"type": "text", "text": text}]}
 
-    def error(self, call: Call, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> ErrorObject:
         if isinstance(error, InterlinguaError):
             return ErrorObject(-32002, str(error), {"method": call.method})
         return ErrorObject(jsonrpc.INTERNAL_ERROR, "it failed")
 
-    def notification(self, session: Session, method: str, params: Raw) -> None:
+    def notification(self, session: McpSession, method: str, params: Raw) -> None:
         self.seen.append(f"{method} {bytes(params).decode()}")
         self.told.append(session)
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: McpSession) -> None:
         self.seen.append("joined")
 
-    def left(self, session: Session) -> None:
+    def left(self, session: McpSession) -> None:
         self.seen.append("left")
 
-    def progress(self, call: Call, number: int, text: str) -> None:
+    def progress(self, call: McpCall, number: int, text: str) -> None:
         if call.progress_token is not None:
             told: dict[str, Any] = {"progressToken": call.progress_token, "progress": number}
             if versions.has_progress_message(call.client.version):
                 told["message"] = text
             call.notify("notifications/progress", told)
 
-    async def say(self, call: Call, given: Any, params: Any) -> str:
+    async def say(self, call: McpCall, given: Any, params: Any) -> str:
         words = given.get("words", "")
         for number, word in enumerate(words.split(), 1):
             self.progress(call, number, word)
             await asyncio.sleep(0)
         return str(words)
 
-    async def tell(self, call: Call, given: Any, params: Any) -> str:
+    async def tell(self, call: McpCall, given: Any, params: Any) -> str:
         if call.log_level is not None and wire.LEVELS.index(given["level"]) >= wire.LEVELS.index(call.log_level):
             call.notify("notifications/message", {"level": given["level"], "data": given["words"]})
         return str(given["words"])
 
-    async def ask(self, call: Call, given: Any, params: Any) -> str:
+    async def ask(self, call: McpCall, given: Any, params: Any) -> str:
         question = {"message": given.get("question", "?"), "requestedSchema": QUESTION}
         if call.can_ask:
             answer = jsonrpc.unpack(await call.ask("elicitation/create", question, timeout=WITHIN))
@@ -137,20 +137,20 @@ class Words:
             raise InputRequired({"q": asked}, "asked once")
         return f"{answer['action']} {(answer.get('content') or {}).get('answer')}"
 
-    async def wait(self, call: Call, given: Any, params: Any) -> str:
+    async def wait(self, call: McpCall, given: Any, params: Any) -> str:
         self.progress(call, 1, "waiting")
         self.seen.append(f"waits {call.id}")
         await self.go.wait()
         return "waited"
 
-    async def flood(self, call: Call, given: Any, params: Any) -> str:
+    async def flood(self, call: McpCall, given: Any, params: Any) -> str:
         for number in range(1, given["count"] + 1):
             self.progress(call, number, "x" * given["size"])
             self.flooded = number
             await call.drain()
         return "flooded"
 
-    async def lose(self, call: Call, given: Any, params: Any) -> str:
+    async def lose(self, call: McpCall, given: Any, params: Any) -> str:
         assert isinstance(call, ServedCall)
         out = call._out
         assert isinstance(out, ResponseOut)
@@ -160,15 +160,15 @@ class Words:
         self.progress(call, 2, "after")
         return "found"
 
-    async def news(self, call: Call, given: Any, params: Any) -> str:
+    async def news(self, call: McpCall, given: Any, params: Any) -> str:
         for session in self.server.sessions:
             session.tell("notifications/tools/list_changed")
         return "told"
 
-    async def boom(self, call: Call, given: Any, params: Any) -> str:
+    async def boom(self, call: McpCall, given: Any, params: Any) -> str:
         raise ValueError("private")
 
-    async def gone(self, call: Call, given: Any, params: Any) -> str:
+    async def gone(self, call: McpCall, given: Any, params: Any) -> str:
         raise NotFound("no such thing")
 
 
@@ -182,7 +182,7 @@ class Rig:
         self.mcp = f"{url}{MOUNT}/mcp"
         self.root = url + ROOT
 
-    async def session(self, within: float = WITHIN) -> Session:
+    async def session(self, within: float = WITHIN) -> McpSession:
         """The only one, once it can be asked."""
         await until(lambda: [each.can_ask for each in self.server.sessions] == [True], within)
         (session,) = self.server.sessions

@@ -13,9 +13,9 @@ from websockets.asyncio.client import connect
 
 from gateway.core.errors import AgentGone, AgentTimeout, Unavailable, Unsupported
 from gateway.mcp import versions
-from gateway.mcp.server import Session
+from gateway.mcp.server import McpSession
 from gateway.mcp.server.http import standalone
-from gateway.mcp.server.http.session import HttpSession
+from gateway.mcp.server.http.session import StreamableSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.server.rig import Client, client, initialize, modern_client, modern_tool, rig, stated, tool
@@ -29,7 +29,7 @@ WORDS = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}
 
 
 def ask(
-    session: Session, method: str = SAMPLE, params: Any = None, timeout: float | None = WITHIN
+    session: McpSession, method: str = SAMPLE, params: Any = None, timeout: float | None = WITHIN
 ) -> asyncio.Task[Raw]:
     """Begin to ask."""
     return asyncio.create_task(session.ask(method, WORDS if params is None else params, timeout=timeout))
@@ -51,9 +51,9 @@ async def failure(asked: asyncio.Task[Raw]) -> Exception:
     return error
 
 
-async def lost(session: Session) -> None:
+async def lost(session: McpSession) -> None:
     """Wait until it is seen that its GET has gone."""
-    assert isinstance(session, HttpSession)
+    assert isinstance(session, StreamableSession)
     await until(lambda: not session.standalone.stream.read)
 
 
@@ -300,7 +300,7 @@ def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> Non
                 session = await there.session()
                 sent = ask(session)
                 to = await events.next()
-                assert isinstance(session, HttpSession)
+                assert isinstance(session, StreamableSession)
                 session.standalone._heard = math.inf  # as if it said something all the time
             await lost(session)
             waiting = ask(session)

@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from gateway.access import bearer
 from gateway.mcp import versions, wire
 from gateway.mcp.server import McpServeOptions, McpServer
-from gateway.mcp.server.http.session import HttpSession
+from gateway.mcp.server.http.session import StreamableSession
 from gateway.wire import jsonrpc
 from tests.mcp.server.rig import (
     SESSION,
@@ -159,7 +159,7 @@ def test_a_call_has_the_token_of_its_own_request() -> None:
                 await modern.post(modern.request("tools/call", modern_tool("say")), Authorization=f"Bearer {token}")
             await here.post(here.request("tools/call", tool("say")))
             assert [call.bearer for call in there.words.calls] == ["one", "one", "two", "two", None]
-            assert isinstance(session, HttpSession)
+            assert isinstance(session, StreamableSession)
             session.bearer = "its own"
             session.take([jsonrpc.Request(9, "tools/list")])
             session.bearer = "of the next"

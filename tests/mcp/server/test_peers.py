@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.mcp import versions
-from gateway.mcp.server.http.session import HttpSession
+from gateway.mcp.server.http.session import StreamableSession
 from gateway.wire import jsonrpc
 from tests.mcp.server.rig import QUESTION, Rig, rig, valid
 from tests.support.agent_communication import Client, asked, client, clients, errors, results, told
@@ -102,7 +102,7 @@ def test_clients_are_asked_and_told_outside_of_their_calls(tmp_path: Path) -> No
 
     async def asking(there: Rig, *, lose: bool) -> None:
         session = await there.session(within=60)
-        assert isinstance(session, HttpSession)
+        assert isinstance(session, StreamableSession)
         given = [asyncio.create_task(session.ask("sampling/createMessage", words, timeout=60))]
         if lose:
             await session.ask("ping", None, timeout=60)

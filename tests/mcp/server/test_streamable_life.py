@@ -10,7 +10,7 @@ from starlette.types import Message
 from gateway.mcp import versions
 from gateway.mcp.server.http import session as sessions
 from gateway.mcp.server.http.post_answer import numbered
-from gateway.mcp.server.http.session import HttpSession
+from gateway.mcp.server.http.session import StreamableSession
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.mcp.server.rig import SESSION, Client, client, initialize, raw, rig, stalled, tool
@@ -228,7 +228,7 @@ def test_a_finished_stream_is_kept_for_a_while_only(monkeypatch: pytest.MonkeyPa
                 await events.rest()
 
             (session,) = there.server.sessions
-            assert isinstance(session, HttpSession)
+            assert isinstance(session, StreamableSession)
             await until(lambda: session.find("1-0") is None)
             sent = here.headers(Accept="text/event-stream", Last_Event_ID="1-0")
             assert (await here.http.get(here.url, headers=sent)).status_code == 400

@@ -11,8 +11,8 @@ from functools import partial
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
-from adapters.agent_client.inbound.http.links import Converse, Links
+from adapters.agent_client.inbound.http.connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
+from adapters.agent_client.inbound.http.connections import Converse, HttpConnections
 from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
@@ -67,7 +67,7 @@ class HttpServer:
     ) -> None:
         self._options = options
         self._gateway = gateway
-        self._links = Links(options, converse, buffer=buffer, stall=stall)
+        self._links = HttpConnections(options, converse, buffer=buffer, stall=stall)
         self._people = people or Authenticator(options.authentication)
         self._affinity = uuid.uuid4().hex
 
@@ -158,7 +158,7 @@ class HttpServer:
         secure = "; Secure" if exchange.scope.get("scheme") == "https" else ""
         return [(b"set-cookie", f"{COOKIE}={self._affinity}; Path=/; HttpOnly; SameSite=Lax{secure}".encode())]
 
-    async def _session_of(self, exchange: HttpRequest, link: Link, message: jsonrpc.Message) -> str | None:
+    async def _session_of(self, exchange: HttpRequest, link: HttpConnection, message: jsonrpc.Message) -> str | None:
         """The session that a POST is about. Raises a Reply if it may not be sent like that."""
         header = exchange.header(SESSION_ID)
         if not isinstance(message, Request | Notification):
@@ -172,7 +172,7 @@ class HttpServer:
             raise refusal(404, f"no session {header}")
         return header or named
 
-    async def _has(self, link: Link, session: str) -> bool:
+    async def _has(self, link: HttpConnection, session: str) -> bool:
         """Whether there is such a session, or may be for all that the gateway knows: some agents keep their own."""
         if session in link.sessions:
             return True
@@ -204,7 +204,7 @@ class HttpServer:
             else:
                 await self._get_session(exchange, link, name)
 
-    async def _get_session(self, exchange: HttpRequest, link: Link, name: str) -> None:
+    async def _get_session(self, exchange: HttpRequest, link: HttpConnection, name: str) -> None:
         if not await self._has(link, name):
             raise refusal(404, f"no session {name}")
         if name not in link.sessions and not link.sessions.room():
@@ -217,7 +217,7 @@ class HttpServer:
         finally:
             link.sessions.settle(session)
 
-    def _link(self, exchange: HttpRequest, shown: Principal | None) -> Link:
+    def _link(self, exchange: HttpRequest, shown: Principal | None) -> HttpConnection:
         """The connection that a request belongs to, and may. Raises a Reply."""
         name = exchange.header(CONNECTION_ID)
         if name is None:

@@ -14,7 +14,7 @@ from gateway.wire.jsonrpc import Response
 _OUTSIDE = re.compile(r"[^\x00-\x7f]+")
 
 
-class Session:
+class StreamedSession:
     """One session. `own`: what concerns it goes on its own stream, open or not; else on the connection's.
 
     A client opens a session's stream once it has seen the session's id: in the answer that made it, or (the Python SDK
@@ -35,13 +35,13 @@ class Session:
         self.known = self.closed = False
 
 
-class Sessions:
+class StreamedSessions:
     """By id. `moved` is for their lanes. Clients may open streams while there are fewer than `most`."""
 
     def __init__(self, moved: Callable[[int], None], most: int) -> None:
         self._moved = moved
         self._most = most
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, StreamedSession] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._sessions
@@ -64,12 +64,12 @@ class Sessions:
         """Every lane."""
         return (session.lane for session in self._sessions.values())
 
-    def told(self, name: str) -> Session:
+    def told(self, name: str) -> StreamedSession:
         """The session that something is said about. Of one that the client has not heard of yet it soon will."""
         return self._sessions.get(name) or self._add(name, own=True)
 
     @contextlib.contextmanager
-    def opening(self, name: str) -> Iterator[Session]:
+    def opening(self, name: str) -> Iterator[StreamedSession]:
         """The session whose stream will be opened, which is to be done at once after the block; then `settle` it."""
         session = self._sessions.get(name) or self._add(name, own=True)
         session.busy += 1
@@ -78,14 +78,14 @@ class Sessions:
         finally:
             session.busy -= 1
 
-    def asked(self, name: str) -> Session:
+    def asked(self, name: str) -> StreamedSession:
         """The session that a request names, which is under way from now on."""
         session = self._sessions.get(name) or self._add(name, own=False)
         session.busy += 1
         session.closed = False
         return session
 
-    def answered(self, method: str, session: Session | None, response: Response | None) -> None:
+    def answered(self, method: str, session: StreamedSession | None, response: Response | None) -> None:
         """The request was answered, and the answer is queued; None where it never will be."""
         good = response is not None and response.error is None
         if response is not None and good and method in NAMING and (name := session_in(response.result)) is not None:
@@ -100,15 +100,15 @@ class Sessions:
             session.known, session.closed = False, True
         self.settle(session)
 
-    def settle(self, session: Session) -> None:
+    def settle(self, session: StreamedSession) -> None:
         """Something changed: move it to its own stream if that can be done now, forget it if nothing is lost."""
         if session.lane.read:
             session.own = session.own or not session.busy
         elif not session.known and not session.busy and session.lane.empty:
             self._sessions.pop(session.name, None)
 
-    def _add(self, name: str, *, own: bool) -> Session:
-        session = self._sessions[name] = Session(name, session_stream(self._moved), own)
+    def _add(self, name: str, *, own: bool) -> StreamedSession:
+        session = self._sessions[name] = StreamedSession(name, session_stream(self._moved), own)
         return session
 
 

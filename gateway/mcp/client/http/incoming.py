@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.core.errors import InterlinguaError
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import Call, Calls
+from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.transport.rpc.serving import plain_errors
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Request, RpcError
@@ -30,7 +30,7 @@ class Incoming:
     def __init__(
         self,
         name: str,
-        calls: Calls,
+        calls: OutgoingCalls,
         post: Callable[[bytes], Awaitable[None]],
         told: Callable[[], Awaitable[None]],
     ) -> None:
@@ -42,7 +42,7 @@ class Incoming:
         self._cancelled: set[asyncio.Task[None]] = set()
         self._mute = False
 
-    async def accept(self, request: Request, on: Call | None, version: str) -> None:
+    async def accept(self, request: Request, on: OutgoingCall | None, version: str) -> None:
         """Serve a request that came on the stream of the call `on`, or on none's. It has begun when this returns.
 
         version: the revision that is spoken.
@@ -73,7 +73,7 @@ class Incoming:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
 
-    async def _serve(self, request: Request, on: Call | None, version: str, crowded: bool) -> None:
+    async def _serve(self, request: Request, on: OutgoingCall | None, version: str, crowded: bool) -> None:
         try:
             if crowded:
                 raise RpcError(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
@@ -92,7 +92,7 @@ class Incoming:
         except InterlinguaError as error:
             log.warning("%s: the answer to %s was not taken: %s", self._name, request.method, error)
 
-    async def _answer(self, request: Request, on: Call | None, version: str) -> bytes:
+    async def _answer(self, request: Request, on: OutgoingCall | None, version: str) -> bytes:
         if request.method == wire.PING:
             return jsonrpc.result(request.id, {})
         if versions.modern(version):

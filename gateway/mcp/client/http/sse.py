@@ -102,7 +102,6 @@ class SsePipe:
     # --- in --------------------------------------------------------------------------------------------------------
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe.receive`."""
         messages = await self._inbox.receive()
         if not messages and self._gone is not None and not self._closed:
             raise self._end()

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import Call, Calls
+from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
 from gateway.mcp.client.http.incoming import Incoming
 from gateway.mcp.client.piped import cancelled
@@ -67,12 +67,12 @@ class StreamableChannel:
     session_id: what the server calls the session; None where it keeps none.
     """
 
-    def __init__(self, address: Address, calls: Calls) -> None:
+    def __init__(self, address: Address, calls: OutgoingCalls) -> None:
         self.address = address
         self.calls = calls
         self.version = ""
         self.session_id: str | None = None
-        self.renew: Callable[[], Awaitable[None]] = _unset
+        self._handshake: Callable[[], Awaitable[None]] = _unset
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._next_id = 1
         self._under_way: set[Deadline] = set()
@@ -85,12 +85,10 @@ class StreamableChannel:
 
     @property
     def name(self) -> str:
-        """See `Channel`."""
         return self.address.name
 
     @property
     def alive(self) -> bool:
-        """See `Channel`."""
         return not self.closed.done()
 
     @property
@@ -103,9 +101,15 @@ class StreamableChannel:
         """Whether the standalone stream is open, on which something about a call may come."""
         return self._listener is not None and not self._listener.done()
 
+    def speak(self, version: str) -> None:
+        self.version = version
+
+    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
+        self._handshake = renew
+
     # --- out -------------------------------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """See `Channel`. Where the server has forgotten the session, a new one is made, and it is sent again."""
         if method in _HANDSHAKE:
             return await self._exchange(method, params, call)
@@ -117,7 +121,7 @@ class StreamableChannel:
             await self._renew(generation)
             return await self._exchange(method, params, call)
 
-    async def _exchange(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+    async def _exchange(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         if self.closed.done():
             raise self._gone()
         id = self._next_id
@@ -213,7 +217,7 @@ class StreamableChannel:
                 return
             log.info("%s: the session is lost, a new one is made", self.name)
             try:
-                await self.renew()
+                await self._handshake()
             except InterlinguaError as error:
                 self._fail(error)
                 raise
@@ -226,7 +230,7 @@ class StreamableChannel:
 
     # --- in --------------------------------------------------------------------------------------------------------
 
-    async def take(self, message: Request | Notification, on: Call | None) -> None:
+    async def take(self, message: Request | Notification, on: OutgoingCall | None) -> None:
         """Handle a request or notification that came on the stream of a call, or on the standalone stream (None)."""
         if isinstance(message, Request):
             await self._incoming.accept(message, on, self.version)
@@ -339,7 +343,9 @@ class _StreamableRequest:
     Run once. body: the whole message.
     """
 
-    def __init__(self, channel: StreamableChannel, id: int, method: str, body: bytes, call: Call | None) -> None:
+    def __init__(
+        self, channel: StreamableChannel, id: int, method: str, body: bytes, call: OutgoingCall | None
+    ) -> None:
         self._channel = channel
         self._address = channel.address
         self._id = id
@@ -458,7 +464,7 @@ class _StreamableRequest:
         if seen.id is not UNSET and seen.answer and self._answer is None:
             self._answer = AgentBroken(f"the answer of {self._address.name} cannot be read: {what.reason}")
 
-    async def _settle(self, call: Call) -> None:
+    async def _settle(self, call: OutgoingCall) -> None:
         """Wait for progress on another stream: it was sent before the answer, but may come after it."""
         time = asyncio.get_running_loop().time
         end = time() + SETTLE_MOST
@@ -468,7 +474,7 @@ class _StreamableRequest:
             await _heard_elsewhere(call)
 
 
-async def _heard_elsewhere(call: Call) -> None:
+async def _heard_elsewhere(call: OutgoingCall) -> None:
     """Return once it is known whether anything has come, also in a process that was held up meanwhile."""
     for _ in range(TURNS):
         if call.elsewhere:

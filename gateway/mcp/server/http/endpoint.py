@@ -63,7 +63,7 @@ def no_message(what: Malformed) -> Reply:
     return answer(400, None if what.id is UNSET else what.id, ErrorObject(what.code, what.reason))
 
 
-class Endpoint(ABC):
+class McpEndpoint(ABC):
     """An ASGI application: one path, or one and the same below it with `{agent}`.
 
     `allowed` are its methods, for the Allow header.

@@ -42,7 +42,7 @@ class _Named(Struct, gc=False):
 async def serve(
     hub: Hub, exchange: HttpRequest, message: jsonrpc.Message, visit: Visit | None = None, *, plain: bool = False
 ) -> Reply | None:
-    """Answer a POST whose header names such a revision. `visit`: see `Session`. Raises ClientGone, Unavailable.
+    """Answer a POST whose header names such a revision. `visit`: see `McpSession`. Raises ClientGone, Unavailable.
 
     plain: the request names no revision and no session. It is a session of its own all the same, of a client that
     cannot be asked; the answer is a JSON body, and a stream only where `Accept` names that.

@@ -76,19 +76,15 @@ class ResponseOut:
 
     @property
     def full(self) -> bool:
-        """See `Out`."""
         return self.answer.stream.full
 
     def put(self, message: bytes) -> None:
-        """See `Out`."""
         self.answer.put(message)
 
     async def drain(self) -> None:
-        """See `Out`."""
         await self.answer.stream.drain()
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Out`."""
         if self._asking is None:
             raise Unsupported(f"{method} cannot be asked over this connection")
         return await self._asking.request(method, params, timeout, given_up, None, sink=self.answer)

@@ -18,6 +18,7 @@ from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut, numbere
 from gateway.mcp.server.http.standalone import StandaloneStream
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
+from gateway.mcp.server.state import SessionEvent
 from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.transport.streamable_http.server import MessageStream, SessionTable
 from gateway.wire import jsonrpc
@@ -35,17 +36,16 @@ LATE_BYTES = 4 * 1024 * 1024
 Message = Request | Notification | Response | Malformed
 
 
-class HttpSession(HandshakeSession):
-    """See `gateway.mcp.server.contract.Session`. `ended` is told when it is over."""
+class StreamableSession(HandshakeSession):
+    """See `gateway.mcp.server.contract.McpSession`. `ended` is told when it is over."""
 
     def __init__(
-        self, hub: Hub, agent: str | None, ended: Callable[[HttpSession], None], visit: Visit | None = None
+        self, hub: Hub, agent: str | None, ended: Callable[[StreamableSession], None], visit: Visit | None = None
     ) -> None:
         super().__init__(hub, agent)
         self.visit = visit
         if visit is not None:
             visit.enter(lambda: self.end(EXPIRED))
-        self.over = False
         self._ended = ended
         self._why = cancelled()
         self._names = itertools.count(1)
@@ -58,7 +58,6 @@ class HttpSession(HandshakeSession):
 
     @property
     def alive(self) -> bool:
-        """See `Session`."""
         return not self.over
 
     @property
@@ -72,17 +71,18 @@ class HttpSession(HandshakeSession):
         return list(self._live.values())
 
     def tell(self, method: str, params: Any = None) -> None:
-        """See `Session`."""
         self.standalone.stream.put(jsonrpc.notification(method, params))
 
     @property
     def can_ask(self) -> bool:
-        """See `Session`."""
         return self.standalone.open
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `Session`."""
         return await self.standalone.ask(method, params, timeout)
+
+    def authorize(self, bearer: str | None) -> None:
+        """The token of the latest POST."""
+        self.bearer = bearer
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
@@ -122,8 +122,7 @@ class HttpSession(HandshakeSession):
         task.add_done_callback(lambda _: self._served(request.id, task, answer))
 
     async def _serve(self, request: Request, answer: PostAnswer, bearer: str | None) -> None:
-        call = self.call(ResponseOut(answer, self._asking), request, wire.meta_of(request.params))
-        call.bearer = bearer
+        call = self.call(ResponseOut(answer, self._asking), request, wire.meta_of(request.params), bearer)
         try:
             answer.reply(jsonrpc.result(request.id, await self.serve(call)))
         except RpcError as error:
@@ -212,7 +211,7 @@ class HttpSession(HandshakeSession):
         """Nothing more comes of it: calls are cancelled, and answered so. Again: no effect."""
         if self.over:
             return
-        self.over = True
+        self.moved(SessionEvent.GONE)
         if self.visit is not None:
             self.visit.leave()
         if why:
@@ -237,7 +236,7 @@ def _to_answer(message: Message) -> bool:
     return isinstance(message, Malformed) and not message.answer
 
 
-class HttpSessions:
+class StreamableSessions:
     """The sessions of Streamable HTTP.
 
     Where as many clients are connected as may be, over whatever transport, the session that has been idle for longest,
@@ -246,17 +245,17 @@ class HttpSessions:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._table = SessionTable[HttpSession](hub.options.idle, self._on_idle)
-        self._ending: set[HttpSession] = set()
+        self._table = SessionTable[StreamableSession](hub.options.idle, self._on_idle)
+        self._ending: set[StreamableSession] = set()
         self.get = self._table.get
         self.used = self._table.used
         hub.on_stop(self.quiet)
-        hub.make_room = self._make_room
+        hub.on_full(self._make_room)
 
-    def open(self, agent: str | None, visit: Visit | None = None) -> HttpSession:
+    def open(self, agent: str | None, visit: Visit | None = None) -> StreamableSession:
         """A new session, which counts as idle from now on. Raises Unavailable."""
         self._hub.sit()
-        session = HttpSession(self._hub, agent, self._ended, visit)
+        session = StreamableSession(self._hub, agent, self._ended, visit)
         self._table.add(session)
         return session
 
@@ -278,13 +277,13 @@ class HttpSessions:
             log.info("session %s, which is idle, makes room for another", idle.id[:8])
             idle.end()
 
-    def _ended(self, session: HttpSession) -> None:
+    def _ended(self, session: StreamableSession) -> None:
         self._table.remove(session)
         self._hub.rise()
         if session.busy:
             self._ending.add(session)
             session.tasks[-1].add_done_callback(lambda _: self._ending.discard(session))
 
-    def _on_idle(self, session: HttpSession) -> None:
+    def _on_idle(self, session: StreamableSession) -> None:
         log.info("session %s was idle for %g s and is ended", session.id[:8], self._hub.options.idle)
         session.end()

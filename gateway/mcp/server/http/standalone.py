@@ -50,7 +50,6 @@ class StandaloneStream:
         return bool(self._questions)
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Session.ask`."""
         if not self.open:
             raise AgentGone("the client has no GET open over which it could be asked")
         if len(self._questions) >= self._most:

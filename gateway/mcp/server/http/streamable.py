@@ -14,7 +14,7 @@ from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
 from gateway.mcp.server.http.endpoint import (
-    Endpoint,
+    McpEndpoint,
     accepts,
     answer,
     bearer,
@@ -25,7 +25,7 @@ from gateway.mcp.server.http.endpoint import (
     same,
 )
 from gateway.mcp.server.http.post_answer import PostAnswer
-from gateway.mcp.server.http.session import HttpSession, HttpSessions, Message
+from gateway.mcp.server.http.session import Message, StreamableSession, StreamableSessions
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import unsupported
 from gateway.transport.asgi import HttpRequest, Reply
@@ -40,21 +40,20 @@ _ENVELOPED = wire.META_VERSION.encode()
 SESSION = wire.SESSION_HEADER.lower().encode()
 
 
-class Streamable(Endpoint):
+class StreamableEndpoint(McpEndpoint):
     """For the paths `/mcp` and `/mcp/{agent}`."""
 
     allowed = "POST, GET, DELETE"
 
     def __init__(self, hub: Hub) -> None:
         super().__init__(hub)
-        self._sessions = HttpSessions(hub)
+        self._sessions = StreamableSessions(hub)
 
     async def aclose(self) -> None:
         """End all sessions, and wait until nothing is left of them."""
         await self._sessions.aclose()
 
     async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
-        """See `Endpoint`."""
         version = exchange.header(wire.VERSION_HEADER)
         if version in versions.MODERN and exchange.method != "POST":
             raise not_served(exchange, "POST")
@@ -87,7 +86,7 @@ class Streamable(Endpoint):
         if plain:
             return await modern.serve(self.hub, exchange, message, visit, plain=True)
         session = self._session(exchange, visit, message)
-        session.bearer = bearer(exchange)
+        session.authorize(bearer(exchange))
         with self._sessions.used(session):
             answer = session.take(_taken(message, session))
             if answer is None:
@@ -101,8 +100,8 @@ class Streamable(Endpoint):
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None
         session = self._session(exchange, visit, request) if again else self._sessions.open(exchange.agent, visit)
-        session.bearer = bearer(exchange)
-        call = session.call(Nowhere(), request, wire.meta_of(request.params))
+        session.authorize(bearer(exchange))
+        call = session.call(Nowhere(), request, wire.meta_of(request.params), session.bearer)
         try:
             result = await session.serve(call)
         except RpcError as error:
@@ -113,7 +112,7 @@ class Streamable(Endpoint):
         return Reply(200, jsonrpc.result(request.id, result), [(SESSION, session.id.encode())])
 
     async def _answered(
-        self, exchange: HttpRequest, session: HttpSession, answer: PostAnswer, several: bool
+        self, exchange: HttpRequest, session: StreamableSession, answer: PostAnswer, several: bool
     ) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
         if await answer.silent(self.options.keep_alive):
@@ -125,7 +124,7 @@ class Streamable(Endpoint):
 
     # --- GET -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, exchange: HttpRequest, session: HttpSession) -> None:
+    async def _get(self, exchange: HttpRequest, session: StreamableSession) -> None:
         """The standalone stream, or the rest of a stream that broke off."""
         event = exchange.header(wire.RESUME_HEADER)
         found = (session.standalone.stream, None) if event is None else session.find(event)
@@ -144,7 +143,7 @@ class Streamable(Endpoint):
 
     def _session(
         self, exchange: HttpRequest, visit: Visit | None, message: jsonrpc.Message | None = None
-    ) -> HttpSession:
+    ) -> StreamableSession:
         """Return the session of a request; a session of another client is none. Raises a Reply."""
         name = exchange.header(wire.SESSION_HEADER)
         id = message.id if isinstance(message, Request) else None
@@ -168,14 +167,14 @@ class Streamable(Endpoint):
             raise answer(400, id, unsupported(version, self.hub).error)
 
 
-def _primer(session: HttpSession, stream: MessageStream) -> bytes:
+def _primer(session: StreamableSession, stream: MessageStream) -> bytes:
     """The beginning of a stream: an event without a message, whose id a client that loses the stream can resume at."""
     if session.client.version < versions.V2025_11_25:
         return b""
     return sse.encode(b"", id=f"{stream.name}-{stream.next - 1}")
 
 
-def _taken(message: jsonrpc.Message, session: HttpSession) -> list[Message]:
+def _taken(message: jsonrpc.Message, session: StreamableSession) -> list[Message]:
     """The messages of a POST. Raises a Reply for several that may not come at once."""
     if not isinstance(message, Batch):
         return [message]

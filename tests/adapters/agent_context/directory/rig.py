@@ -18,7 +18,7 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.types import JsonObject, Run, RunRequest
-from gateway.mcp.server.contract import Client
+from gateway.mcp.server.contract import McpClient
 from gateway.runs import Engine
 from gateway.store import Store
 from gateway.store.opening import open_store
@@ -62,7 +62,7 @@ class FakeSession:
     def __init__(self, reply: Reply = says_done) -> None:
         self.id = f"session-{next(_ids)}"
         self.agent: str | None = None
-        self.client = Client("2025-11-25", {"agent": {"messages": True}})
+        self.client = McpClient("2025-11-25", {"agent": {"messages": True}})
         self.log_level: str | None = None
         self.bearer: str | None = None
         self.alive = True

@@ -14,21 +14,21 @@ from typing import Any
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
-from gateway.mcp.runs.asker import Asker
 from gateway.mcp.runs.client_runs import ClientRuns
 from gateway.mcp.runs.log_messages import Log
-from gateway.mcp.runs.waiting import TRIES
-from gateway.mcp.server.contract import Call
+from gateway.mcp.runs.question_format import QuestionFormat
+from gateway.mcp.runs.waiting_runs import TRIES
+from gateway.mcp.server.contract import McpCall
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
 
-class Questions:
+class OpenQuestions:
     """Told of every interrupt and answer of the run in order; asks nobody before `ask` is called."""
 
-    def __init__(self, runs: ClientRuns, call: Call, run_id: str, asker: Asker, log: Log) -> None:
+    def __init__(self, runs: ClientRuns, call: McpCall, run_id: str, asker: QuestionFormat, log: Log) -> None:
         self._runs = runs
         self._call = call
         self._log = log

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from adapters.agent_client.inbound.http.sessions import Session, Sessions, session_stream
+from adapters.agent_client.inbound.http.sessions import StreamedSession, StreamedSessions, session_stream
 from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.streamable import CANCEL_REQUEST, LOAD, cancelled_in, session_in
@@ -24,18 +24,18 @@ BUFFER_BYTES = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
 
 
-class Asked:
+class ClientRequest:
     """A request of the client that is not answered yet. `named`: it came with the session's header."""
 
     __slots__ = ("method", "named", "session")
 
-    def __init__(self, method: str, session: Session | None, named: bool) -> None:
+    def __init__(self, method: str, session: StreamedSession | None, named: bool) -> None:
         self.method = method
         self.session = session
         self.named = named
 
 
-class Link:
+class HttpConnection:
     """See `gateway.transport.pipe.Pipe`. Made for one `initialize`; `agent` is whom the URL names, `visitor` who it is.
 
     `buffer` bytes may wait for the client to read them; then `send` waits, and where nothing moves for `stall` seconds
@@ -57,13 +57,13 @@ class Link:
         self.visitor = visitor or Visitor(LOCAL)
         self.over = False
         self.main = session_stream(self._on_moved)
-        self.sessions = Sessions(self._on_moved, sessions)
+        self.sessions = StreamedSessions(self._on_moved, sessions)
         self._buffer = buffer
         self._stall = stall
         self._size = 0
         self._moved = asyncio.Event()
         self._inbox = Inbox(INBOX_BYTES)
-        self._asked: dict[Id, Asked] = {}
+        self._asked: dict[Id, ClientRequest] = {}
         self._ours: dict[Id, str | None] = {}
         self._first: tuple[Id, asyncio.Future[bytes]] | None = None
         self._why: InterlinguaError | None = None
@@ -94,7 +94,7 @@ class Link:
             if (same := self._asked.pop(message.id, None)) is not None:
                 self.sessions.answered(same.method, same.session, None)
             asked = None if session is None else self.sessions.asked(session)
-            self._asked[message.id] = Asked(message.method, asked, named)
+            self._asked[message.id] = ClientRequest(message.method, asked, named)
         elif isinstance(message, Response):
             self._ours.pop(message.id, None)
         await self._inbox.room()
@@ -135,7 +135,7 @@ class Link:
         if asked is not None:
             self.sessions.answered(asked.method, session, response)
 
-    async def _lane_of_answer(self, asked: Asked, session: Session) -> MessageStream:
+    async def _lane_of_answer(self, asked: ClientRequest, session: StreamedSession) -> MessageStream:
         """On the session's own stream, if it has one.
 
         But a client that named the session in the header of `session/load` follows the proposal to the letter, and

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from gateway.access import Visit
 from gateway.core.errors import AgentGone
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, bearer, no_message, refusal, same
+from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, bearer, no_message, refusal, same
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.asgi import HttpRequest, Reply
@@ -46,7 +46,6 @@ class EventPipe:
 
     @property
     def name(self) -> str:
-        """See `Pipe`."""
         return f"client {self.id[:8]} (HTTP+SSE)"
 
     async def open(self) -> None:
@@ -57,7 +56,6 @@ class EventPipe:
         await self._say(sse.encode(address.encode(), event="endpoint"))
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See `Pipe`."""
         frames = [sse.encode(sse.escape_separators(one), event="message", one_line=True) for one in messages]
         await self._say(b"".join(frames))
 
@@ -78,7 +76,6 @@ class EventPipe:
                     await self._say(sse.KEEPALIVE)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe`."""
         return await self._inbox.receive()
 
     async def deliver(self, data: bytes) -> None:
@@ -93,11 +90,10 @@ class EventPipe:
         self._inbox.end()
 
     async def aclose(self) -> None:
-        """See `Pipe`."""
         self.hang_up()
 
 
-class Events(Endpoint):
+class SseEndpoint(McpEndpoint):
     """For the paths `/sse` and `/sse/{agent}`."""
 
     allowed = "GET"
@@ -107,7 +103,7 @@ class Events(Endpoint):
         self.pipes: dict[str, EventPipe] = {}
 
     async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
-        """See `Endpoint`. One connection, from its beginning to its end, or that of its client's token."""
+        """See `McpEndpoint`. One connection, from its beginning to its end, or that of its client's token."""
         accepts(exchange, EVENTS)
         session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
         with self.hub.seated():
@@ -143,17 +139,16 @@ class Events(Endpoint):
         pipe.hang_up()
 
 
-class Messages(Endpoint):
+class SsePostEndpoint(McpEndpoint):
     """For the path `/messages`, where the clients of Events POST."""
 
     allowed = "POST"
 
-    def __init__(self, hub: Hub, events: Events) -> None:
+    def __init__(self, hub: Hub, events: SseEndpoint) -> None:
         super().__init__(hub)
         self._events = events
 
     async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
-        """See `Endpoint`."""
         query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
         names = [query[name][0] for name in NAMES if name in query]
         if not names:

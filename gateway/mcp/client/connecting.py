@@ -14,7 +14,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import Calls, Counts
+from gateway.mcp.client.calls import CallCounts, OutgoingCalls
 from gateway.mcp.client.channel import Channel
 from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.options import McpTarget
@@ -36,17 +36,17 @@ NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
 
 
 @dataclass(frozen=True)
-class Extras:
-    """`news` is told notifications that belong to no call. The rest is what a protocol built on MCP has; see `Pool`."""
+class PoolExtras:
+    """What a pool gives its sessions. unowned: told notifications that belong to no call. The rest: see `McpPool`."""
 
-    news: Callable[[str, Raw], None]
+    unowned: Callable[[str, Raw], None]
     keyed: Keyed | None = None
     unclaimed: Callable[[ClientSession, str, Raw], None] | None = None
     dialects: Mapping[str, str] | None = None
     guard: Guard | None = None
 
 
-class Opener:
+class Connector:
     """Opens sessions with one target."""
 
     def __init__(
@@ -55,10 +55,10 @@ class Opener:
         capabilities: JsonObject,
         info: JsonObject,
         name: str,
-        extras: Extras,
+        extras: PoolExtras,
     ) -> None:
         self.name = name
-        self.counts = Counts()
+        self.counts = CallCounts()
         self._target = target
         self._capabilities = capabilities
         self._info = info
@@ -113,7 +113,7 @@ class Opener:
         channel, calls = await self._made(transport)
         session = ClientSession(channel, calls, self._capabilities, self._info, self._extras.dialects)
         if self._extras.unclaimed is not None:
-            calls.unclaimed = partial(self._extras.unclaimed, session)
+            calls.on_unclaimed(partial(self._extras.unclaimed, session))
         try:
             await session.start(modern=self._modern)
         except BaseException:
@@ -121,8 +121,8 @@ class Opener:
             raise
         return session
 
-    async def _made(self, transport: str) -> tuple[Channel, Calls]:
-        calls = Calls(self.name, self.counts, self._extras.news, self._extras.keyed)
+    async def _made(self, transport: str) -> tuple[Channel, OutgoingCalls]:
+        calls = OutgoingCalls(self.name, self.counts, self._extras.unowned, self._extras.keyed)
         if transport not in ("streamable", "sse"):
             return PipedChannel(await self._pipe(), calls), calls
         from gateway.mcp.client.http import SsePipe, StreamableChannel

@@ -1,7 +1,7 @@
-"""One run of an agent that is called over an MCP session: what it says until it answers becomes events of the run.
+"""One run of an agent that is called over an MCP session: its notifications become events of the run, until it answers.
 
-An adapter derives from `Turn` and says how its protocol calls and what its notifications mean; `Turns` are all runs of
-one agent.
+An adapter derives from `CalledRun` and says how its protocol calls, and what its notifications mean. `CalledRuns` are
+all runs of one agent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DRAIN_BYTES = 256 * 1024
 """or bytes of them."""
 
 
-class Turn(ABC):
+class CalledRun(ABC):
     """One run, and the Listener of its call. `run` is its whole life; `cancel` may come at any time.
 
     over: nothing more is expected: what still comes is counted as `late`.
@@ -64,11 +64,11 @@ class Turn(ABC):
 
     @abstractmethod
     def again(self) -> None:
-        """See `Listener.again`."""
+        """See `CallListener.again`."""
 
     @abstractmethod
     async def asked(self, method: str, params: Raw) -> Any:
-        """See `Listener.asked`."""
+        """See `CallListener.asked`."""
 
     def counted(self) -> Counter[str]:
         """What could not be said, in all."""
@@ -150,12 +150,12 @@ class Turn(ABC):
         return answer
 
 
-class Turns:
+class CalledRuns:
     """All runs of one agent: what `gateway.contract.Outbound` has of runs."""
 
-    def __init__(self, begin: Callable[[RunContext], Turn]) -> None:
+    def __init__(self, begin: Callable[[RunContext], CalledRun]) -> None:
         self._begin = begin
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, CalledRun] = {}
 
     async def run(self, context: RunContext) -> None:
         turn = self._turns[context.run.id] = self._begin(context)

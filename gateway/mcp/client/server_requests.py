@@ -45,7 +45,7 @@ def _has(capabilities: Any, name: str) -> bool:
     return isinstance(capabilities, dict) and capabilities.get(name) not in (None, False)
 
 
-class Asks:
+class ServerRequests:
     """Answers the requests that belong to one run. `ask` puts a question to the run's client."""
 
     def __init__(self, ask: Ask, caller: Callable[[], Caller | None], declared: JsonObject) -> None:

@@ -6,14 +6,14 @@ from typing import Final, Protocol
 
 from gateway.core.types import Answer, Interrupt, Json, JsonObject
 from gateway.mcp.runs import questions
-from gateway.mcp.server.contract import Call
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import ELICIT
 
 
-class Asker(Protocol):
+class QuestionFormat(Protocol):
     """Asked about one question and one call at a time; has no memory of either."""
 
-    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
+    def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
         """The request (method, params) that puts the question to the client of that call; None if there is none.
 
         Cheap, and asked more than once. In a modern revision it is not sent but handed back with the call.
@@ -29,7 +29,7 @@ class Asker(Protocol):
 class Elicitation:
     """`elicitation/create`, as far as the client takes forms and the question has one (gateway/mcp/forms.py)."""
 
-    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
+    def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
         params = questions.elicitation(interrupt, call.client)
         return None if params is None else (ELICIT, params)
 

@@ -11,9 +11,9 @@ from msgspec import Raw
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp.runs import questions
-from gateway.mcp.runs.asker import ELICITATION, Asker
 from gateway.mcp.runs.client_runs import ClientRuns
-from gateway.mcp.server.contract import Call, InputRequired
+from gateway.mcp.runs.question_format import ELICITATION, QuestionFormat
+from gateway.mcp.server.contract import InputRequired, McpCall
 from gateway.wire.jsonrpc import INVALID_REQUEST, RpcError
 
 STATE_PATH: Final = "/requestState"
@@ -36,15 +36,15 @@ class Given:
     make: Callable[[Interrupt], Answer]
 
 
-class Waiting:
+class WaitingRuns:
     """One per gateway process."""
 
     def __init__(
         self,
         runs: ClientRuns,
-        asker: Asker = ELICITATION,
+        asker: QuestionFormat = ELICITATION,
         *,
-        may: Callable[[Call, Run], bool] = lambda call, run: True,
+        may: Callable[[McpCall, Run], bool] = lambda call, run: True,
         over: int = INVALID_REQUEST,
     ) -> None:
         """`may`: whether a call's client may answer the run's questions; `over`: code of the error for one that is
@@ -55,7 +55,7 @@ class Waiting:
         self._may = may
         self._code = over
 
-    async def answer(self, call: Call, handle: tuple[str, str], agent: Agent, given: Given) -> Run:
+    async def answer(self, call: McpCall, handle: tuple[str, str], agent: Agent, given: Given) -> Run:
         """Answer the question of a handle. Raises Invalid, and it stays open; RpcError where it is open no more."""
         run_id, interrupt_id = handle
         run = await self._run(call, agent.name, run_id, given.path)
@@ -73,7 +73,7 @@ class Waiting:
             raise self._over(await self._runs.of(call.session).runs.get(run.id), agent) from None
         return run
 
-    async def again(self, call: Call, agent: Agent, state: str, responses: JsonObject | None) -> Run:
+    async def again(self, call: McpCall, agent: Agent, state: str, responses: JsonObject | None) -> Run:
         """The run whose questions a modern client comes back with answers to. What is open no more needs none.
 
         An answer that does not fit is asked for again, with the reason, until it was asked for often enough.
@@ -95,7 +95,7 @@ class Waiting:
             raise InputRequired(unfit, state_of(run.id, misses))
         return run
 
-    async def _take(self, call: Call, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
+    async def _take(self, call: McpCall, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
         """Hand an answer on; Invalid where it does not fit. One that comes too late is passed over."""
         try:
             await self._runs.answer(call, run.id, answer, interrupt.id)
@@ -105,7 +105,7 @@ class Waiting:
             return why
         return None
 
-    async def _run(self, call: Call, name: str, run_id: str, path: str) -> Run:
+    async def _run(self, call: McpCall, name: str, run_id: str, path: str) -> Run:
         """The run, if it is one of that agent that was started here, and the client's: who does not know it learns
         nothing of others.
         """

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Never
 
 from gateway.core.errors import InterlinguaError
-from gateway.mcp.client.contract import Session
+from gateway.mcp.client.contract import UpstreamSession
 from gateway.mcp.client.options import McpTarget
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ RETRY_SECONDS: Final = 5.0
 
 
 async def listen(
-    target: McpTarget, lease: Callable[[], AbstractAsyncContextManager[Session]], changed: Callable[[], None]
+    target: McpTarget, lease: Callable[[], AbstractAsyncContextManager[UpstreamSession]], changed: Callable[[], None]
 ) -> Never:
     """Until it is cancelled. A session by `lease`, which has subscribed to what has to be, hears of changes by itself.
 

@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 
-from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
+from adapters.agent_client.inbound.http.connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.core.errors import InterlinguaError
@@ -16,11 +16,11 @@ from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
-Converse = Callable[[Link, str | None], Awaitable[None]]
+Converse = Callable[[HttpConnection, str | None], Awaitable[None]]
 """See `gateway.contract.Conversing`. What it raises is what the client's `initialize` is answered with."""
 
 
-class Links:
+class HttpConnections:
     """By id. `buffer`, `stall`: see Link.
 
     A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
@@ -39,20 +39,20 @@ class Links:
         self._converse = converse
         self._buffer = buffer
         self._stall = stall
-        self._table = SessionTable[Link](options.idle, self._on_idle)
+        self._table = SessionTable[HttpConnection](options.idle, self._on_idle)
         self.used = self._table.used
         self._tasks = TaskSet()
 
-    def get(self, id: str) -> Link | None:
+    def get(self, id: str) -> HttpConnection | None:
         """The connection, while it lasts."""
         link = self._table.get(id)
         return None if link is None or link.over else link
 
-    def open(self, agent: str | None, visitor: Visitor) -> Link:
+    def open(self, agent: str | None, visitor: Visitor) -> HttpConnection:
         """A new connection. It counts as idle from now on."""
         # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
         most = 2 * self._options.max_sessions
-        link = Link(uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most)
+        link = HttpConnection(uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most)
         self._table.add(link)
         self._tasks.start(self._serve(link), name=link.name)
         return link
@@ -68,7 +68,7 @@ class Links:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _serve(self, link: Link) -> None:
+    async def _serve(self, link: HttpConnection) -> None:
         why: InterlinguaError | None = None
         try:
             await self._converse(link, link.agent)
@@ -81,6 +81,6 @@ class Links:
             link.served(why)
             self._table.remove(link)
 
-    def _on_idle(self, link: Link) -> None:
+    def _on_idle(self, link: HttpConnection) -> None:
         log.info("%s has no stream open for %g s: its connection is ended", link.name, self._options.idle)
         link.hang_up()

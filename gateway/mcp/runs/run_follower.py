@@ -14,13 +14,13 @@ from gateway.core.errors import AgentGone
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
-from gateway.mcp.runs.asker import ELICITATION, Asker
-from gateway.mcp.runs.asking import Questions
 from gateway.mcp.runs.client_runs import ClientRuns, left
 from gateway.mcp.runs.log_messages import Log
+from gateway.mcp.runs.open_questions import OpenQuestions
+from gateway.mcp.runs.question_format import ELICITATION, QuestionFormat
 from gateway.mcp.runs.rendering import Events, Rendering
-from gateway.mcp.runs.waiting import state_of
-from gateway.mcp.server.contract import Call, InputRequired
+from gateway.mcp.runs.waiting_runs import state_of
+from gateway.mcp.server.contract import InputRequired, McpCall
 from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
 LAGGING = 32
@@ -48,7 +48,7 @@ class Unanswerable(RpcError):
         super().__init__(REQUEST_CANCELLED, "the run is cancelled: it has a question, and its client has gone")
 
 
-class Follow:
+class RunFollower:
     """Made for one call, used once: `go`.
 
     `asker`: how the run's questions are put; None: as MCP asks. `native`: used only for an agent of the client's own
@@ -59,12 +59,12 @@ class Follow:
     def __init__(
         self,
         runs: ClientRuns,
-        call: Call,
+        call: McpCall,
         agent: Agent,
         run: Run,
         rendering: Rendering,
         *,
-        asker: Asker | None = None,
+        asker: QuestionFormat | None = None,
         native: Native | None = None,
         outlives: bool = False,
     ) -> None:
@@ -75,7 +75,7 @@ class Follow:
         self._outlives = outlives
         self._native = native if runs.documents.native(agent) is not None else None
         self._log = Log(call, run)
-        self._questions = Questions(runs, call, run.id, asker or ELICITATION, self._log)
+        self._questions = OpenQuestions(runs, call, run.id, asker or ELICITATION, self._log)
         self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
         self._news: asyncio.Task[Batch | None] | None = None

@@ -1,0 +1,44 @@
+"""The states of a client's session, and which event leads from which to which.
+
+A session of a revision with a handshake is ready once `initialize` was answered, which may come again. A request of
+2026-07-28 is a session of its own, and ready from its beginning.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.core.errors import Refused
+
+
+class SessionState(enum.StrEnum):
+    """Where a session is."""
+
+    NEW = "not initialized"
+    READY = "initialized"
+    ENDED = "ended"
+
+
+class SessionEvent(enum.StrEnum):
+    """What happens to a session."""
+
+    INITIALIZED = "an answered initialize"
+    GONE = "the end of its connection"
+
+
+TABLE: Final[Mapping[tuple[SessionState, SessionEvent], SessionState]] = {
+    (SessionState.NEW, SessionEvent.INITIALIZED): SessionState.READY,
+    (SessionState.READY, SessionEvent.INITIALIZED): SessionState.READY,
+    (SessionState.NEW, SessionEvent.GONE): SessionState.ENDED,
+    (SessionState.READY, SessionEvent.GONE): SessionState.ENDED,
+    (SessionState.ENDED, SessionEvent.GONE): SessionState.ENDED,
+}
+
+
+def after(state: SessionState, event: SessionEvent) -> SessionState:
+    """Return the state that follows. Raises Refused where the event may not happen."""
+    if (state, event) not in TABLE:
+        raise Refused(f"{event} in a session that is {state}")
+    return TABLE[state, event]
