@@ -32,18 +32,18 @@ _CHANGES = "/list_changed"
 
 @dataclass
 class CallCounts:
-    """What was odd, on all sessions of a pool."""
+    """Oddities on all sessions of a pool."""
 
     unreadable: int = 0
     """Messages that were none."""
     strays: int = 0
     """Answers to nothing, and progress of nothing that is under way (any more)."""
     refused: int = 0
-    """Requests of servers of which nobody could tell which call they belonged to."""
+    """Requests of servers that could not be assigned to a call."""
 
 
 class OutgoingCall:
-    """What somebody listens to: one call from its request to its answer, or what `UpstreamSession.hearing` has more of.
+    """One call from its request to its answer, or several calls with one listener (`UpstreamSession.hearing`).
 
     token: its progress token. key: what else its server may name it by. id: of the newest request, None before the
     first. elsewhere: whether progress came on another stream than the one its answer comes on.
@@ -60,12 +60,12 @@ class OutgoingCall:
         self._stops: dict[object, Callable[[], object]] = {}
 
     def heard(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """A notification about it. What is returned, if anything, is to be awaited before more is read."""
+        """Hand over a notification about it. An awaitable that is returned must be awaited before more is read."""
         waiting = self._listener.notification(method, params)
         return None if waiting is None else self._wait(waiting)
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
-        """In the task of whoever reads, which may read for others too: it is let go when the call ends."""
+        """Wait in the reader's task until the call ends at the latest: the reader may serve other calls, too."""
         scope = Deadline()
         try:
             with scope:
@@ -106,7 +106,7 @@ class OutgoingCall:
         self._listener.again()
 
     def end(self) -> None:
-        """It is answered, or nobody waits for it any more."""
+        """End it: it is answered, or given up."""
         self._ended = True
         if self._scope is not None:
             self._scope.move(0.0)
@@ -160,7 +160,7 @@ class OutgoingCalls:
             call.end()
 
     def heard(self, method: str, params: Raw, on: OutgoingCall | None = None) -> Awaitable[None] | None:
-        """A notification, on the stream of the call `on` or on one that is nobody's; handed to who it is for.
+        """Hand a notification to its call. on: the call on whose stream it came, None for a stream of no call.
 
         What is returned, if anything, is to be awaited before more is read.
         """
@@ -190,7 +190,7 @@ class OutgoingCalls:
         return call.heard(method, params)
 
     def gave_up(self) -> None:
-        """Nobody waits for one of them any more, and its server may not know yet."""
+        """Note that a call was given up, which its server may not know yet."""
         self._given_up += 1
         self._doubt_until = asyncio.get_running_loop().time() + DOUBT_SECONDS
 
@@ -200,7 +200,7 @@ class OutgoingCalls:
         return self._given_up > self._late() and asyncio.get_running_loop().time() < self._doubt_until
 
     def only(self) -> OutgoingCall | None:
-        """The one that is under way, if it is one."""
+        """Return the call under way if there is exactly one."""
         return next(iter(self._calls.values())) if len(self._calls) == 1 else None
 
     def asker(self, method: str, params: Raw, on: OutgoingCall | None = None) -> OutgoingCall:
@@ -227,12 +227,12 @@ class OutgoingCalls:
         return None if self._keyed is None or not params else self._keyed(method, params)
 
     def stray(self, what: str) -> None:
-        """Something came that nobody waits for (any more)."""
+        """Count and drop a message that no call waits for (any more)."""
         self.counts.strays += 1
         log.debug("%s: %s is dropped", self._name, what)
 
     def garbage(self, reason: str, start: bytes, size: int | None = None) -> None:
-        """Something came that is no message."""
+        """Count and log an unreadable message."""
         self.counts.unreadable += 1
         self._unreadable += 1
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
@@ -241,7 +241,7 @@ class OutgoingCalls:
 
 
 def nobody(method: str) -> RpcError:
-    """What a request that nobody can answer now is answered with."""
+    """The error for a request without a call that it could belong to."""
     return RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: nothing is under way that somebody could be asked about")
 
 

@@ -196,7 +196,7 @@ def _headers(target: McpTarget) -> dict[str, str]:
 
 
 def named(target: McpTarget) -> str:
-    """What a target is called that nobody has named: its program, or its host."""
+    """The name of a target without one: its program, or its host."""
     if target.url is None:
         return Path(target.command[0]).name
     return urlsplit(target.url).netloc.rpartition("@")[2]

@@ -1,4 +1,4 @@
-"""What calls MCP servers and what an adapter gets of it.
+"""The contract between what calls MCP servers and the adapters that do.
 
 adapter -> UpstreamPool.lease() -> UpstreamSession.call(method, params, CallListener) -> transport -> server
 adapter <- CallListener.notification / CallListener.asked <- transport <- server
@@ -18,7 +18,7 @@ from gateway.wire.jsonrpc import Id
 
 
 class CallListener(Protocol):
-    """What happens on the way to one answer. Brought by who calls."""
+    """Receives what happens on the way to one answer. Brought by the caller."""
 
     def notification(self, method: str, params: msgspec.Raw) -> Awaitable[None] | None:
         """A notification about the call: with its progress token or key, or on its HTTP stream, or a log message while
@@ -40,7 +40,7 @@ class CallListener(Protocol):
 
 
 class Hearing(Protocol):
-    """Somebody listens, for as long as the block of `UpstreamSession.hearing` lasts."""
+    """A listener at work, for as long as the block of `UpstreamSession.hearing` lasts."""
 
     @property
     def token(self) -> str:

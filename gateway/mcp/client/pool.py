@@ -42,6 +42,16 @@ class PoolSlot:
     def doubtful(self) -> bool:
         return self._session is not None and self._session.alive and self._session.doubtful
 
+    def take(self, alone: bool) -> None:
+        """One more has it, or waits for it; to itself, if that can be."""
+        self.users += 1
+        self.alone += alone
+
+    def give_back(self, alone: bool) -> None:
+        """One of them has it no more."""
+        self.users -= 1
+        self.alone -= alone
+
     @contextlib.asynccontextmanager
     async def use(self) -> AsyncIterator[ClientSession]:
         """See `Supervisor.use`. One that has just ended is waited out."""
@@ -109,8 +119,7 @@ class McpPool:
             if self._closed:
                 raise Unavailable(f"{self._opener.name} is not called any more")
             slot = self._chosen(alone)
-            slot.users += 1
-            slot.alone += alone
+            slot.take(alone)
             try:
                 async with slot.use() as session:
                     self._shared = session.shared if self._target.url is not None else True
@@ -118,8 +127,7 @@ class McpPool:
                         yield session
                         return
             finally:
-                slot.users -= 1
-                slot.alone -= alone
+                slot.give_back(alone)
                 self._left(slot)
 
     def _chosen(self, alone: bool) -> PoolSlot:
@@ -145,7 +153,7 @@ class McpPool:
         return len(self._slots) >= self._most and all(each.users for each in self._slots)
 
     def _left(self, slot: PoolSlot) -> None:
-        """One that failed, and that nobody has any more, is not tried again: the first stands for all."""
+        """Drop a slot that failed and has no user: the first one is tried again, for all."""
         if slot.users or self._closed or slot is self._slots[0] or slot.reachable is not False:
             return
         self._slots.remove(slot)

@@ -15,7 +15,7 @@ from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
 ASKABLE: Final[Mapping[str, str]] = {SAMPLE: "sampling", ROOTS: "roots"}
-"""What an agent may ask beside its questions, which are interrupts -> the capability without which nobody is asked.
+"""Requests of an agent other than questions -> the capability without which the client is not asked.
 
 Clients made with some SDKs break off at a request that they do not know.
 """

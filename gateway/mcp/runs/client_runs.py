@@ -113,7 +113,7 @@ class ClientRuns:
             caller.follow(call)
 
     def cancel(self, run_id: str) -> None:
-        """Nobody waits for this run any more: cancel it, in the background. While the gateway stops, runs go on."""
+        """Cancel a run whose call was given up, in the background. While the gateway stops, runs go on."""
         if self.quiet:
             return
         self._work.start(self._cancel(run_id))

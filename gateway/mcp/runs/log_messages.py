@@ -43,7 +43,7 @@ def wanted(least: str | None, level: str) -> bool:
 
 
 def heard(least: str | None, params: Raw) -> bool:
-    """`wanted` of a message that somebody else made."""
+    """`wanted` of a message that the agent made."""
     try:
         return wanted(least, msgspec.json.decode(params, type=_Leveled).level)
     except (ValueError, RecursionError):
@@ -87,7 +87,7 @@ class Log:
             self._say(ERROR, {"failure": said})
 
     def refused(self, interrupt: str, error: Denied) -> None:
-        """The client's answer to a question does not count: somebody else's has to."""
+        """Tell that the client's answer to a question is denied; the question stays open for others."""
         if wanted(self._call.log_level, WARNING):
             self._say(WARNING, {"refused": {"interrupt": interrupt, "code": error.code, "message": str(error)}})
 

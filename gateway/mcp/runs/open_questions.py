@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenQuestions:
-    """Told of every interrupt and answer of the run in order; asks nobody before `ask` is called."""
+    """The open questions of one run. Fed every interrupt and answer in order; asks only when `ask` is called."""
 
     def __init__(self, runs: ClientRuns, call: McpCall, run_id: str, asker: QuestionFormat, log: Log) -> None:
         self._runs = runs
@@ -40,7 +40,7 @@ class OpenQuestions:
         self._answering: str | None = None
 
     def feed(self, events: Iterable[tuple[int, e.Event]]) -> None:
-        """Questions that came, and those that were answered, here or elsewhere."""
+        """Note questions, and their answers, given here or elsewhere."""
         for _, event in events:
             if type(event) is e.Interrupted:
                 self._open[event.interrupt.id] = event.interrupt
@@ -81,7 +81,7 @@ class OpenQuestions:
         return next(iter(self._open.values()))
 
     def leave(self) -> None:
-        """Nobody follows the run any more. What is open stays open."""
+        """Stop asking: the run is not followed any more. Open questions stay open."""
         if self._asking is not None:
             self._asking[1].cancel()
 
@@ -110,7 +110,7 @@ class OpenQuestions:
         await self._commit(interrupt, Answer(outcome=Outcome.DECLINED))
 
     async def _answer_to(self, interrupt: Interrupt, method: str, params: JsonObject) -> Answer | None:
-        """What the client answers; None if it cannot. Whatever is unclear is a refusal."""
+        """Return the client's answer; None if it cannot give one. Whatever is unclear is a refusal."""
         try:
             result: Any = jsonrpc.unpack(await self._call.ask(method, params))
             return self._asker.answer(interrupt, result)

@@ -1,4 +1,4 @@
-"""How a client is asked what a run asks: the seam between a run's questions and a protocol's way to put them."""
+"""The seam between a run's questions and a protocol's way to put them to a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.mcp.wire import ELICIT
 
 
 class QuestionFormat(Protocol):
-    """Asked about one question and one call at a time; has no memory of either."""
+    """Puts questions in the words of a protocol. Keeps no state."""
 
     def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
         """The request (method, params) that puts the question to the client of that call; None if there is none.

@@ -1,4 +1,4 @@
-"""One run as the client of one call is told of it: what is said on the way, its questions, and last the answer."""
+"""One run for the client of one call: notifications, questions, and last the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.mcp.server.contract import InputRequired, McpCall
 from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
 LAGGING = 32
-"""Events at once from which on neighbouring deltas are joined, whoever the agent is."""
+"""Events at once from which on neighbouring deltas are joined, for any agent."""
 
 
 class Native(Protocol):

@@ -22,13 +22,13 @@ TRIES: Final = 3
 
 
 def state_of(run_id: str, misses: int = 0) -> str:
-    """What a modern client comes back with: whose questions it was asked, and how many answers did not fit."""
+    """The state that a modern client sends back: the run, and how many answers did not fit."""
     return f"{run_id}.{misses}"
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a call brings. `path`: where its handle is in the params; `value` is at `place`; `make` makes an answer."""
+    """The answer that a call brings: `value`, at `place` in the params. `path` is its handle's; `make` makes it."""
 
     path: str
     value: Json
@@ -37,7 +37,7 @@ class Given:
 
 
 class WaitingRuns:
-    """One per gateway process."""
+    """Finds runs that wait for an answer. One per gateway process."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class WaitingRuns:
         return run
 
     async def again(self, call: McpCall, agent: Agent, state: str, responses: JsonObject | None) -> Run:
-        """The run whose questions a modern client comes back with answers to. What is open no more needs none.
+        """Return the run whose questions a modern client answers. A question that is closed by now needs no answer.
 
         An answer that does not fit is asked for again, with the reason, until it was asked for often enough.
         """
@@ -119,7 +119,7 @@ class WaitingRuns:
         return run
 
     def _over(self, run: Run, agent: Agent) -> RpcError:
-        """The question was answered already: what became of its run."""
+        """The error for a question that was answered already: it has the state of the run."""
         data: JsonObject = {"code": Conflict.code, "run": run.id, "status": run.status.value}
         said = f"this question is open no more; its run is {run.status.value}"
         if run.failure is not None:

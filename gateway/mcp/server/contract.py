@@ -1,4 +1,4 @@
-"""What serves MCP clients and what an adapter brings for it.
+"""The contract between what serves MCP clients and the adapter whose methods they call.
 
     client -> transport (pipe.py, http/) -> McpSession -> Service.request(McpCall) -> answer
     client <- transport                  <- McpCall.notify, McpCall.ask; McpSession.tell
@@ -24,7 +24,7 @@ ProgressToken = str | int | float
 
 
 class McpClient(msgspec.Struct, frozen=True):
-    """Who is at the other end, by its own word.
+    """The client as it introduced itself.
 
     version: the revision that is spoken. dialect: the name it is called by where the client proposed, and got, one of
     the `dialects` of `McpServer`.
@@ -44,7 +44,7 @@ class McpClient(msgspec.Struct, frozen=True):
 
 
 class ServerIdentity(msgspec.Struct, frozen=True):
-    """What a server says of itself in `initialize` and `server/discover`."""
+    """How a server introduces itself in `initialize` and `server/discover`."""
 
     capabilities: JsonObject
     info: JsonObject
@@ -72,7 +72,7 @@ class McpSession(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it goes on. A call that is cancelled when it does not was not given up by its client.
+        """Whether it has not ended. A call that is cancelled after the end was not given up by its client.
 
         It has ended once the connection, or the session of Streamable HTTP, has, or the gateway stops.
         """
@@ -87,10 +87,10 @@ class McpSession(Protocol):
 
     @property
     def visit(self) -> Visit | None:
-        """Who the client is, by its token; None where nobody asks (`people` of `McpServer`), and on standard input."""
+        """The client by its token; None where clients are not asked, and on standard input."""
 
     def tell(self, method: str, params: Any = None) -> None:
-        """A notification that belongs to no request (list_changed). Never blocks; dropped where nobody listens.
+        """Send a notification that belongs to no request (list_changed). Never blocks; dropped without a listener.
 
         In 2026-07-28 it reaches only who subscribed to it (`subscriptions/listen`): see SUBSCRIBED, and for
         `notifications/resources/updated` to its `uri`.
@@ -171,7 +171,7 @@ class McpCall(Protocol):
         """
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> msgspec.Raw:
-        """A request to the client, and its result. Cancelling the wait tells it that nobody waits any more.
+        """Send a request to the client and return its result. Cancelling the wait cancels the request.
 
         Raises RpcError with the client's own error, AgentTimeout, AgentGone once the client has gone, Unsupported
         where `can_ask` is false.
@@ -192,7 +192,7 @@ class InputRequired(Exception):
 
 
 class Service(Protocol):
-    """What an adapter brings: one for all sessions."""
+    """Brought by an adapter: one for all sessions."""
 
     methods: Sequence[str]
     """The requests it takes. All others are answered -32601 before they reach it."""
@@ -214,7 +214,7 @@ class Service(Protocol):
         """
 
     def error(self, call: McpCall, error: Exception) -> Any:
-        """The gateway.wire.jsonrpc.ErrorObject that an exception other than RpcError is answered with."""
+        """Return the gateway.wire.jsonrpc.ErrorObject for an exception other than RpcError."""
 
     def notification(self, session: McpSession, method: str, params: msgspec.Raw) -> None:
         """A notification that is not the transports' own (`initialized`, `cancelled`). Must not raise or block.
@@ -225,10 +225,10 @@ class Service(Protocol):
         """
 
     def joined(self, session: McpSession) -> None:
-        """A session was initialized. In 2026-07-28: somebody listens (`subscriptions/listen`)."""
+        """Called when a session was initialized. In 2026-07-28: when a client listens (`subscriptions/listen`)."""
 
     def left(self, session: McpSession) -> None:
-        """It has ended. Called once for every `joined`, or for none."""
+        """Called when it has ended: once for every `joined`, or for none."""
 
 
 SUBSCRIBED = {

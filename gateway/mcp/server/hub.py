@@ -1,4 +1,4 @@
-"""What all transports of one server share: the service, who is there, and how many may be."""
+"""Shared by all transports of one server: the service, the clients that are connected, and how many may be."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Hub:
         self._asks = asks
         self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False
-        """Nobody new is served."""
+        """The gateway stops, and serves no further client."""
         self.joined: dict[McpSession, None] = {}
         self._make_room: Callable[[], None] = _nobody
-        self._seats = 0
+        self._clients = 0
         self._ends: dict[Callable[[], None], None] = {}
 
     def enter(self, scope: Scope) -> Visit | None:
-        """Who sends a request; None where nobody is asked. Raises Unauthenticated."""
+        """Return the client of a request by its token; None where clients are not asked. Raises Unauthenticated."""
         return visit_of(scope) if self._asks else None
 
     @property
@@ -70,9 +70,9 @@ class Hub:
 
     @property
     def _full(self) -> bool:
-        return self._seats >= self.options.max_sessions
+        return self._clients >= self.options.max_sessions
 
-    def sit(self) -> None:
+    def connect(self) -> None:
         """One more is connected. Raises Unavailable."""
         if self.quiet:
             raise Unavailable("the gateway is stopping")
@@ -80,20 +80,20 @@ class Hub:
             self._make_room()
         if self._full:
             raise Unavailable("too many clients are connected; try again later")
-        self._seats += 1
+        self._clients += 1
 
-    def rise(self) -> None:
+    def disconnect(self) -> None:
         """One has gone."""
-        self._seats -= 1
+        self._clients -= 1
 
     @contextlib.contextmanager
-    def seated(self) -> Iterator[None]:
+    def connected(self) -> Iterator[None]:
         """The same for as long as the block lasts."""
-        self.sit()
+        self.connect()
         try:
             yield
         finally:
-            self.rise()
+            self.disconnect()
 
     def join(self, session: McpSession) -> None:
         """It was initialized, or listens. Again: no effect."""
@@ -111,7 +111,7 @@ class Hub:
                 log.exception("saying goodbye to session %s failed", session.id)
 
     @contextlib.contextmanager
-    def told(self, end: Callable[[], None]) -> Iterator[None]:
+    def stopping(self, end: Callable[[], None]) -> Iterator[None]:
         """While the block lasts `end` is called when the gateway stops; at once if it has."""
         self._ends[end] = None
         try:
@@ -122,7 +122,7 @@ class Hub:
             del self._ends[end]
 
     def on_full(self, make_room: Callable[[], None]) -> None:
-        """`make_room` is called when nobody else may connect: it ends a session that can be done without."""
+        """`make_room` is called when no further client may connect: it ends a session that can be done without."""
         self._make_room = make_room
 
     def on_stop(self, end: Callable[[], None]) -> None:

@@ -64,7 +64,7 @@ class Carrier(Protocol):
 
 
 class Wanted(Struct, frozen=True, gc=False):
-    """What somebody is told who listens: SUBSCRIBED's kinds, and changes of the resources with these URIs."""
+    """The filter of a subscription: kinds of SUBSCRIBED, and the URIs of resources whose changes are wanted."""
 
     kinds: frozenset[str] = frozenset()
     uris: frozenset[str] = frozenset()
@@ -200,7 +200,7 @@ class ModernSession:
         self._listens, self._wanted = (call.id, out), wanted
         over = asyncio.Event()
         try:
-            with self.hub.told(over.set):
+            with self.hub.stopping(over.set):
                 self.hub.join(self)
                 await over.wait()
         finally:

@@ -35,7 +35,7 @@ async def converse(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0)
     linger: seconds that requests under way get to finish once the client says nothing more; it may still read.
     """
     try:
-        with hub.seated():
+        with hub.connected():
             await serve(hub, pipe, agent, linger)
     finally:
         with contextlib.suppress(AgentGone):
@@ -188,5 +188,5 @@ class AskOut(TellOut):
 
 
 def given_up(id: Id) -> tuple[str, Any]:
-    """How a client is told that nobody waits for its answer any more."""
+    """The notification that cancels a request to a client."""
     return wire.CANCELLED, {"requestId": id, "reason": "no longer needed"}

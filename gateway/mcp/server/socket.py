@@ -50,7 +50,7 @@ class McpSocket:
             agent = websocket.path_params.get("agent")
             session = PipeSession(self._hub, agent, bearer=token, visit=visit).admitted()
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
-            with self._hub.seated():
+            with self._hub.connected():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
                 async with _staying(visit, pipe):
                     await session.run(pipe)

@@ -166,7 +166,7 @@ class PipedPool:
             here, there = pair()
             calls = OutgoingCalls("it", self.counts, self._news, correlation)
             session = ClientSession(PipedChannel(here, calls), calls, self.declared, {}, {"ACP-0.1": "2025-11-25"})
-            calls.unclaimed = lambda method, params: self._link.unclaimed(session, method, params)
+            calls.on_unclaimed(lambda method, params: self._link.unclaimed(session, method, params))
             agent = PipedAgent(there)
             starting = asyncio.create_task(session.start())
             hello = await agent.hear("initialize")

@@ -1,4 +1,4 @@
-"""What a server asks over Streamable HTTP: a task each, and our answers, a POST each."""
+"""The requests of a server over Streamable HTTP: a task each, and our answers, a POST each."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Incoming:
         await asyncio.sleep(0)
 
     def cancel(self, id: Id) -> None:
-        """The server does not want it any more. It is answered all the same."""
+        """Cancel a request that the server has taken back. It is answered all the same."""
         for task, its in self._tasks.items():
             if its == id and id is not None:
                 self._stop(task)
 
     async def aclose(self) -> None:
-        """Nobody is answered any more."""
+        """Cancel all requests, unanswered."""
         self._mute = True
         tasks = list(self._tasks)
         for task in tasks:

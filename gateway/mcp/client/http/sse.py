@@ -91,7 +91,7 @@ class SsePipe:
                 self._undelivered(data, error)
 
     def _undelivered(self, data: bytes, why: InterlinguaError) -> None:
-        """Nobody else will answer it."""
+        """Answer a request that did not reach the server."""
         message = jsonrpc.decode(data)
         if not isinstance(message, Request):
             log.warning("%s: a message was not taken: %s", self.name, why)

@@ -172,7 +172,7 @@ class StreamableChannel:
             await response.read(self.address.limit)
 
     async def _told(self) -> None:
-        """Until the server was told which of its calls nobody waits for any more, so that it hears that first."""
+        """Wait until the server was told of the calls that were given up, so that it hears that first."""
         if self._telling:
             await asyncio.wait(self._telling, timeout=CLOSE_SECONDS)
 

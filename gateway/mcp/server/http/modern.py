@@ -66,7 +66,7 @@ async def serve(
         session = ModernSession(hub, exchange.agent, meta, post, plain=plain)
     except RpcError as error:
         return answer(wire.STATUS.get(error.error.code, 200), message.id, error.error)
-    with hub.seated():
+    with hub.connected():
         return await _Exchange(hub, post, session, message, meta, streams=streams).run()
 
 
@@ -124,7 +124,7 @@ class _Exchange:
         gone = asyncio.create_task(self._exchange.gone())
         silent = asyncio.create_task(self._answer.silent(keep_alive if self._streams else None))
         try:
-            with self._hub.told(lambda: self._stop(call)), self._heard(call):
+            with self._hub.stopping(lambda: self._stop(call)), self._heard(call):
                 await asyncio.wait([gone, silent], return_when=asyncio.FIRST_COMPLETED)
                 if not silent.done():
                     raise ClientGone

@@ -1,4 +1,4 @@
-"""A session of Streamable HTTP: a client that shook hands, and has no connection but what it POSTs and GETs."""
+"""The sessions of Streamable HTTP: clients that shook hands, and have no connection but their POSTs and GETs."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class StreamableSession(HandshakeSession):
             answer.reply(jsonrpc.error(request.id, error.error))
 
     def _served(self, id: Id, task: asyncio.Task[None], answer: PostAnswer) -> None:
-        """However it ended, it is answered: cancelled maybe before it began."""
+        """Answer a request however it ended, even if it was cancelled before it began."""
         if self._live.get(id) is task:
             del self._live[id]
         if task.cancelled():
@@ -154,7 +154,7 @@ class StreamableSession(HandshakeSession):
             self._asking.stray(message)
 
     def _garbled(self, message: Malformed) -> None:
-        """Somebody may wait for what it was meant to be."""
+        """Fail the question that it was meant to answer."""
         if message.answer and message.id is not UNSET:
             self._asking.fail(message.id, AgentBroken(f"the client's answer cannot be read: {message.reason}"))
 
@@ -177,7 +177,7 @@ class StreamableSession(HandshakeSession):
         return stream, int(number)
 
     def keep(self, stream: MessageStream) -> None:
-        """A response has ended: its stream may be wanted again, for a while if all of it was written."""
+        """Keep the stream of a response that has ended, for a while if all of it was written."""
         if self.over or stream is self.standalone.stream:
             return
         if (timer := self._late.pop(stream.name, None)) is not None:
@@ -197,7 +197,7 @@ class StreamableSession(HandshakeSession):
             self._forget(name)
 
     def drop(self, stream: MessageStream) -> None:
-        """Nobody can come back to it."""
+        """Forget a stream that no client can resume."""
         self._forget(stream.name)
 
     def _forget(self, name: str) -> None:
@@ -208,7 +208,7 @@ class StreamableSession(HandshakeSession):
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def end(self, why: str = "") -> None:
-        """Nothing more comes of it: calls are cancelled, and answered so. Again: no effect."""
+        """End it: its calls are cancelled, and answered so. Again: no effect."""
         if self.over:
             return
         self.moved(SessionEvent.GONE)
@@ -254,7 +254,7 @@ class StreamableSessions:
 
     def open(self, agent: str | None, visit: Visit | None = None) -> StreamableSession:
         """A new session, which counts as idle from now on. Raises Unavailable."""
-        self._hub.sit()
+        self._hub.connect()
         session = StreamableSession(self._hub, agent, self._ended, visit)
         self._table.add(session)
         return session
@@ -279,7 +279,7 @@ class StreamableSessions:
 
     def _ended(self, session: StreamableSession) -> None:
         self._table.remove(session)
-        self._hub.rise()
+        self._hub.disconnect()
         if session.busy:
             self._ending.add(session)
             session.tasks[-1].add_done_callback(lambda _: self._ending.discard(session))

@@ -106,7 +106,7 @@ class SseEndpoint(McpEndpoint):
         """See `McpEndpoint`. One connection, from its beginning to its end, or that of its client's token."""
         accepts(exchange, EVENTS)
         session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
-        with self.hub.seated():
+        with self.hub.connected():
             await self._serve(exchange, EventPipe(exchange, visit), session)
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
@@ -122,7 +122,7 @@ class SseEndpoint(McpEndpoint):
             asyncio.create_task(pipe.keep_alive(self.options.keep_alive)),
         ]
         try:
-            with self.hub.told(pipe.hang_up), suppress(AgentGone):
+            with self.hub.stopping(pipe.hang_up), suppress(AgentGone):
                 await pipe.open()
                 await session.run(pipe)
         finally:

@@ -41,7 +41,7 @@ class StandaloneStream:
 
     @property
     def open(self) -> bool:
-        """Whether somebody reads, or may be back soon."""
+        """Whether a client reads it, or may be back soon."""
         return not self.stream.over and (self._gets > 0 or asyncio.get_running_loop().time() < self._until)
 
     @property
@@ -80,7 +80,7 @@ class StandaloneStream:
                 self._wait()
 
     def heard(self) -> None:
-        """The client has POSTed something."""
+        """Note that the client has POSTed something."""
         self._heard = asyncio.get_running_loop().time()
 
     def end(self) -> None:
@@ -98,7 +98,7 @@ class StandaloneStream:
             self._timer = None
 
     def _missed(self) -> None:
-        """Nobody has come back in time."""
+        """Fail the questions of a client that has not come back in time."""
         silent = asyncio.get_running_loop().time() - self._heard >= RETURN_SECONDS
         for id, question in self._questions.items():
             if silent or not question.sent:
