@@ -21,7 +21,7 @@ Converse = Callable[[HttpConnection, str | None], Awaitable[None]]
 
 
 class HttpConnections:
-    """By id. `buffer`, `stall`: see Link.
+    """By id. `buffer`, `stall`: see HttpConnection.
 
     A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
     nothing was POSTed, for as long as the option `idle` says.
@@ -45,22 +45,24 @@ class HttpConnections:
 
     def get(self, id: str) -> HttpConnection | None:
         """The connection, while it lasts."""
-        link = self._table.get(id)
-        return None if link is None or link.over else link
+        connection = self._table.get(id)
+        return None if connection is None or connection.over else connection
 
     def open(self, agent: str | None, visitor: Visitor) -> HttpConnection:
         """A new connection. It counts as idle from now on."""
         # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
         most = 2 * self._options.max_sessions
-        link = HttpConnection(uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most)
-        self._table.add(link)
-        self._tasks.start(self._serve(link), name=link.name)
-        return link
+        connection = HttpConnection(
+            uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most
+        )
+        self._table.add(connection)
+        self._tasks.start(self._serve(connection), name=connection.name)
+        return connection
 
     def quiet(self) -> None:
         """End all. What they were about goes on."""
-        for link in self._table.all:
-            link.hang_up()
+        for connection in self._table.all:
+            connection.hang_up()
 
     async def aclose(self) -> None:
         """The same, and wait until nobody serves them any more."""
@@ -68,19 +70,19 @@ class HttpConnections:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _serve(self, link: HttpConnection) -> None:
+    async def _serve(self, connection: HttpConnection) -> None:
         why: InterlinguaError | None = None
         try:
-            await self._converse(link, link.agent)
+            await self._converse(connection, connection.agent)
         except InterlinguaError as error:
             why = error
         except Exception:
-            log.exception("%s: serving failed", link.name)
+            log.exception("%s: serving failed", connection.name)
         finally:
-            await link.aclose()
-            link.served(why)
-            self._table.remove(link)
+            await connection.aclose()
+            connection.served(why)
+            self._table.remove(connection)
 
-    def _on_idle(self, link: HttpConnection) -> None:
-        log.info("%s has no stream open for %g s: its connection is ended", link.name, self._options.idle)
-        link.hang_up()
+    def _on_idle(self, connection: HttpConnection) -> None:
+        log.info("%s has no stream open for %g s: its connection is ended", connection.name, self._options.idle)
+        connection.hang_up()

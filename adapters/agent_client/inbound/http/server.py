@@ -50,9 +50,9 @@ def _refused(error: InterlinguaError) -> Reply:
 
 
 class HttpServer:
-    """An ASGI application, for the paths `/` and `/{agent}`. Every connection is a Link, served by `converse`.
+    """An ASGI application, for the paths `/` and `/{agent}`. Every HttpConnection is served by `converse`.
 
-    `buffer`, `stall`: see Link.
+    `buffer`, `stall`: see HttpConnection.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HttpServer:
     ) -> None:
         self._options = options
         self._gateway = gateway
-        self._links = HttpConnections(options, converse, buffer=buffer, stall=stall)
+        self._connections = HttpConnections(options, converse, buffer=buffer, stall=stall)
         self._people = people or Authenticator(options.authentication)
         self._affinity = uuid.uuid4().hex
 
@@ -76,11 +76,11 @@ class HttpServer:
 
     def quiet(self) -> None:
         """End every connection, since its streams would go on for ever. What they were about goes on."""
-        self._links.quiet()
+        self._connections.quiet()
 
     async def aclose(self) -> None:
         """The same, and wait until nobody serves them any more."""
-        await self._links.aclose()
+        await self._connections.aclose()
 
     async def _answer(self, exchange: HttpRequest) -> Reply | None:
         """None where it was answered as a stream. Raises Reply, ClientGone."""
@@ -94,7 +94,7 @@ class HttpServer:
         if exchange.method == "GET":
             await self._get(exchange, shown)
             return None
-        self._link(exchange, shown).hang_up()
+        self._connection(exchange, shown).hang_up()
         return Reply(202)
 
     def _shown(self, exchange: HttpRequest) -> Principal | None:
@@ -121,11 +121,11 @@ class HttpServer:
             return await self._initialize(
                 exchange, Visitor(self._people, shown, self._gateway.agents.created), message, data
             )
-        link = self._link(exchange, shown)
-        with self._links.used(link):
-            session = await self._session_of(exchange, link, message)
+        connection = self._connection(exchange, shown)
+        with self._connections.used(connection):
+            session = await self._session_of(exchange, connection, message)
             try:
-                await link.deliver(message, data, session, exchange.header(SESSION_ID) is not None)
+                await connection.deliver(message, data, session, exchange.header(SESSION_ID) is not None)
             except AgentGone as error:
                 raise refusal(404, str(error)) from None
         return Reply(202)
@@ -134,21 +134,23 @@ class HttpServer:
         """Raises what `converse` does, AgentGone if it just ends."""
         if request.id is None:
             raise refusal(400, f"{INITIALIZE} needs an id")
-        link = self._links.open(exchange.agent, visitor)
+        connection = self._connections.open(exchange.agent, visitor)
         gone = asyncio.create_task(exchange.gone())
-        answer = asyncio.create_task(link.initialize(request, data))
+        answer = asyncio.create_task(connection.initialize(request, data))
         done = False
         try:
-            with self._links.used(link):
+            with self._connections.used(connection):
                 await asyncio.wait([gone, answer], timeout=INITIALIZE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 body, done = answer.result(), True
-                return Reply(200, body, [(CONNECTION_ID.lower().encode(), link.id.encode()), *self._cookie(exchange)])
+                return Reply(
+                    200, body, [(CONNECTION_ID.lower().encode(), connection.id.encode()), *self._cookie(exchange)]
+                )
         finally:
             gone.cancel()
             answer.cancel()
             if not done:
-                link.hang_up()
+                connection.hang_up()
         if gone.done():
             raise ClientGone
         raise refusal(504, f"{INITIALIZE} was not answered within {INITIALIZE_SECONDS:g} s")
@@ -158,7 +160,9 @@ class HttpServer:
         secure = "; Secure" if exchange.scope.get("scheme") == "https" else ""
         return [(b"set-cookie", f"{COOKIE}={self._affinity}; Path=/; HttpOnly; SameSite=Lax{secure}".encode())]
 
-    async def _session_of(self, exchange: HttpRequest, link: HttpConnection, message: jsonrpc.Message) -> str | None:
+    async def _session_of(
+        self, exchange: HttpRequest, connection: HttpConnection, message: jsonrpc.Message
+    ) -> str | None:
         """The session that a POST is about. Raises a Reply if it may not be sent like that."""
         header = exchange.header(SESSION_ID)
         if not isinstance(message, Request | Notification):
@@ -168,19 +172,19 @@ class HttpServer:
         named = session_in(message.params)
         if header is not None and named is not None and header != named:
             raise refusal(400, f"the header {SESSION_ID} names another session than the message")
-        if header is not None and message.method not in OPENING and not await self._has(link, header):
+        if header is not None and message.method not in OPENING and not await self._has(connection, header):
             raise refusal(404, f"no session {header}")
         return header or named
 
-    async def _has(self, link: HttpConnection, session: str) -> bool:
+    async def _has(self, connection: HttpConnection, session: str) -> bool:
         """Whether there is such a session, or may be for all that the gateway knows: some agents keep their own."""
-        if session in link.sessions:
+        if session in connection.sessions:
             return True
         with suppress(NotFound):
-            return link.visitor.owns(await self._gateway.threads.get(session))
-        if link.visitor.required:  # then an agent's own sessions are nobody's
+            return connection.visitor.owns(await self._gateway.threads.get(session))
+        if connection.visitor.required:  # then an agent's own sessions are nobody's
             return False
-        names = self._gateway.agents.names(PROTOCOL) if link.agent is None else [link.agent]
+        names = self._gateway.agents.names(PROTOCOL) if connection.agent is None else [connection.agent]
         if len(names) != 1:
             return False
         try:
@@ -195,34 +199,34 @@ class HttpServer:
     async def _get(self, exchange: HttpRequest, shown: Principal | None) -> None:
         if EVENTS not in (exchange.header("accept") or "").lower():
             raise refusal(406, f"the Accept header must include {EVENTS}")
-        link = self._link(exchange, shown)
+        connection = self._connection(exchange, shown)
         name = exchange.header(SESSION_ID)
-        with self._links.used(link):
+        with self._connections.used(connection):
             if name is None:
-                await link.main.vacate()
-                await link.main.write(exchange, self._options.keep_alive)
+                await connection.main.vacate()
+                await connection.main.write(exchange, self._options.keep_alive)
             else:
-                await self._get_session(exchange, link, name)
+                await self._get_session(exchange, connection, name)
 
-    async def _get_session(self, exchange: HttpRequest, link: HttpConnection, name: str) -> None:
-        if not await self._has(link, name):
+    async def _get_session(self, exchange: HttpRequest, connection: HttpConnection, name: str) -> None:
+        if not await self._has(connection, name):
             raise refusal(404, f"no session {name}")
-        if name not in link.sessions and not link.sessions.room():
+        if name not in connection.sessions and not connection.sessions.room():
             raise refusal(429, "too many sessions on one connection")
-        with link.sessions.opening(name) as session:
+        with connection.sessions.opening(name) as session:
             await session.lane.vacate()
         try:
-            settle = partial(link.sessions.settle, session)
+            settle = partial(connection.sessions.settle, session)
             await session.lane.write(exchange, self._options.keep_alive, attached=settle)
         finally:
-            link.sessions.settle(session)
+            connection.sessions.settle(session)
 
-    def _link(self, exchange: HttpRequest, shown: Principal | None) -> HttpConnection:
+    def _connection(self, exchange: HttpRequest, shown: Principal | None) -> HttpConnection:
         """The connection that a request belongs to, and may. Raises a Reply."""
         name = exchange.header(CONNECTION_ID)
         if name is None:
             raise refusal(400, f"the header {CONNECTION_ID} is missing")
-        link = self._links.get(name)
-        if link is None or link.agent != exchange.agent or not link.visitor.fits(shown):
+        connection = self._connections.get(name)
+        if connection is None or connection.agent != exchange.agent or not connection.visitor.fits(shown):
             raise refusal(404, f"no connection {name}")
-        return link
+        return connection

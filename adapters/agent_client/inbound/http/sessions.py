@@ -15,28 +15,65 @@ _OUTSIDE = re.compile(r"[^\x00-\x7f]+")
 
 
 class StreamedSession:
-    """One session. `own`: what concerns it goes on its own stream, open or not; else on the connection's.
+    """One session of a connection. `own`: its messages go on its own stream, open or not; else on the connection's.
 
     A client opens a session's stream once it has seen the session's id: in the answer that made it, or (the Python SDK
-    0.12) in any message. So what is said about a session that it merely asked for, without opening the stream first,
-    goes on the connection's, until the stream is open and no request for the session is under way: in the middle of an
-    answer, what is said on two streams could arrive in any order.
+    0.12) in any message. So messages about a session that it merely asked for, without opening the stream first, go on
+    the connection's, until the stream is open and no request for the session is under way: in the middle of an answer,
+    messages on two streams could arrive in any order.
 
-    `busy`: requests under way. `known`: an answer said that the session is there. `closed`: that it is not any more.
+    `closed`: an answer said that the session is not there any more.
     """
 
-    __slots__ = ("busy", "closed", "known", "lane", "name", "own")
+    __slots__ = ("_busy", "_known", "closed", "lane", "name", "own")
 
     def __init__(self, name: str, lane: MessageStream, own: bool) -> None:
         self.name = name
         self.lane = lane
         self.own = own
-        self.busy = 0
-        self.known = self.closed = False
+        self.closed = False
+        self._known = False
+        self._busy = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request for it is under way."""
+        return not self._busy
+
+    @property
+    def pointless(self) -> bool:
+        """Whether nothing is lost if it is forgotten."""
+        return self.idle and not (self._known or self.lane.read) and self.lane.empty
+
+    def made(self) -> None:
+        """An answer names it, which the client has not heard of."""
+        self._known = self.own = True
+
+    def begin(self, *, open: bool = False) -> None:
+        """A request for it is under way. open: it asks for its stream alone."""
+        self._busy += 1
+        if not open:
+            self.closed = False
+
+    def finish(self, method: str = "", *, good: bool = False) -> None:
+        """A request for it is over. good: its method was answered without an error."""
+        self._busy -= 1
+        if good and method in SERVED:
+            self._known = True
+        elif good and method in ENDING:
+            self._known, self.closed = False, True
+
+    def settle(self) -> None:
+        """Move it to its own stream if that can be done now."""
+        if self.lane.read:
+            self.own = self.own or self.idle
 
 
 class StreamedSessions:
-    """By id. `moved` is for their lanes. Clients may open streams while there are fewer than `most`."""
+    """The sessions of one connection, by id. Clients may open streams while there are fewer than `most`.
+
+    `moved`: see `MessageStream`.
+    """
 
     def __init__(self, moved: Callable[[int], None], most: int) -> None:
         self._moved = moved
@@ -54,7 +91,7 @@ class StreamedSessions:
         """
         if len(self._sessions) < self._most:
             return True
-        idle = (session for session in self._sessions.values() if session.closed and not session.busy)
+        idle = (session for session in self._sessions.values() if session.closed and session.idle)
         oldest = next((session for session in idle if session.lane.read and not session.lane.ending), None)
         if oldest is not None:
             oldest.lane.finish()
@@ -65,46 +102,38 @@ class StreamedSessions:
         return (session.lane for session in self._sessions.values())
 
     def told(self, name: str) -> StreamedSession:
-        """The session that something is said about. Of one that the client has not heard of yet it soon will."""
+        """Return the session that a message is about. A client that has not heard of it soon will."""
         return self._sessions.get(name) or self._add(name, own=True)
 
     @contextlib.contextmanager
     def opening(self, name: str) -> Iterator[StreamedSession]:
-        """The session whose stream will be opened, which is to be done at once after the block; then `settle` it."""
+        """The session whose stream is opened at once after the block; `settle` it then."""
         session = self._sessions.get(name) or self._add(name, own=True)
-        session.busy += 1
+        session.begin(open=True)
         try:
             yield session
         finally:
-            session.busy -= 1
+            session.finish()
 
     def asked(self, name: str) -> StreamedSession:
-        """The session that a request names, which is under way from now on."""
+        """Return the session that a request names, which is under way from now on."""
         session = self._sessions.get(name) or self._add(name, own=False)
-        session.busy += 1
-        session.closed = False
+        session.begin()
         return session
 
     def answered(self, method: str, session: StreamedSession | None, response: Response | None) -> None:
-        """The request was answered, and the answer is queued; None where it never will be."""
+        """A request was answered, and the answer is queued; None where it never will be."""
         good = response is not None and response.error is None
         if response is not None and good and method in NAMING and (name := session_in(response.result)) is not None:
-            made = self._sessions.get(name) or self._add(name, own=True)
-            made.known = made.own = True
-        if session is None:
-            return
-        session.busy -= 1
-        if good and method in SERVED:
-            session.known = True
-        elif good and method in ENDING:
-            session.known, session.closed = False, True
-        self.settle(session)
+            (self._sessions.get(name) or self._add(name, own=True)).made()
+        if session is not None:
+            session.finish(method, good=good)
+            self.settle(session)
 
     def settle(self, session: StreamedSession) -> None:
-        """Something changed: move it to its own stream if that can be done now, forget it if nothing is lost."""
-        if session.lane.read:
-            session.own = session.own or not session.busy
-        elif not session.known and not session.busy and session.lane.empty:
+        """Called after every change: move it to its own stream if that can be done now, or forget it."""
+        session.settle()
+        if session.pointless:
             self._sessions.pop(session.name, None)
 
     def _add(self, name: str, *, own: bool) -> StreamedSession:
