@@ -83,12 +83,6 @@ class ListSessions(_Params):
     cursor: str | None = None
 
 
-class OfMeta(_Params):
-    """`_meta`, as far as it is ours to read (W3C trace context)."""
-
-    traceparent: str | None = None
-
-
 class Prompt(_Params):
     """`session/prompt`. `prompt` is checked by `codec.content.check`."""
 

@@ -151,11 +151,6 @@ def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER
     return value
 
 
-def text_delta(text: str, pointer: str | None) -> Json:
-    """The delta that adds the text to a document made by `wrap` with the same pointer."""
-    return nest(text, inside_out(pointer))
-
-
 def inside_out(pointer: str | None) -> list[str | None]:
     """A pointer's steps from the text outwards, for `nest`; None for an item of an array, as far as a pointer tells."""
     steps = reversed(split(pointer or ""))
@@ -168,7 +163,7 @@ def _is_index(step: str) -> bool:
 
 
 def nest(text: str, steps: Iterable[str | None]) -> Json:
-    """The text inside as many objects and arrays as there are steps: `text_delta` where the same place grows often."""
+    """The text inside as many objects and arrays as there are steps: the delta that adds it to a document."""
     value: Json = text
     for step in steps:
         value = [value] if step is None else {step: value}

@@ -320,16 +320,6 @@ def test_numbers_survive() -> None:
     assert same(differ.feed(b"[%d,0.1,1,-0.0,1e300,-1]" % big).replaced[0].value, 1)
 
 
-def test_parsed_values_and_bytes_may_alternate() -> None:
-    differ = Differ()
-    assert differ.feed_value({"t": "a"}) == Change({"t": "a"})
-    assert differ.feed(b'{"t":"ab"}') == Change({"t": "b"})
-    assert differ.feed(b'{"t":"abc"}') == Change({"t": "c"})
-    assert differ.feed_value({"t": "abc"}) == UNCHANGED
-    assert differ.feed_value({"t": "abcd\ud83d"}) == Change({"t": "d"})
-    assert differ.feed(b'{"t":"abcd\\ud83d\\ude00"}') == Change({"t": "😀"})
-
-
 @given(json_values(numbers=NUMBERS), json_values(numbers=NUMBERS))
 @example({"a": 1, "flag": True, "t": "x"}, {"a": 2, "flag": False, "t": "xy"})
 @example([1, "a", {"t": ""}], [2, "b", {"t": "c"}, None])

@@ -17,8 +17,9 @@ from gateway.core.projection import (
     ASSISTANT,
     MESSAGE_OUTPUT_SCHEMA,
     MESSAGE_SCHEMA,
+    inside_out,
     may_have_text,
-    text_delta,
+    nest,
     text_of,
     text_pointer,
     unwrap,
@@ -114,7 +115,7 @@ def test_text_put_into_a_document_by_its_schema_is_valid_and_comes_out_again(nam
     jsonschema.validate(document, schema)
     assert unwrap(document, pointer) == text_of(document, pointer) == "Hello"
     for text in ("", " wor", "ld"):
-        document = combine(document, text_delta(text, pointer))
+        document = combine(document, nest(text, inside_out(pointer)))
     assert unwrap(document, pointer) == "Hello world"
     assert text_of(document) == "Hello world"
 
@@ -210,7 +211,7 @@ def test_who_says_it_is_said_in_the_schemas_own_words(schema: Any, role: str, me
 def test_a_pointer_alone_makes_a_document(pointer: str | None, document: Any) -> None:
     assert wrap("Hi", pointer) == document
     fold = Fold(document)
-    fold.apply(text_delta("!", pointer))
+    fold.apply(nest("!", inside_out(pointer)))
     assert unwrap(fold.document(), pointer or "") == "Hi!"
 
 

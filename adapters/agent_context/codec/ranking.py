@@ -108,11 +108,6 @@ class Ranking:
     left_out: Mapping[str, str]
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
 
-    @property
-    def hopeful(self) -> bool:
-        """Whether somebody may take the task, if not now."""
-        return bool(self.ranked or self.away)
-
     def explanation(self, chosen: str | None = None) -> JsonObject:
         """For `_meta`: the weights, the best agents with their factors, and why others were left out."""
         told: JsonObject = {} if chosen is None else {"agent": chosen}

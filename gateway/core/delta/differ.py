@@ -56,13 +56,6 @@ class Differ:
             self._segments = Segments(raw, cuts)
         return change
 
-    def feed_value(self, document: Json) -> Change:
-        """`feed` for a document that is parsed already; it is kept, and must not be changed afterwards."""
-        document = sound(document)
-        change = changes(self.document(), document)
-        self._keep(document, None)
-        return change
-
     def document(self) -> Json | Sentinel:
         """The last snapshot as a value, not to be changed; ABSENT before the first."""
         if self._segments is not None:

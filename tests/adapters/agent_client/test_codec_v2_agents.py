@@ -155,11 +155,10 @@ def test_servers_over_the_connection_are_declared_as_each_version_does() -> None
 def test_what_a_client_can_do_is_the_same_there_and_back() -> None:
     capabilities = {"auth": {"terminal": {}}, "elicitation": {"form": {}, "url": {}}, "_meta": {"a": 1}, "x": 1}
     asked = {"protocolVersion": 2, "info": {"name": "ide", "version": "1"}, "capabilities": capabilities}
-    params = agents.params_to_v1(valid("InitializeRequest", asked))
-    assert params["clientInfo"] == asked["info"] and "capabilities" not in params
-    assert agents.capabilities_v2(valid_v1("ClientCapabilities", params["clientCapabilities"])) == capabilities
+    declared = agents.capabilities_v1(valid("InitializeRequest", asked)["capabilities"])
+    assert agents.capabilities_v2(valid_v1("ClientCapabilities", declared)) == capabilities
 
 
 def test_a_client_that_declares_nothing_can_still_set_an_option_that_is_a_boolean() -> None:
-    declared = agents.params_to_v1({"protocolVersion": 2})["clientCapabilities"]
+    declared = agents.capabilities_v1({})
     assert v1.booleans(declared) and agents.capabilities_v2(declared) == {}

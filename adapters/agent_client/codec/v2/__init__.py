@@ -21,7 +21,7 @@ The outbound half, with an agent of version 2:
     questions.elicitation ...                   forms are version 1's
 
 The inbound half, with a client of version 2:
-    agents.params_to_v1(params)                 its `initialize` as version 1's; agents.capabilities_v1
+    agents.capabilities_v1(capabilities)        what it can do, as version 1's
     agents.initialize_result(agent, version=)   the answer
     requests.to_v1(method, params)              a request -> (method, params) of version 1; requests.set_mode for modes
     requests.result_to_v2(method, result, modes=)  its answer, by version 1's method

@@ -143,16 +143,6 @@ def result_to_v2(said: JsonObject, agent: Agent | None = None) -> JsonObject:
     }
 
 
-def params_to_v1(params: JsonObject) -> JsonObject:
-    """Params of a client's `initialize` as version 1 would have them, to be read as `wire.Initialize`."""
-    out = {key: value for key, value in params.items() if key not in ("info", "capabilities")}
-    return {
-        **out,
-        "clientInfo": params.get("info"),
-        "clientCapabilities": capabilities_v1(_object(params.get("capabilities"))),
-    }
-
-
 # --- what a client can do ----------------------------------------------------------------------------------------
 
 
