@@ -46,7 +46,7 @@ class Appender:
         place: files.LogFiles,
         *,
         redactor: Redactor,
-        signer: EntrySigner | None = None,
+        signer: EntrySigner | None,
         algorithm: str = "sha256",
         rotate_bytes: int = 16 * 1024 * 1024,
     ) -> None:

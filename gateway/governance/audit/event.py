@@ -26,14 +26,14 @@ class AuditBroken(GatewayError):
     """The log on disk is not as it was written. It takes no entries until a person has repaired it."""
 
 
-class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The actor: `operator:atlas`, `user:abc123`, an e-mail address. `role`: the actor's role at the time."""
 
     id: Principal
     role: Text64 | msgspec.UnsetType = msgspec.UNSET
 
 
-class AuditSubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class AuditSubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The object of an event: a tool, a session, a file."""
 
     kind: Text32
@@ -41,7 +41,7 @@ class AuditSubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     path: Text1024 | msgspec.UnsetType = msgspec.UNSET
 
 
-class AppliedPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class AppliedPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The slug and decision of the policy that applied."""
 
     ref: Slug

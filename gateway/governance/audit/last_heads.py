@@ -84,9 +84,7 @@ class HeadKeeper:
 class Keeping(Protocol):
     """The part of `gateway.contract.GatewayRecords` that is used here."""
 
-    async def keep(
-        self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
-    ) -> None: ...
+    async def keep(self, protocol: str, name: str, data: JsonObject, *, owner: str) -> None: ...
 
     async def kept(self, protocol: str) -> Sequence[Any]: ...
 

@@ -69,7 +69,7 @@ class Judge:
         host: GateHost,
         rules: Callable[[], PolicyRules],
         session: AuditedSession,
-        stop: Callable[[], None] = lambda: None,
+        stop: Callable[[], None],
     ) -> None:
         """`rules` returns the current ones. `stop` is called when nothing more is decided."""
         self.session = session
@@ -156,7 +156,7 @@ class Judge:
                 await self._settle(told)
                 call.follow(told)
         if call.phase is not CallPhase.ALLOWED:
-            self.calls.pop(name, None)
+            del self.calls[name]
             raise Denied(approval.why_not(call))
         return name
 
@@ -194,7 +194,7 @@ class Judge:
         await self.decide(call)
         if call.phase is CallPhase.ANNOUNCED:
             await self.ask(call)
-        self.calls.pop(TURN, None)
+        del self.calls[TURN]
         if call.phase is not CallPhase.ALLOWED:
             raise Denied(approval.why_not(call))
 

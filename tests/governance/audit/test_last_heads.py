@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gateway.core.errors import Invalid, NotFound, Unavailable
+from gateway.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from gateway.governance.audit import (
     Actor,
     AuditEntry,
@@ -101,6 +101,26 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 40)
         with pytest.raises(Unavailable):
             await stored_head(f"sqlite:///{tmp_path}/file", "one")
+
+    run(body())
+
+
+def test_a_store_that_cannot_be_closed_gives_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        url = f"sqlite:///{tmp_path}/s.db"
+        store = open_store(url)
+        await store.open()
+        await KeptHead(EngineRecords(store), "one").keep(1, HASH)
+        await store.close()
+        close = type(store).close
+
+        async def fails(own: Any) -> None:
+            await close(own)
+            raise TooLarge("the disk is gone")
+
+        monkeypatch.setattr(type(store), "close", fails)
+        with pytest.raises(Unavailable, match="the disk is gone"):
+            await stored_head(url, "one")
 
     run(body())
 

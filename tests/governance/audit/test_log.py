@@ -360,6 +360,8 @@ def test_heads_that_come_faster_than_a_store_should_be_asked_become_one() -> Non
         await first.wait()
         for seq in range(1, 100):
             keeper.put(LogHead(seq, "0" * 64))
+            await asyncio.sleep(0)
+        assert told == [0]
         await keeper.aclose()
 
     run(scenario())

@@ -65,6 +65,7 @@ CHANGES: list[dict[str, Any]] = [
     {"seq": -1}, {"seq": "1"}, {"seq": 1.5}, {"ts": "yesterday"}, {"ts": 5}, {"actor": {}}, {"actor": None},
     {"actor": {"id": ""}}, {"actor": {"id": "a", "x": 1}}, {"actor": {"id": "a" * 257}}, {"action": "Tool"},
     {"action": "a"}, {"action": "a" * 129}, {"subject": {}}, {"subject": {"kind": "k" * 33}},
+    {"subject": {"kind": "k", "x": 1}}, {"policy": {"ref": "ok", "x": 1}},
     {"subject": {"kind": "k", "ref": None}}, {"input": []}, {"input": None}, {"output": "x"}, {"policy": None},
     {"policy": {"ref": "A"}}, {"policy": {"ref": "ok", "decision": "approve"}}, {"signatures": [1]},
     {"signatures": None}, {"prevHash": "genesis"}, {"prevHash": "F" * 64}, {"hash": "GENESIS"}, {"hashAlg": "md5"},
