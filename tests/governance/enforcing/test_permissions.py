@@ -13,6 +13,7 @@ from gateway.core.errors import Denied
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome, RunStatus
 from tests.governance.enforcing.support import ANN, BOB, NO, YES, audited, call, documents, house, told, verified
 from tests.support.aio import run
+from tests.support.scripted import until
 
 ALLOW, REJECT = {"optionId": "allow"}, {"optionId": "reject"}
 
@@ -550,5 +551,49 @@ def test_a_call_whose_adapter_does_not_say_its_risk_has_that_of_its_kind(tmp_pat
             assert (await at.asked(one)).interrupts[0].payload["risk"] == 0
             await at.answer(one, YES)
             await at.ended(one)
+
+    run(scene())
+
+
+def test_who_has_approved_a_call_need_not_approve_it_again_because_it_is_riskier(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        announce(context, "send")
+        answer = await permission(context, "send")
+        assert answer is not None and grants(answer) and context.governed is not None
+        context.governed.describe("c1", risk=3)
+        context.emit(e.ToolCallUpdated(call="c1", status="in_progress"), e.ToolCallEnded(call="c1"), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await at.asked(one)
+            await at.answer(one, ALLOW, ANN)
+            await at.ended(one)
+            assert (await at.shown(one))[2:] == ["call Doing send", "end c1", "RunFinished"]
+        assert told(tmp_path).count("approval.requested send") == 1
+        calls = [line["metadata"]["aip44"]["audit"] for line in audited(tmp_path) if line["action"] == "tool.call"]
+        assert [call.get("approval") for call in calls] == [None, "ann"]
+
+    run(scene())
+
+
+def test_a_call_that_nobody_was_asked_about_when_the_run_ended_is_recorded_as_refused(tmp_path: Path) -> None:
+    ready = asyncio.Event()
+
+    async def script(context: RunContext) -> None:
+        announce(context, "send")
+        await until(lambda: context.governed.calls["c1"].phase.name == "ANNOUNCED")  # type: ignore[union-attr]
+        ready.set()
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await ready.wait()
+            await at.engine.runs.cancel(one.id, wait=True)
+        refused = [line for line in audited(tmp_path) if line["action"] == "tool.refused"]
+        whys = [line["metadata"]["aip44"]["audit"]["why"] for line in refused]
+        assert whys == ["the run ended before it was approved"]
 
     run(scene())

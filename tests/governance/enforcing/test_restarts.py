@@ -73,6 +73,18 @@ def test_a_turn_is_approved_with_its_whole_input_and_both_questions_outlive_a_re
     run(scene())
 
 
+def test_a_turn_that_waits_for_its_input_only_is_nothing_to_approve(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling()) as at:
+            one = await at.start(input={}, prompt="")
+            await at.asked(one)
+            await at.answer(one, {"message": "Hello"})
+            await at.ended(one)
+
+    run(scene())
+    assert [line for line in told(tmp_path) if line.endswith(TURN)] == []
+
+
 @pytest.mark.parametrize("approved", [True, False])
 def test_the_word_that_was_given_before_a_restart_counts(
     tmp_path: Path, approved: bool, monkeypatch: pytest.MonkeyPatch
@@ -414,3 +426,37 @@ def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
         assert audited(tmp_path)[-1]["output"]["error"]["code"] == "unavailable"
 
     run(scene())
+
+
+def test_what_was_shown_before_a_restart_goes_on_as_it_was_approved_and_only_once(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"id": 1})
+        await call(context, "send", "c1")
+        context.emit(e.ToolCallStarted(call="c2", name="send", kind="edit"))
+        await asyncio.Event().wait()
+
+    async def attach(context: RunContext) -> None:
+        context.emit(e.ToolCallEnded(call="c2", output="sent"))
+        await call(context, "send", "c1")  # another call of the same name
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            for name in ("c1", "c2"):
+                await until(
+                    lambda name=name: f"approval-{name}" in {i.id for i in at.engine.live[one.id].run.interrupts}
+                )  # type: ignore[misc]
+                await at.answer(one, YES)
+            await until(lambda: at.engine.live[one.id].gate.judge.calls["c2"].allowed)  # type: ignore[attr-defined]
+        async with house(tmp_path, script, attach=attach) as at:
+            await until(lambda: "approval-c1#2" in {i.id for i in at.engine.live[one.id].run.interrupts})
+            await at.answer(one, YES)
+            await at.ended(one)
+        verified(tmp_path)
+
+    run(scene())
+    results = [line["metadata"]["aip44"]["audit"] for line in audited(tmp_path) if line["action"] == "tool.result"]
+    assert [(one["call"], one["approval"]) for one in results] == [("c1", "ann"), ("c2", "ann"), ("c1", "ann")]
+    assert told(tmp_path).count("approval.requested send") == 3
