@@ -89,8 +89,9 @@ def plain(lines: list[Line]) -> list[Line]:
 
 @pytest.fixture(scope="module")
 def all_held(tmp_path_factory: pytest.TempPathFactory) -> dict[Sdk, Held]:
+    folders = [tmp_path_factory.mktemp(sdk) for sdk in SDKS]  # not in threads: the first one makes the folder above
     with ThreadPoolExecutor() as pool:
-        return dict(zip(SDKS, pool.map(lambda sdk: hold(sdk, tmp_path_factory.mktemp(sdk)), SDKS), strict=True))
+        return dict(zip(SDKS, pool.map(hold, SDKS, folders), strict=True))
 
 
 @pytest.fixture(params=SDKS)
