@@ -118,7 +118,7 @@ def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_betwee
         monkeypatch.setattr(batch.Batches, "_roll_back", undone)
 
         async def spoil() -> None:
-            await store._writer.submit(half)
+            await store._queue.submit(half)
 
         calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(3)]
         calls[1:1] = [spoil()]
@@ -148,7 +148,7 @@ def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch:
         await eventually(syncing)
         monkeypatch.setattr(disk_thread.DiskThread, "on_disk", dies)
         monkeypatch.setattr(batch.Batches, "write", dies)
-        lent = asyncio.ensure_future(store._writer.submit(lambda _: None, long=True))
+        lent = asyncio.ensure_future(store._queue.submit(lambda _: None, long=True))
         await asyncio.sleep(0)
         later = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
         await asyncio.sleep(0)

@@ -28,7 +28,7 @@ async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -
     def work(cursor: sqlite3.Cursor) -> Any:
         return cursor.execute(statement).fetchone()
 
-    return (await store._writer.submit(work, durable=durable))[0]
+    return (await store._queue.submit(work, durable=durable))[0]
 
 
 def test_a_record_that_another_process_holds_is_waited_for_and_the_event_loop_goes_on(

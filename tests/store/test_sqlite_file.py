@@ -54,7 +54,7 @@ async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -
     def work(cursor: sqlite3.Cursor) -> Any:
         return cursor.execute(statement).fetchone()
 
-    return (await store._writer.submit(work, durable=durable))[0]
+    return (await store._queue.submit(work, durable=durable))[0]
 
 
 # --- the file
@@ -313,7 +313,7 @@ def test_work_that_refuses_after_it_has_written_is_undone_and_the_rest_of_its_ba
         await store.open()
         await store.create_run(make_run(), [], reserved=1)
         calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(20)]
-        calls[10:10] = [store._writer.submit(half)]
+        calls[10:10] = [store._queue.submit(half)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(result) for result in results if result is not True] == [NotFound]
         assert await store.count_runs(RunQuery(agent="mail")) == 21

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
+from gateway.store.leases import identify, process_start
 from gateway.store.sqlite import lease, schema
 
 
 def test_a_process_is_told_from_a_later_one_of_the_same_pid() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        started = lease.process_start(child.pid)
-        assert started and started == lease.process_start(child.pid)
+        started = process_start(child.pid)
+        assert started and started == process_start(child.pid)
         child.kill()
         deadline = time.monotonic() + 30
-        while lease.process_start(child.pid) is not None:  # a zombie, for we have not waited for it
+        while process_start(child.pid) is not None:  # a zombie, for we have not waited for it
             assert time.monotonic() < deadline
         child.wait()
-        assert lease.process_start(child.pid) is None
+        assert process_start(child.pid) is None
     finally:
         child.kill()
         child.communicate()
@@ -44,7 +45,7 @@ def test_a_process_is_told_from_a_later_one_of_the_same_pid() -> None:
     ],
 )
 def test_an_owner_is_dead_when_its_process_or_its_lease_is_gone(row: dict[str, Any], dead: bool) -> None:
-    me = lease.identify()
+    me = identify()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     connection = schema.connect_writer(None)
     try:
@@ -52,7 +53,7 @@ def test_an_owner_is_dead_when_its_process_or_its_lease_is_gone(row: dict[str, A
             "owner": "o",
             "host": me.host,
             "pid": child.pid,
-            "started": lease.process_start(child.pid),
+            "started": process_start(child.pid),
             "expires_at": time.time() + 99,
             "expires_tick": time.monotonic() + 99,
         } | row

@@ -10,7 +10,8 @@ import pytest
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import RunStatus
 from gateway.store import LogEntry, RunChange
-from gateway.store.sqlite import SqliteStore, log
+from gateway.store.log_rows import FEW_BYTES
+from gateway.store.sqlite import SqliteStore
 from tests.store.place import entry, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
 
@@ -26,7 +27,7 @@ async def rows(store: SqliteStore) -> int:
     def work(cursor: sqlite3.Cursor) -> int:
         return int(cursor.execute("SELECT count(*) FROM log").fetchone()[0])
 
-    return await store._writer.submit(work, durable=False)
+    return await store._queue.submit(work, durable=False)
 
 
 def test_neighbouring_tokens_share_a_row(path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_runs_own_row_is_read_as_it_was_written_by_whatever_version(path: Path
     run(main())
 
 
-@pytest.mark.parametrize("length", [2, log.FEW_BYTES + 1])
+@pytest.mark.parametrize("length", [2, FEW_BYTES + 1])
 def test_a_run_does_not_end_twice(path: Path, length: int) -> None:
     async def main() -> None:
         store = SqliteStore(path)

@@ -12,8 +12,8 @@ import pytest
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunQuery, RunStatus
 from gateway.store import LogEntry, RunChange
+from gateway.store.records import encode
 from gateway.store.sqlite import SqliteStore, schema
-from gateway.store.sqlite.queries import encode
 from tests.store.place import entry, make_run, make_thread, numbers
 from tests.support.aio import run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.core.types import OWNER, Thread, ThreadChange, ThreadQuery
+from gateway.store.records import encode
 from gateway.store.sqlite import SqliteStore, schema
-from gateway.store.sqlite.queries import encode
 from tests.store.place import NOW, make_thread
 from tests.support.aio import run
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
 from gateway.core.types import Run
-from gateway.store import LogEntry, RunChange
-from gateway.store.sqlite import SqliteStore, changes, write_behind
+from gateway.store import LogEntry, RunChange, held_writes
+from gateway.store.sqlite import SqliteStore, changes
 from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
 
@@ -77,7 +77,7 @@ def test_who_reads_in_between_finds_the_record_that_was_written_behind(written: 
         one = make_run()
         await store.create_run(one, [entry(1)], reserved=99)
         store.save(replace(one, upstream={"at": 1}))
-        reading = store._writer.submit(lambda cursor: written[:], run=one.id, durable=False)
+        reading = store._queue.submit(lambda cursor: written[:], run=one.id, durable=False)
         await store.commit(one.id, RunChange(run=replace(one, upstream={"at": 2})))
         assert await reading == [{"at": 1}]
         assert (await store.run(one.id)).upstream == {"at": 2}
@@ -93,7 +93,7 @@ def size(entries: list[LogEntry]) -> int:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text is never due."""
-    monkeypatch.setattr(write_behind, "DELTA_SECONDS", 3600.0)
+    monkeypatch.setattr(held_writes, "DELTA_SECONDS", 3600.0)
 
 
 def test_text_is_held_for_a_commit_of_its_run_and_anything_else_is_written_soon(tmp_path: Path, patient: None) -> None:
@@ -150,12 +150,12 @@ def test_when_much_is_held_all_of_it_is_written(tmp_path: Path, patient: None) -
         for one in runs:
             await store.create_run(one, [entry(1)], reserved=9)
         for one in runs[:3]:
-            store.append(one.id, [entry(2, "x" * (write_behind.MOST_BYTES // 3), delta=True)])
+            store.append(one.id, [entry(2, "x" * (held_writes.MOST_BYTES // 3), delta=True)])
         await store.commit(runs[0].id, RunChange(reserved=10))
-        assert store.backlog == write_behind.MOST_BYTES // 3 * 2
-        store.append(runs[3].id, [entry(2, "x" * (write_behind.MOST_BYTES // 4), delta=True)])
-        assert len(store._writer._held) == 3, "what a commit took along is no more counted"
-        store.append(runs[3].id, [entry(3, "x" * (write_behind.MOST_BYTES // 4), delta=True)])
+        assert store.backlog == held_writes.MOST_BYTES // 3 * 2
+        store.append(runs[3].id, [entry(2, "x" * (held_writes.MOST_BYTES // 4), delta=True)])
+        assert len(store._queue._held) == 3, "what a commit took along is no more counted"
+        store.append(runs[3].id, [entry(3, "x" * (held_writes.MOST_BYTES // 4), delta=True)])
 
         async def written() -> bool:
             return store.backlog == 0

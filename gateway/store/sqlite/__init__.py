@@ -9,7 +9,6 @@ event loop --read one record--> file                      the same without a thr
 from __future__ import annotations
 
 import asyncio
-import math
 import sqlite3
 import threading
 import time
@@ -22,10 +21,14 @@ from typing import TypeVar
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Delivery, LogEntry, Recovered, Registration, RunChange
-from gateway.store.sqlite import changes, files, lease, log, queries, retention, schema
+from gateway.store.leases import TTL_SECONDS, identify
+from gateway.store.records import EncodedRecords, RegistrationCache, encode
+from gateway.store.sqlite import changes, lease, log, queries, retention, schema
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.sqlite.faults import closed, unavailable
+from gateway.store.sqlite.faults import unavailable
 from gateway.store.sqlite.writer import Writer
+from gateway.store.uploads import upload
+from gateway.store.write_queue import closed
 
 T = TypeVar("T")
 
@@ -98,35 +101,10 @@ def _registration_changes(cursor: sqlite3.Cursor) -> int:
     return int(count)
 
 
-class RegistrationCache:
-    """All registrations, expired ones too, as of `changes`. They are asked for often and change seldom.
-
-    Records are shared with the callers, so they never change.
-    """
-
-    def __init__(self, count: int = -1, records: dict[bytes, Registration] | None = None) -> None:
-        self.changes = count
-        self._records = records or {}
-        self._list: list[Registration] = []
-        self._since, self._until = math.inf, -math.inf
-
-    def read(self, cursor: sqlite3.Cursor) -> RegistrationCache:
-        """Read the current registrations. A record that has not changed stays the same object."""
-        count = _registration_changes(cursor)  # first: what is written meanwhile is read again
-        known = self._records
-        rows = cursor.execute("SELECT record FROM registrations ORDER BY name").fetchall()
-        return RegistrationCache(
-            count, {record: known.get(record) or queries.decode_registration(record) for (record,) in rows}
-        )
-
-    def at(self, now: float) -> list[Registration]:
-        """List those that have not expired. Returns the same list object while its members are the same."""
-        if not self._since <= now < self._until:
-            ends = [one.expires_at for one in self._records.values() if one.expires_at is not None]
-            self._since = max((end for end in ends if end <= now), default=-math.inf)
-            self._until = min((end for end in ends if end > now), default=math.inf)
-            self._list = [one for one in self._records.values() if one.expires_at is None or one.expires_at > now]
-        return self._list
+def _registrations(cursor: sqlite3.Cursor) -> tuple[int, list[bytes]]:
+    """Read the counter and the records, in this order: what is written meanwhile is read again."""
+    count = _registration_changes(cursor)
+    return count, [record for (record,) in cursor.execute("SELECT record FROM registrations ORDER BY name").fetchall()]
 
 
 class SqliteStore:
@@ -142,10 +120,10 @@ class SqliteStore:
         *,
         fsync: bool = True,
         host: str | None = None,
-        lease_seconds: float = lease.TTL_SECONDS,
+        lease_seconds: float = TTL_SECONDS,
     ) -> None:
         self._path = path
-        self._me = lease.identify(host)
+        self._me = identify(host)
         self._lease_seconds = lease_seconds
         self.owner = self._me.owner
         self._writer = Writer(
@@ -159,6 +137,7 @@ class SqliteStore:
                 path=path,
             )
         )
+        self._queue = self._writer.queue
         self._readers: Readers | None = None
         self._swept = False
         self._registered = RegistrationCache()
@@ -180,10 +159,14 @@ class SqliteStore:
         await asyncio.shield(self._closing)  # everything is written even if the caller is cancelled
 
     async def _close(self) -> None:
-        self._writer.usable = False
+        self._queue.close()
         if self._readers is not None:
             await self._readers.close()  # first: the last connection to close cleans up, which a reader must not
         await self._writer.stop()
+
+    @property
+    def reachable(self) -> bool:
+        return self._queue.usable
 
     @property
     def backlog(self) -> int:
@@ -192,17 +175,17 @@ class SqliteStore:
     def _beat(self, cursor: sqlite3.Cursor) -> None:
         lease.keep(cursor, self._me, self._lease_seconds)
         if not self._swept:
-            files.sweep(cursor, self._me)
+            changes.sweep(cursor, self._me)
             self._swept = True
 
     async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None, *, one: bool = False) -> T:
         """Read on a reader's connection, after everything appended for `run`. `one`: it reads a record or two."""
-        if not self._writer.usable:
+        if not self._queue.usable:
             raise closed()
         if self._readers is None:
-            return await self._writer.submit(work, run=run, durable=False)
+            return await self._queue.submit(work, run=run, durable=False)
         if run is not None and not self._writer.settled(run):
-            await self._writer.submit(_nothing, run=run, own=True, durable=False)
+            await self._queue.submit(_nothing, run=run, own=True, durable=False)
         try:
             return self._readers.at_once(work) if one else await self._readers(work)
         except Locked:
@@ -211,28 +194,28 @@ class SqliteStore:
     # runs
 
     async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
-        record = queries.encode(run)
+        record = encode(run)
         work = partial(changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record)
-        return await self._writer.submit(work, soon=soon, own=True, size=len(record))
+        return await self._queue.submit(work, soon=soon, own=True, size=len(record))
 
     async def activate(self, run_id: str) -> bool:
-        return await self._writer.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
+        return await self._queue.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
 
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
-        records = changes.EncodedRecords.of(change.run, change.checkpoint)
+        records = EncodedRecords.of(change.run, change.checkpoint)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
-        await self._writer.submit(work, run=run_id, soon=soon, joins=True, own=True, size=records.size)
+        await self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=records.size)
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        self._writer.append(run_id, entries)
+        self._queue.append(run_id, entries)
 
     def save(self, run: Run) -> None:
-        self._writer.save(run.id, partial(changes.save, owner=self.owner, run=run))
+        self._queue.save(run)
 
     async def flush(self) -> None:
         if not self._writer.settled():
-            await self._writer.submit(_nothing, durable=False)
-        elif not self._writer.usable:
+            await self._queue.submit(_nothing, durable=False)
+        elif not self._queue.usable:
             raise closed()
 
     async def run(self, run_id: str) -> Run:
@@ -245,7 +228,7 @@ class SqliteStore:
         return await self._read(partial(queries.count_runs, query=query))
 
     async def delete_run(self, run_id: str) -> None:
-        await self._writer.submit(partial(changes.delete_run, run_id=run_id), run=run_id, long=True)
+        await self._queue.submit(partial(changes.delete_run, run_id=run_id), run=run_id, long=True)
 
     async def events(
         self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
@@ -257,7 +240,7 @@ class SqliteStore:
 
     async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
         work = partial(changes.create_thread, thread=thread, checkpoints=tuple(checkpoints))
-        await self._writer.submit(work, long=bool(checkpoints))
+        await self._queue.submit(work, long=bool(checkpoints))
 
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(partial(queries.thread, thread_id=thread_id), one=True)
@@ -271,14 +254,14 @@ class SqliteStore:
     async def update_thread(
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
-        records = changes.EncodedRecords.of(None, checkpoint)
+        records = EncodedRecords.of(None, checkpoint)
         work = partial(
             changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, records=records, at=at
         )
-        return await self._writer.submit(work, size=records.size + len(queries.encode(change)))
+        return await self._queue.submit(work, size=records.size + len(encode(change)))
 
     async def delete_thread(self, thread_id: str) -> None:
-        await self._writer.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)
+        await self._queue.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
         return await self._read(partial(queries.history, thread_id=thread_id, limit=limit, before=before))
@@ -286,15 +269,7 @@ class SqliteStore:
     # artifacts
 
     async def put_artifact(self, artifact: Artifact, content: AsyncIterator[bytes], *, max_bytes: int) -> Artifact:
-        begin = partial(files.begin, owner=self.owner, artifact=artifact)
-        return await files.upload(
-            artifact,
-            content,
-            max_bytes,
-            begin=begin,
-            write=partial(self._writer.submit, long=True),
-            forget=self._writer.behind,
-        )
+        return await upload(self._queue, changes.STEPS, artifact, content, owner=self.owner, max_bytes=max_bytes)
 
     async def artifact(self, artifact_id: str) -> Artifact:
         return await self._read(partial(queries.artifact, artifact_id=artifact_id))
@@ -314,29 +289,27 @@ class SqliteStore:
         return await self._read(partial(queries.deliveries, owner=self.owner, now=now, limit=limit))
 
     async def delivered(self, delivery_id: str) -> None:
-        await self._writer.submit(partial(changes.delivered, delivery_id=delivery_id))
+        await self._queue.submit(partial(changes.delivered, delivery_id=delivery_id))
 
     async def postpone(self, delivery_id: str, due_at: float) -> None:
-        await self._writer.submit(partial(changes.postpone, delivery_id=delivery_id, due_at=due_at))
+        await self._queue.submit(partial(changes.postpone, delivery_id=delivery_id, due_at=due_at))
 
     async def put_registration(self, registration: Registration) -> None:
-        await self._writer.submit(partial(changes.put_registration, me=self._me, registration=registration))
+        await self._queue.submit(partial(changes.put_registration, me=self._me, registration=registration))
 
     async def registrations(self, now: float) -> list[Registration]:
         if await self._read(_registration_changes, one=True) != self._registered.changes:
-            read = await self._read(self._registered.read)
-            if read.changes > self._registered.changes:  # else a later read was faster
-                self._registered = read
+            self._registered = self._registered.newer(*await self._read(_registrations))
         return self._registered.at(now)
 
     async def delete_registration(self, name: str) -> None:
-        await self._writer.submit(partial(changes.delete_registration, name=name))
+        await self._queue.submit(partial(changes.delete_registration, name=name))
 
     async def claim(self) -> list[Recovered]:
-        return await self._writer.submit(self._claim, long=True)
+        return await self._queue.submit(self._claim, long=True)
 
     def _claim(self, cursor: sqlite3.Cursor) -> list[Recovered]:
-        files.sweep(cursor, self._me)
+        changes.sweep(cursor, self._me)
         return changes.claim(cursor, self._me)
 
     async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:
@@ -344,7 +317,7 @@ class SqliteStore:
         for step in retention.steps(older_than, max_bytes, time.time()):
             more = True
             while more:
-                removed, more = await self._writer.submit(step, durable=False, long=True)
+                removed, more = await self._queue.submit(step, durable=False, long=True)
                 gone += removed
         return gone
 

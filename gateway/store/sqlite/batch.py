@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from collections.abc import Callable
 
 from gateway.core.errors import InterlinguaError
-from gateway.store.sqlite import log
+from gateway.store.held_writes import WriteBehind
+from gateway.store.sqlite import changes, log
 from gateway.store.sqlite.faults import CannotBegin, NotWhole, is_engines, unavailable
-from gateway.store.sqlite.job import Answer, Piece, Work, WriteJob
-from gateway.store.sqlite.write_behind import WriteBehind
+from gateway.store.write_queue import Answer, Piece, WriteJob
 
 RETRY_SECONDS = 0.5
 
@@ -56,7 +57,7 @@ class Batches:
         kept, self.kept = self.kept, []
         return kept
 
-    def alone(self, work: Work[None]) -> None:
+    def alone(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         """Do the store's own work (the lease) in a transaction of its own, not synced."""
         self._begin(durable=False)
         try:
@@ -139,7 +140,7 @@ class Batches:
         log.write_all(self.cursor, self._owner, [(one.run, one.entries) for one in runs])
         for one in runs:
             if one.record is not None:
-                one.record(self.cursor)
+                changes.save(self.cursor, self._owner, run=one.record)
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
         """Answer jobs with the error. Keep appends if the engine failed; drop them if they can never be written."""

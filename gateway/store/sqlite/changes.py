@@ -1,4 +1,4 @@
-"""Writes runs, threads, webhook deliveries and registrations.
+"""Writes runs, threads, files, webhook deliveries and registrations.
 
 Every function runs in the writer's transaction, checks before it writes, and raises an InterlinguaError.
 """
@@ -8,33 +8,31 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import NULL, Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
+from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
 from gateway.store import LogEntry, Recovered, Registration, RunChange
+from gateway.store.held_writes import WriteBehind
+from gateway.store.leases import StoreProcess
+from gateway.store.log_rows import few
+from gateway.store.records import (
+    ACTIVE,
+    NO_CHANGE,
+    QUEUED,
+    RELEASED,
+    EncodedRecords,
+    changed_thread,
+    decode_artifact,
+    decode_run,
+    encode,
+    whose,
+)
 from gateway.store.sqlite import lease, log
-from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require, thread, whose
-from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
-from gateway.store.sqlite.write_behind import WriteBehind
-
-
-class EncodedRecords(NamedTuple):
-    """The encoded records of a change. Their size decides which thread writes it, so they are encoded first."""
-
-    run: bytearray | None = None
-    checkpoint: bytearray | None = None
-
-    @classmethod
-    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> EncodedRecords:
-        return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return sum([len(record) for record in self if record is not None])
+from gateway.store.sqlite.queries import require, thread
+from gateway.store.sqlite.schema import UNFINISHED
+from gateway.store.uploads import UploadSteps
 
 
 def create_run(
@@ -61,7 +59,7 @@ def create_run(
         if busy and request.if_busy is IfBusy.REJECT:
             raise Conflict(f"thread {run.thread} has an active run")
         place = QUEUED if busy else ACTIVE
-    head = log.few(events)
+    head = few(events)
     cursor.execute(
         "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, created_at, updated_at, reserved, "
         "record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -138,7 +136,7 @@ def commit(
     sets: list[str] = []
     values: list[object] = []
     among = "id = ? AND owner = ?"
-    tail = log.few(entries) if change.release else None
+    tail = few(entries) if change.release else None
     if tail is not None:
         sets.append("tail = ?")
         values.append(tail)
@@ -162,7 +160,7 @@ def commit(
         require(cursor, "runs", run_id)
         raise Conflict(f"run {run_id} was taken over by another process, or has ended before")
     if behind is not None and behind.record is not None and change.run is None:  # else it is out of date
-        behind.record(cursor)
+        save(cursor, owner, run=behind.record)
     if entries and tail is None:
         log.write(cursor, owner, run_id, entries)
     if change.run is not None and change.run.thread is not None:
@@ -241,16 +239,6 @@ def update_thread(
     return thread(cursor, thread_id)
 
 
-class _Thread(Thread, frozen=True, kw_only=True):
-    """A thread with its state left encoded: the state may be large, and most changes do not touch it."""
-
-    values: msgspec.Raw = NULL
-
-
-NO_CHANGE = ThreadChange()
-_decode_thread = msgspec.json.Decoder(_Thread).decode
-
-
 def _change_thread(
     cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None, at: float
 ) -> None:
@@ -258,11 +246,7 @@ def _change_thread(
     row = cursor.execute("SELECT record FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
         raise NotFound(f"no thread {thread_id}")
-    record = change.of(_decode_thread(row[0]))
-    if checkpoint is not None:
-        record = msgspec.structs.replace(record, checkpoint=checkpoint.id)
-        if checkpoint.values is not None:
-            record = msgspec.structs.replace(record, values=checkpoint.values)
+    record = changed_thread(row[0], change, checkpoint)
     cursor.execute(
         "UPDATE threads SET whose = ?, updated_at = max(updated_at, ?), record = ? WHERE id = ?",
         (whose(record.attributes), at, encode(record), thread_id),
@@ -330,7 +314,7 @@ def postpone(cursor: sqlite3.Cursor, delivery_id: str, due_at: float) -> None:
         raise NotFound(f"no delivery {delivery_id}")
 
 
-def put_registration(cursor: sqlite3.Cursor, me: lease.StoreProcess, registration: Registration) -> None:
+def put_registration(cursor: sqlite3.Cursor, me: StoreProcess, registration: Registration) -> None:
     """Implements `Store.put_registration`. If its owner is a store's, a registration ends with that owner's lease."""
     row = cursor.execute(
         "SELECT owner, held, expires_at, EXISTS (SELECT 1 FROM leases WHERE leases.owner = registrations.owner) "
@@ -354,7 +338,7 @@ def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
         raise NotFound(f"no registration {name}")
 
 
-def claim(cursor: sqlite3.Cursor, me: lease.StoreProcess) -> list[Recovered]:
+def claim(cursor: sqlite3.Cursor, me: StoreProcess) -> list[Recovered]:
     owners = [
         owner
         for (owner,) in cursor.execute(
@@ -378,3 +362,60 @@ def claim(cursor: sqlite3.Cursor, me: lease.StoreProcess) -> list[Recovered]:
         cursor.execute("UPDATE deliveries SET owner = ? WHERE owner = ?", (me.owner, owner))
         lease.drop(cursor, owner)
     return [one for _, one in sorted(recovered, key=lambda pair: pair[0])]
+
+
+# --- uploads
+
+
+def _begin(cursor: sqlite3.Cursor, *, owner: str, artifact: Artifact) -> int:
+    """Create the record of a file that `owner` uploads. Returns its `seq`."""
+    if artifact.run is not None:
+        require(cursor, "runs", artifact.run)
+    if artifact.thread is not None:
+        require(cursor, "threads", artifact.thread)
+    if cursor.execute("SELECT 1 FROM artifacts WHERE id = ?", (artifact.id,)).fetchone() is not None:
+        raise Conflict(f"artifact {artifact.id} exists already")
+    cursor.execute(
+        "INSERT INTO artifacts (id, run, thread, uploader, created_at, record) VALUES (?, ?, ?, ?, ?, ?)",
+        (artifact.id, artifact.run, artifact.thread, owner, artifact.created_at, encode(artifact)),
+    )
+    seq = cursor.lastrowid
+    assert seq is not None
+    return seq
+
+
+def _add(cursor: sqlite3.Cursor, *, seq: int, artifact_id: str, number: int, data: bytes) -> None:
+    cursor.execute(
+        "INSERT INTO chunks (artifact, number, data) SELECT seq, ?, ? FROM artifacts WHERE seq = ? AND id = ?",
+        (number, data, seq, artifact_id),
+    )
+    if not cursor.rowcount:
+        raise NotFound(f"artifact {artifact_id} was removed while it was uploaded")
+
+
+def _finish(cursor: sqlite3.Cursor, *, seq: int, artifact: Artifact) -> None:
+    cursor.execute(
+        "UPDATE artifacts SET uploader = NULL, record = ? WHERE seq = ? AND id = ?",
+        (encode(artifact), seq, artifact.id),
+    )
+    if not cursor.rowcount:
+        raise NotFound(f"artifact {artifact.id} was removed while it was uploaded")
+
+
+def _give_up(cursor: sqlite3.Cursor, *, seq: int, artifact_id: str) -> None:
+    if cursor.execute(
+        "SELECT 1 FROM artifacts WHERE seq = ? AND id = ? AND uploader IS NOT NULL", (seq, artifact_id)
+    ).fetchone():
+        remove_artifact(cursor, seq)
+
+
+STEPS = UploadSteps(_begin, _add, _finish, _give_up)
+
+
+def sweep(cursor: sqlite3.Cursor, me: StoreProcess) -> None:
+    """Remove unfinished uploads of dead processes."""
+    unfinished = cursor.execute("SELECT seq, uploader FROM artifacts WHERE uploader IS NOT NULL").fetchall()
+    dead = {owner: lease.is_dead(cursor, owner, me) for owner in {owner for _, owner in unfinished}}
+    for seq, owner in unfinished:
+        if dead[owner]:
+            remove_artifact(cursor, seq)

@@ -21,7 +21,7 @@ from gateway.store import Unsynced
 from gateway.store.sqlite import schema
 from gateway.store.sqlite.batch import Batches
 from gateway.store.sqlite.faults import unavailable
-from gateway.store.sqlite.job import Answer, Work
+from gateway.store.write_queue import Answer
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ class DiskThread:
         connect: Callable[[], sqlite3.Connection],
         owner: str,
         *,
-        beat: Work[None],
-        farewell: Work[None],
+        beat: Callable[[sqlite3.Cursor], None],
+        farewell: Callable[[sqlite3.Cursor], None],
         beat_seconds: float,
         fsync: bool,
         path: Path | None,

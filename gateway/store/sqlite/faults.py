@@ -28,8 +28,3 @@ def unavailable(error: BaseException) -> InterlinguaError:
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict("this id exists already", detail=str(error))
     return Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")
-
-
-def closed() -> Unavailable:
-    """The error of a call before `open` or after `close`."""
-    return Unavailable("the store is closed")

@@ -1,73 +1,11 @@
-"""Leases: which process owns a run, and whether that process is alive.
-
-A process keeps a row in `leases` that expires unless it is refreshed. A process of the same host is instead looked up
-by pid and start time (pids are reused), without waiting for that. "Same host" means the same name, boot and pid
-namespace: otherwise a pid means nothing.
-"""
+"""Leases as rows of `leases` (see gateway/store/leases.py)."""
 
 from __future__ import annotations
 
-import os
-import socket
 import sqlite3
-import sys
 import time
-import uuid
-from pathlib import Path
 
-import msgspec
-
-TTL_SECONDS = 10.0
-
-
-class StoreProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """This process as others see it. `started` is empty if the system does not say."""
-
-    owner: str
-    host: str
-    pid: int
-    started: str
-
-
-def identify(host: str | None = None) -> StoreProcess:
-    """Make a new owner name for this process. `host` replaces the name of this host, for tests."""
-    name = host or this_host()
-    pid = os.getpid()
-    owner = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:12]}"
-    return StoreProcess(owner=owner, host=name, pid=pid, started=process_start(pid) or "")
-
-
-def this_host() -> str:
-    """Name the host so that a pid means the same process everywhere it is known by that name."""
-    parts = [socket.gethostname()]
-    try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    except OSError:
-        pass  # not Linux: the name has to be enough
-    return "/".join(parts)
-
-
-def process_start(pid: int) -> str | None:
-    """When process `pid` started, in the system's units. "" if it is alive but this is unknown, None if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
-        fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-        return None if fields[0] in "ZX" else fields[19]  # a zombie is dead, only not yet buried
-    except FileNotFoundError:
-        if Path("/proc/self/stat").exists():
-            return None
-    except OSError:
-        return ""
-    if sys.platform == "win32":
-        return ""  # os.kill would end it
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return ""
-    return ""
+from gateway.store.leases import StoreProcess, has_died
 
 
 def keep(cursor: sqlite3.Cursor, me: StoreProcess, ttl: float) -> None:
@@ -85,10 +23,7 @@ def drop(cursor: sqlite3.Cursor, owner: str) -> None:
 
 
 def is_dead(cursor: sqlite3.Cursor, owner: str, me: StoreProcess) -> bool:
-    """True if `owner` has no lease, its lease has run out, or it is a process of this host that is gone.
-
-    A process has one store, so another owner with our own pid is an earlier process, or a store that was abandoned.
-    """
+    """True if `owner` has no lease, its lease has run out, or it is a process of this host that is gone."""
     if owner == me.owner:
         return False
     row = cursor.execute(
@@ -97,13 +32,11 @@ def is_dead(cursor: sqlite3.Cursor, owner: str, me: StoreProcess) -> bool:
     if row is None:
         return True
     host, pid, started, expires_at, expires_tick = row
-    run_out = bool(expires_at < time.time())
-    if host != me.host:
-        return run_out
-    if pid == me.pid:
-        return True
-    now = process_start(pid)
-    if now is None or (now and started and now != started):
-        return True
-    # the monotonic clock stops while the machine sleeps, and all processes of a Linux host share it
-    return run_out and (not now or bool(expires_tick < time.monotonic()))
+    return has_died(
+        me,
+        host,
+        pid,
+        started,
+        run_out=bool(expires_at < time.time()),
+        stood_still=bool(expires_tick >= time.monotonic()),
+    )

@@ -10,60 +10,15 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-from msgspec.structs import replace
-
 from gateway.core.errors import NotFound
-from gateway.core.json_match import contains
-from gateway.core.types import (
-    OWNER,
-    Artifact,
-    Checkpoint,
-    JsonObject,
-    Run,
-    RunQuery,
-    Thread,
-    ThreadQuery,
-    ThreadStatus,
-)
-from gateway.store import Delivery, Registration
+from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
+from gateway.store import Delivery, records
+from gateway.store.records import decode_artifact, decode_checkpoint, decode_run, decode_thread
 
 T = TypeVar("T")
 
 COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
 """The columns of which a record is made."""
-
-_encode = msgspec.json.Encoder().encode
-decode_run = msgspec.json.Decoder(Run).decode
-decode_thread = msgspec.json.Decoder(Thread).decode
-decode_artifact = msgspec.json.Decoder(Artifact).decode
-decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
-decode_registration = msgspec.json.Decoder(Registration).decode
-
-
-class _Request(msgspec.Struct):
-    metadata: JsonObject = {}
-    principal: str | None = None
-
-
-class _RunParts(msgspec.Struct):
-    """The fields of a run's record that a search needs, decoded without the rest."""
-
-    request: _Request
-
-
-class _ThreadParts(msgspec.Struct):
-    metadata: JsonObject = {}
-    attributes: JsonObject = {}
-
-
-_run_parts = msgspec.json.Decoder(_RunParts).decode
-_thread_parts = msgspec.json.Decoder(_ThreadParts).decode
-
-
-def encode(record: msgspec.Struct) -> bytearray:
-    """Encode a record as JSON, as a `bytearray`: for `bytes` the sqlite3 module looks up adapters first."""
-    return bytearray(_encode(record))
 
 
 def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
@@ -74,12 +29,7 @@ def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
     row = cursor.execute(f"SELECT {COLUMNS['threads']} FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
         raise NotFound(f"no thread {thread_id}")
-    return _thread(*row)
-
-
-def _thread(record: bytes, status: str, updated_at: float) -> Thread:
-    """Decode a thread. Its columns change with its runs, so they replace what its record says."""
-    return replace(decode_thread(record), status=ThreadStatus(status), updated_at=updated_at)
+    return decode_thread(*row)
 
 
 def artifact(cursor: sqlite3.Cursor, artifact_id: str) -> Artifact:
@@ -110,7 +60,7 @@ def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
 
 
 def threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[Thread]:
-    return [_thread(*row) for row in _page(cursor, "threads", query, *_match_threads(cursor, query))]
+    return [decode_thread(*row) for row in _page(cursor, "threads", query, *_match_threads(cursor, query))]
 
 
 def count_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> int:
@@ -124,48 +74,16 @@ def _match_runs(cursor: sqlite3.Cursor, query: RunQuery) -> tuple[str, list[Any]
     if query.statuses:
         terms.append(f"status IN ({', '.join('?' * len(query.statuses))})")
         values += [status.value for status in query.statuses]
-    if query.metadata or query.principal is not None:
-        marks = _marks({} if query.principal is None else {"principal": query.principal})
-
-        def wanted(record: bytes) -> bool:
-            if not all(mark in record for mark in marks):
-                return False
-            request = _run_parts(record).request
-            return query.principal in (None, request.principal) and contains(request.metadata, query.metadata)
-
-        _filter(cursor, wanted)
-        terms.append("wanted(record)")
+    _also(cursor, terms, records.wanted_run(query))
     return " AND ".join(terms) or "TRUE", values
 
 
 def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, list[Any]]:
     status = None if query.status is None else query.status.value
-    owner = whose(query.attributes)
-    attributes = query.attributes if owner is None else {k: v for k, v in query.attributes.items() if k != OWNER}
-    terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status, whose=owner)
-    if query.metadata or attributes:
-        marks = _marks(attributes)
-
-        def wanted(record: bytes) -> bool:
-            if not all(mark in record for mark in marks):
-                return False
-            parts = _thread_parts(record)
-            return contains(parts.metadata, query.metadata) and contains(parts.attributes, attributes)
-
-        _filter(cursor, wanted)
-        terms.append("wanted(record)")
+    whose = records.whose(query.attributes)
+    terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status, whose=whose)
+    _also(cursor, terms, records.wanted_thread(query))
     return " AND ".join(terms) or "TRUE", values
-
-
-def whose(attributes: JsonObject) -> str | None:
-    """The value of column `whose` for a thread with these marks."""
-    owner = attributes.get(OWNER)
-    return owner if isinstance(owner, str) else None
-
-
-def _marks(wanted: JsonObject) -> list[bytes]:
-    """Strings that every record with these keys and values contains, so that most others need not be decoded."""
-    return [_encode(key) + b":" + _encode(value) for key, value in wanted.items() if isinstance(value, str)]
 
 
 def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:
@@ -173,9 +91,10 @@ def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:
     return [f"{column} = ?" for column in given], list(given.values())
 
 
-def _filter(cursor: sqlite3.Cursor, predicate: Callable[[bytes], bool]) -> None:
-    """Compare in Python: in SQL's JSON `true` equals 1, and paths cannot name every key."""
-    cursor.connection.create_function("wanted", 1, predicate)
+def _also(cursor: sqlite3.Cursor, terms: list[str], wanted: records.Wanted | None) -> None:
+    if wanted is not None:
+        cursor.connection.create_function("wanted", 1, wanted)
+        terms.append("wanted(record)")
 
 
 def _page(

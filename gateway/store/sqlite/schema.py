@@ -14,11 +14,9 @@ import time
 from pathlib import Path
 
 from gateway.core.errors import Unavailable
+from gateway.store.records import ACTIVE, QUEUED
 
 logger = logging.getLogger(__name__)
-
-QUEUED, ACTIVE, RELEASED = 0, 1, 2
-"""`runs.place`: waits for its thread, occupies it, has released it."""
 
 UNFINISHED = "(status = 'pending' OR status = 'running' OR status = 'interrupted')"
 """Queries must use exactly these words, or SQLite does not use the partial index.

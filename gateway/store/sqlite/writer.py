@@ -10,7 +10,7 @@ loop continues with the queue when the thread is done.
 In WAL mode a committed transaction survives the end of the process; a sync of the WAL makes it and all before it
 survive a power cut. Without a WAL (a file system without shared memory) the thread writes everything, and SQLite syncs.
 
-Appends and saves are held back for a moment (write_behind.py). They are written before any later work on their run, and
+Appends and saves are held back for a moment (held_writes.py). They are written before any later work on their run, and
 before work that may read any run.
 """
 
@@ -18,18 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
 
-from gateway.store import LogEntry
 from gateway.store.sqlite.batch import Batches
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.sqlite.faults import CannotBegin, NotWhole, closed, unavailable
-from gateway.store.sqlite.job import Answer, Piece, Work, WriteJob, answer
-from gateway.store.sqlite.write_behind import HeldWrites, WriteBehind
-
-T = TypeVar("T")
+from gateway.store.sqlite.faults import CannotBegin, NotWhole, unavailable
+from gateway.store.write_queue import Answer, Piece, WriteJob, WriteQueue, answer
 
 SOON_SECONDS = 0.02
 """How long a `soon` job may wait for its sync, unless another commit causes one."""
@@ -46,12 +40,14 @@ PAGES, PAGES_A_JOB = 2, 3
 
 
 class Writer:
-    """Gathers and writes. Every method is called on the event loop. `disk` serves no other writer."""
+    """Writes what its queue gathers. Every method is called on the event loop. `disk` serves no other writer.
+
+    The work of a job is called with a cursor. If the job `joins`, also with the run's held writes (or None).
+    """
 
     def __init__(self, disk: DiskThread) -> None:
+        self.queue = WriteQueue(self._plan)
         self._disk = disk
-        self._queue: deque[Piece] = deque()
-        self._held = HeldWrites(self._ripe)
         self._planned = False
         self._lent: list[Piece] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -60,23 +56,19 @@ class Writer:
         self._owed = False  # a `soon` job was answered and is to be synced
         self._sync_alarm: asyncio.TimerHandle | None = None
         self._pages = 0
-        self._put = 0
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gone: asyncio.Future[None] | None = None
-        self.usable = False
-        """Between `start` and `stop`."""
 
     def settled(self, run: str | None = None) -> bool:
         """Whether everything appended (for `run`, if given) is written. May return False although it is."""
         batches = self._disk.batches
-        held = self._held if run is None else run in self._held
-        return not (held or self._queue or self._lent is not None or (batches is not None and batches.kept))
+        return not (self.queue.holds(run) or self._lent is not None or (batches is not None and batches.kept))
 
     @property
     def backlog(self) -> int:
         """Bytes appended but not yet written."""
-        return self._put - (self._disk.batches.written if self._disk.batches is not None else 0)
+        return self.queue.put - (self._disk.batches.written if self._disk.batches is not None else 0)
 
     async def start(self) -> None:
         """Connect. Raises what `connect` or the first `beat` raises."""
@@ -89,66 +81,13 @@ class Writer:
         except BaseException:
             self._stop()
             raise
-        self.usable = True
+        self.queue.open()
 
     async def stop(self) -> None:
         """Write everything that waits, drop the lease, disconnect. Raises Unavailable if that was not possible."""
         self._stop()
         if self._gone is not None:
             await asyncio.shield(self._gone)
-
-    def submit(
-        self,
-        work: Work[T],
-        *,
-        run: str | None = None,
-        durable: bool = True,
-        soon: bool = False,
-        joins: bool = False,
-        own: bool = False,
-        long: bool = False,
-        size: int = 0,
-    ) -> asyncio.Future[T]:
-        """Run `work` in the next transaction, after everything appended. The future gets its result.
-
-        own: it touches no run but `run`, or a new one, so only the appends of that run must be written before it.
-        durable: answer when it is on the disk. With `soon`: answer when it is written; the sync follows within
-        SOON_SECONDS. `joins` is explained at `Work`, `long` and `size` at `WriteJob`.
-
-        `work` may raise an InterlinguaError before or after it writes; its writes are undone. Cancelling the future
-        does not undo the work.
-        """
-        if not self.usable:
-            raise closed()
-        assert self._loop is not None
-        future: asyncio.Future[T] = self._loop.create_future()
-        durable, soon = durable and not soon, durable and soon
-        if not own:
-            self._queue += self._held.take_all()
-        elif run is not None and (held := self._held.take(run)) is not None:
-            self._queue.append(held)
-        self._queue.append(WriteJob(work, run, future, durable=durable, soon=soon, joins=joins, long=long, size=size))
-        self._plan()
-        return future
-
-    def behind(self, work: Work[None]) -> None:
-        """Run `work` soon and in order, without an answer."""
-        if not self.usable:
-            raise closed()
-        self._queue.append(WriteJob(work, None, None))
-        self._plan()
-
-    def append(self, run: str, entries: Sequence[LogEntry]) -> None:
-        """Write entries of a run's log behind."""
-        if not self.usable:
-            raise closed()
-        self._put += self._held.append(run, entries)
-
-    def save(self, run: str, record: Work[None]) -> None:
-        """Run `record`, which writes the record of `run`, behind. A later record of the run replaces it."""
-        if not self.usable:
-            raise closed()
-        self._held.save(run, record)
 
     # --- a turn of the event loop
 
@@ -157,10 +96,6 @@ class Writer:
         if not self._planned:
             self._planned = True
             self._loop.call_soon(self._turn)
-
-    def _ripe(self, held: list[WriteBehind]) -> None:
-        self._queue += held
-        self._plan()
 
     def _again(self) -> None:
         """Try again what could not be written."""
@@ -180,20 +115,14 @@ class Writer:
                 self._write(batches, batch)
         finally:
             self._disk.unlock()
-        if self._queue and self._lent is None:
+        if self.queue and self._lent is None:
             self._plan()
 
     def _take(self, batches: Batches) -> list[Piece]:
         batch: list[Piece] = []
-        waiting = self._queue
-        if batches.kept and (waiting or self._stopping or time.monotonic() >= batches.retry_at):
+        if batches.kept and (self.queue or self._stopping or time.monotonic() >= batches.retry_at):
             batch = batches.take_kept()
-        if len(waiting) <= LONGEST_BATCH:
-            batch += waiting
-            waiting.clear()
-        else:
-            batch += [waiting.popleft() for _ in range(LONGEST_BATCH)]
-        return batch
+        return batch + self.queue.take(LONGEST_BATCH)
 
     def _write(self, batches: Batches, batch: list[Piece]) -> None:
         size = jobs = 0
@@ -278,12 +207,11 @@ class Writer:
         self._lent = None
         answer(answers)
         self._look_after()
-        if self._queue:
+        if self.queue:
             self._plan()
 
     def _stop(self) -> None:
-        self.usable = False
-        self._queue += self._held.take_all()
+        self.queue.close()
         self._stopping = True
         for alarm in (self._alarm, self._sync_alarm):
             if alarm is not None:
@@ -294,8 +222,9 @@ class Writer:
 
     def _died(self, error: BaseException) -> None:
         """The thread died, so nothing can be written: fail every job that waits."""
-        self.usable = False
-        waiting = [piece for piece in (*(self._lent or ()), *self._queue) if type(piece) is WriteJob]
+        self.queue.close()
+        left = self.queue.take(len(self.queue))
+        waiting = [piece for piece in (*(self._lent or ()), *left) if type(piece) is WriteJob]
         waiting += [job for job, _, _ in (*(self._syncing or ()), *self._unsynced)]
         answer([(job, None, unavailable(error)) for job in waiting])
 
@@ -314,7 +243,7 @@ class Writer:
             answers: list[Answer] = []
             while batch := self._take(batches):
                 answers += batches.write(batch, waits=True)
-                if batches.kept and not self._queue:
+                if batches.kept and not self.queue:
                     break
             return answers
 

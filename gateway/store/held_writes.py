@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gateway.core.types import Run
 from gateway.store import LogEntry
 
 SECONDS = 0.05
@@ -32,15 +33,14 @@ class WriteBehind:
         self.run = run
         self.entries: list[LogEntry] = []
         self.size = 0
-        self.record: Callable[..., None] | None = None
-        """Writes the record, given a cursor."""
+        self.record: Run | None = None
         self.due = self.patience = math.inf
 
     def add(self, entries: Sequence[LogEntry], size: int) -> None:
         self.entries += entries
         self.size += size
 
-    def replace(self, record: Callable[..., None]) -> None:
+    def replace(self, record: Run) -> None:
         self.record = record
 
     def hurry(self, patience: float) -> float:
@@ -83,9 +83,9 @@ class HeldWrites:
             self._ripe(self.take_all())
         return size
 
-    def save(self, run: str, record: Callable[..., None]) -> None:
+    def save(self, record: Run) -> None:
         """Hold a run's record; it replaces one that is held."""
-        self._hold(run, SECONDS).replace(record)
+        self._hold(record.id, SECONDS).replace(record)
 
     def take(self, run: str) -> WriteBehind | None:
         """Release what is held for a run."""

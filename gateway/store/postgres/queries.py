@@ -1,0 +1,278 @@
+"""Reads records by id, filtered lists and their counts, files, and deliveries. Every function takes a connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from itertools import chain
+from typing import Any, TypeVar
+
+from gateway.core.errors import NotFound
+from gateway.core.types import UNFINISHED as UNFINISHED_STATUSES
+from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
+from gateway.store import Delivery, LogEntry, log_rows
+from gateway.store.postgres.connections import Connection, fetch
+from gateway.store.postgres.schema import UNFINISHED
+from gateway.store.records import (
+    Wanted,
+    decode_artifact,
+    decode_checkpoint,
+    decode_run,
+    decode_thread,
+    wanted_run,
+    wanted_thread,
+    whose,
+)
+
+T = TypeVar("T")
+
+COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
+"""The columns of which a record is made."""
+SEARCHED = 512
+"""How many records are looked at a time where a search asks what no column says."""
+LOG_ROWS, MORE_LOG_ROWS = 32, 128
+"""How many rows of a log are read first, and then at a time, until there is enough."""
+
+
+async def run(connection: Connection, run_id: str) -> Run:
+    return await _one(connection, "runs", run_id, decode_run)
+
+
+async def thread(connection: Connection, thread_id: str) -> Thread:
+    rows = await fetch(connection, f"SELECT {COLUMNS['threads']} FROM interlingua.threads WHERE id = $1", thread_id)
+    if not rows:
+        raise NotFound(f"no thread {thread_id}")
+    return decode_thread(*rows[0])
+
+
+async def artifact(connection: Connection, artifact_id: str) -> Artifact:
+    """Implements `Store.artifact`. Raises NotFound until the upload is complete."""
+    return await _one(connection, "artifacts", artifact_id, decode_artifact, " AND uploader IS NULL")
+
+
+async def _one(connection: Connection, table: str, key: str, decode: Callable[[bytes], T], also: str = "") -> T:
+    rows = await fetch(connection, f"SELECT record FROM interlingua.{table} WHERE id = $1{also}", key)
+    if not rows:
+        raise NotFound(f"no {table.removesuffix('s')} {key}")
+    return decode(rows[0][0])
+
+
+async def require(connection: Connection, table: str, key: str) -> None:
+    """Raise NotFound unless `table` has the id."""
+    if not await fetch(connection, f"SELECT 1 FROM interlingua.{table} WHERE id = $1", key):
+        raise NotFound(f"no {table.removesuffix('s')} {key}")
+
+
+# --- searches
+
+
+class Search:
+    """One search: the terms of its WHERE with their values, and what only the record says."""
+
+    def __init__(self, table: str, query: RunQuery | ThreadQuery, wanted: Wanted | None) -> None:
+        self._table = table
+        self._query = query
+        self._wanted = wanted
+        self._terms = ["TRUE"]
+        self._values: list[Any] = []
+
+    def equal(self, **columns: str | None) -> Search:
+        for column, value in columns.items():
+            if value is not None:
+                self.term(f"{column} = {{}}", value)
+        return self
+
+    def term(self, term: str, *values: Any) -> Search:
+        self._values += values
+        numbers = range(len(self._values) - len(values) + 1, len(self._values) + 1)
+        self._terms.append(term.format(*(f"${number}" for number in numbers)))
+        return self
+
+    async def rows(self, connection: Connection) -> list[tuple[Any, ...]]:
+        """The rows of the page that is asked for, of the table's `COLUMNS`."""
+        limit, offset = max(0, self._query.limit), max(0, self._query.offset)
+        if self._wanted is None:
+            sql = f"{self._select()} LIMIT {limit} OFFSET {offset}"
+            return [tuple(row)[2:] for row in await fetch(connection, sql, *self._values)]
+        found: list[tuple[Any, ...]] = []
+        async with aclosing(self._matching(connection)) as matching:
+            async for row in matching:
+                if len(found) == offset + limit:
+                    break
+                found.append(row)
+        return found[offset:]
+
+    async def count(self, connection: Connection) -> int:
+        if self._wanted is None:
+            sql = f"SELECT count(*) FROM interlingua.{self._table} WHERE {' AND '.join(self._terms)}"
+            return int((await fetch(connection, sql, *self._values))[0][0])
+        async with aclosing(self._matching(connection)) as matching:
+            return len([None async for _ in matching])
+
+    def _select(self, *also: str) -> str:
+        way = "ASC" if self._query.oldest_first else "DESC"
+        return (
+            f"SELECT created_at, seq, {COLUMNS[self._table]} FROM interlingua.{self._table} "
+            f"WHERE {' AND '.join([*self._terms, *also])} ORDER BY created_at {way}, seq {way}"
+        )
+
+    async def _matching(self, connection: Connection) -> AsyncGenerator[tuple[Any, ...], None]:
+        """The rows that match, a page after the other: memory does not grow with their number."""
+        assert self._wanted is not None
+        at = len(self._values) + 1
+        sign = ">" if self._query.oldest_first else "<"
+        bound: tuple[Any, ...] = ()
+        while True:
+            also = [f"(created_at, seq) {sign} (${at}, ${at + 1})"] if bound else []
+            rows = await fetch(connection, f"{self._select(*also)} LIMIT {SEARCHED}", *self._values, *bound)
+            for row in rows:
+                if self._wanted(row["record"]):
+                    yield tuple(row)[2:]
+            if len(rows) < SEARCHED:
+                return
+            bound = tuple(rows[-1])[:2]
+
+
+def _runs(query: RunQuery) -> Search:
+    search = Search("runs", query, wanted_run(query, principal=False))
+    search.equal(agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal)
+    if query.threaded is not None:
+        search.term("thread IS NOT NULL" if query.threaded else "thread IS NULL")
+    if query.statuses:
+        search.term("status = ANY({}::text[])", [status.value for status in query.statuses])
+        if set(query.statuses) <= set(UNFINISHED_STATUSES):
+            search.term(UNFINISHED)  # for the index of those
+    return search
+
+
+def _threads(query: ThreadQuery) -> Search:
+    status = None if query.status is None else query.status.value
+    search = Search("threads", query, wanted_thread(query))
+    return search.equal(agent=query.agent, protocol=query.protocol, status=status, whose=whose(query.attributes))
+
+
+async def runs(connection: Connection, query: RunQuery) -> list[Run]:
+    return [decode_run(record) for (record,) in await _runs(query).rows(connection)]
+
+
+async def count_runs(connection: Connection, query: RunQuery) -> int:
+    return await _runs(query).count(connection)
+
+
+async def threads(connection: Connection, query: ThreadQuery) -> list[Thread]:
+    return [decode_thread(*row) for row in await _threads(query).rows(connection)]
+
+
+async def count_threads(connection: Connection, query: ThreadQuery) -> int:
+    return await _threads(query).count(connection)
+
+
+# --- what belongs to runs and threads
+
+
+async def events(connection: Connection, run_id: str, after: int, *, max_bytes: int, deltas: bool) -> list[LogEntry]:
+    """Implements `Store.events`."""
+    found = await fetch(connection, "SELECT seq, head, tail FROM interlingua.runs WHERE id = $1", run_id)
+    if not found:
+        raise NotFound(f"no run {run_id}")
+    seq, head, tail = found[0]
+    kinds = "" if deltas else " AND NOT delta"
+    sql = (
+        f"SELECT first, last, delta, data FROM interlingua.log WHERE run = $1 AND first >= $2 AND last > $3{kinds} "
+        "ORDER BY first LIMIT $4"
+    )
+    begin = await fetch(
+        connection, "SELECT coalesce(max(first), 0) FROM interlingua.log WHERE run = $1 AND first <= $2", seq, after + 1
+    )
+    entries: list[LogEntry] = []
+    start, limit, more = int(begin[0][0]), LOG_ROWS, True
+    room = max_bytes + log_rows.ROW_BYTES  # of the first row the reader may have a part already
+    while more and room > 0:
+        rows = await fetch(connection, sql, seq, start, after, limit)
+        for row in rows:
+            entries += log_rows.unpack(*row)
+            room -= len(row["data"])
+        more = len(rows) == limit
+        start, limit = int(rows[-1]["last"]) + 1 if more else 0, MORE_LOG_ROWS
+    last = [] if more else log_rows.of_few(tail)
+    return log_rows.page(chain(log_rows.of_few(head), entries, last), after, max_bytes, deltas)
+
+
+async def history(connection: Connection, thread_id: str, limit: int, before: str | None) -> list[Checkpoint]:
+    await require(connection, "threads", thread_id)
+    older, bound = "", ()
+    if before is not None:
+        sql = "SELECT created_at, seq FROM interlingua.checkpoints WHERE thread = $1 AND id = $2"
+        rows = await fetch(connection, sql, thread_id, before)
+        if not rows:
+            raise NotFound(f"no checkpoint {before}")
+        older, bound = " AND (created_at, seq) < ($3, $4)", tuple(rows[0])
+    rows = await fetch(
+        connection,
+        f"SELECT record FROM interlingua.checkpoints WHERE thread = $1{older} "
+        "ORDER BY created_at DESC, seq DESC LIMIT $2",
+        thread_id,
+        max(0, limit),
+        *bound,
+    )
+    return [decode_checkpoint(record) for (record,) in rows]
+
+
+async def artifacts(connection: Connection, run_id: str | None, thread_id: str | None) -> list[Artifact]:
+    if run_id is not None:
+        await require(connection, "runs", run_id)
+    if thread_id is not None:
+        await require(connection, "threads", thread_id)
+    rows = await fetch(
+        connection,
+        "SELECT created_at, seq, record FROM interlingua.artifacts WHERE uploader IS NULL AND run = $1 UNION "
+        "SELECT created_at, seq, record FROM interlingua.artifacts WHERE uploader IS NULL AND thread = $2 UNION "
+        "SELECT created_at, seq, record FROM interlingua.artifacts WHERE uploader IS NULL "
+        "AND run IN (SELECT id FROM interlingua.runs WHERE thread = $2) ORDER BY created_at, seq",
+        run_id,
+        thread_id,
+    )
+    return [decode_artifact(row["record"]) for row in rows]
+
+
+async def chunk(connection: Connection, artifact_id: str, number: int) -> bytes | None:
+    """Read chunk `number` (from 0) of a file. None after the last."""
+    rows = await fetch(
+        connection,
+        "SELECT data FROM interlingua.artifacts LEFT JOIN interlingua.chunks ON artifact = seq AND number = $2 "
+        "WHERE id = $1 AND uploader IS NULL",
+        artifact_id,
+        number,
+    )
+    if not rows:
+        raise NotFound(f"no artifact {artifact_id}")
+    data: bytes | None = rows[0][0]
+    return data
+
+
+async def deliveries(connection: Connection, owner: str, now: float, limit: int) -> list[Delivery]:
+    rows = await fetch(
+        connection,
+        "SELECT id, record, due_at, attempts FROM interlingua.deliveries WHERE owner = $1 AND due_at <= $2 "
+        "ORDER BY due_at, seq LIMIT $3",
+        owner,
+        now,
+        limit,
+    )
+    return [
+        Delivery(id=key, run=decode_run(record), due_at=due_at, attempts=attempts)
+        for key, record, due_at, attempts in rows
+    ]
+
+
+async def registration_changes(connection: Connection) -> int:
+    """Read the counter of writes to the registrations."""
+    rows = await fetch(connection, "SELECT value FROM interlingua.counters WHERE name = 'registrations'")
+    return int(rows[0][0])
+
+
+async def registrations(connection: Connection) -> tuple[int, list[bytes]]:
+    """Read the counter and the records, in this order: what is written meanwhile is read again."""
+    count = await registration_changes(connection)
+    rows = await fetch(connection, "SELECT record FROM interlingua.registrations ORDER BY name")
+    return count, [record for (record,) in rows]

@@ -1,0 +1,354 @@
+"""Writes many runs at once: new ones, transitions, appends and saves, each kind in one statement for all of them.
+
+A batch costs a handful of statements, however many runs it has. What several pieces of a batch want of the same run or
+thread is done in their order: `admits` says when the group has to be written first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from gateway.core.errors import Conflict, InterlinguaError, NotFound
+from gateway.core.types import IfBusy, Run, ThreadStatus
+from gateway.store import LogEntry, RunChange
+from gateway.store.held_writes import WriteBehind
+from gateway.store.log_rows import Row, few, pack
+from gateway.store.postgres.changes import add_checkpoint, change_thread, claim_file
+from gateway.store.postgres.connections import Connection, fetch, text
+from gateway.store.records import (
+    ACTIVE,
+    NO_CHANGE,
+    QUEUED,
+    RELEASED,
+    EncodedRecords,
+    encode,
+)
+from gateway.store.write_queue import Answer, WriteJob
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """The work of `Store.create_run`."""
+
+    run: Run
+    events: Sequence[LogEntry]
+    reserved: int
+    record: bytearray
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The work of `Store.commit`. `overrules`: a write that was told as failed may have ended the run."""
+
+    run: str
+    change: RunChange
+    records: EncodedRecords
+    overrules: bool = False
+
+    @property
+    def threads(self) -> Iterable[str]:
+        """The threads that it changes."""
+        if self.change.run is not None and self.change.run.thread is not None:
+            yield self.change.run.thread
+        if self.change.checkpoint is not None:
+            yield self.change.checkpoint.thread
+
+
+class RunWrites:
+    """A group of writes to runs of one owner. Write it once, then make another."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._new: list[tuple[WriteJob, NewRun]] = []
+        self._changes: list[tuple[WriteJob, Transition, list[WriteBehind]]] = []
+        self._behind: dict[str, list[WriteBehind]] = {}
+        self._runs: set[str] = set()
+        self._threads: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._new or self._changes or self._behind)
+
+    def admits(self, work: NewRun | Transition | WriteBehind) -> bool:
+        """Whether the work may be done together with what is here."""
+        if isinstance(work, NewRun):
+            return work.run.id not in self._runs and (work.run.thread is None or work.run.thread not in self._threads)
+        if isinstance(work, Transition):
+            return work.run not in self._runs
+        return work.record is None or work.run not in self._runs
+
+    def add(self, job: WriteJob, work: NewRun | Transition) -> None:
+        if isinstance(work, NewRun):
+            self._new.append((job, work))
+            self._runs.add(work.run.id)
+            return
+        self._changes.append((job, work, self._behind.pop(work.run, [])))
+        self._runs.add(work.run)
+        self._threads.update(work.threads)
+
+    def add_behind(self, held: WriteBehind) -> None:
+        self._behind.setdefault(held.run, []).append(held)
+
+    async def write(self, connection: Connection) -> list[Answer]:
+        """Write all of it. Raises what the server says: then nothing may be kept of the transaction."""
+        known = await self._lock_threads(connection)
+        answers: list[Answer] = []
+        rows: list[tuple[str, Row]] = []
+        statuses: dict[str, Run] = {}
+        if self._new:
+            answers += await self._create(connection, known, rows, statuses)
+        fit: list[tuple[WriteJob, Transition, list[WriteBehind]]] = []
+        for job, work, behind in self._changes:
+            point = work.change.checkpoint
+            if point is not None and point.thread not in known:
+                answers.append((job, None, NotFound(f"no thread {point.thread}")))
+                self._behind[work.run] = [*behind, *self._behind.get(work.run, ())]
+            else:
+                fit.append((job, work, behind))
+        # a change that writes the record itself puts a held one out of date
+        joined = [behind for _, work, behind in fit if work.change.run is None]
+        saved = {
+            held.run: held.record
+            for held in chain.from_iterable([*self._behind.values(), *joined])
+            if held.record is not None
+        }
+        if saved:
+            await self._save(connection, list(saved.values()))
+        done = await self._change(connection, fit, rows, answers) if fit else []
+        for held in chain.from_iterable(self._behind.values()):
+            rows += [(held.run, row) for row in pack(held.entries)]
+        if rows:
+            await self._log(connection, rows)
+        statuses.update({run.thread: run for work in done if (run := work.change.run) and run.thread is not None})
+        if statuses:
+            await self._follow(connection, statuses)
+        if done:
+            await self._change_threads(connection, done)
+            await self._owe(connection, done)
+        return answers
+
+    async def _lock_threads(self, connection: Connection) -> set[str]:
+        """Lock the threads, in the order of their ids: two processes that lock several never wait for each other.
+
+        Returns those that exist.
+        """
+        wanted = {new.run.thread for _, new in self._new if new.run.thread is not None} | self._threads
+        if not wanted:
+            return set()
+        sql = "SELECT id FROM interlingua.threads WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
+        locked = {row[0] for row in await fetch(connection, sql, list(wanted))}
+        return {thread for thread in wanted if text(thread) in locked}
+
+    async def _create(
+        self, connection: Connection, known: set[str], rows: list[tuple[str, Row]], statuses: dict[str, Run]
+    ) -> list[Answer]:
+        answers: list[Answer] = []
+        asked = [new.run.thread for _, new in self._new if new.run.thread is not None]
+        busy: set[str] = set()
+        if asked:
+            sql = (
+                f"SELECT thread FROM interlingua.runs WHERE thread = ANY($1::text[]) AND place = {ACTIVE} UNION "
+                f"SELECT thread FROM interlingua.runs WHERE thread = ANY($1::text[]) AND place = {QUEUED}"
+            )
+            there = {row[0] for row in await fetch(connection, sql, asked)}
+            busy = {thread for thread in asked if text(thread) in there}
+        fit: list[tuple[WriteJob, NewRun, int, bytearray | None]] = []
+        for job, new in self._new:
+            thread = new.run.thread
+            place = ACTIVE
+            if thread is not None:
+                if thread not in known:
+                    answers.append((job, None, NotFound(f"no thread {thread}")))
+                    continue
+                if thread in busy and new.run.request.if_busy is IfBusy.REJECT:
+                    answers.append((job, None, Conflict(f"thread {thread} has an active run")))
+                    continue
+                place = QUEUED if thread in busy else ACTIVE
+                busy.add(thread)
+            fit.append((job, new, place, few(new.events)))
+        created = await self._insert(connection, fit) if fit else set()
+        for job, new, place, head in fit:
+            if text(new.run.id) not in created:
+                answers.append((job, None, Conflict("this id exists already", detail=new.run.id)))
+                continue
+            answers.append((job, place == ACTIVE, None))
+            if head is None:
+                rows += [(new.run.id, row) for row in pack(new.events)]
+            if new.run.thread is not None:
+                statuses[new.run.thread] = new.run
+            for artifact in new.run.request.files:
+                await claim_file(connection, artifact, new.run)
+        return answers
+
+    async def _insert(
+        self, connection: Connection, new: Sequence[tuple[WriteJob, NewRun, int, bytearray | None]]
+    ) -> set[str]:
+        """Insert runs that have their places. Returns the ids of those whose id was free."""
+        columns: list[list[Any]] = [[] for _ in range(13)]
+        for _, work, place, head in new:
+            run, request = work.run, work.run.request
+            values = (
+                run.id,
+                place,
+                run.status.value,
+                request.agent,
+                run.thread,
+                request.protocol,
+                request.principal,
+                run.created_at,
+                run.updated_at,
+                work.reserved,
+                len(work.record) + _size(work.events),
+                work.record,
+                head,
+            )
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+        found = await fetch(
+            connection,
+            "INSERT INTO interlingua.runs (owner, id, place, status, agent, thread, protocol, principal, created_at, "
+            "updated_at, reserved, bytes, record, head) SELECT $1, * FROM unnest($2::text[], $3::smallint[], "
+            "$4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::bigint[], "
+            "$12::bigint[], $13::bytea[], $14::bytea[]) ON CONFLICT (id) DO NOTHING RETURNING id",
+            self._owner,
+            *columns,
+        )
+        return {row[0] for row in found}
+
+    async def _save(self, connection: Connection, saved: Sequence[Run]) -> None:
+        await fetch(
+            connection,
+            "UPDATE interlingua.runs r SET status = u.status, updated_at = u.updated_at, record = u.record "
+            "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[]) u (id, status, updated_at, record) "
+            "WHERE r.id = u.id AND r.owner = $1",
+            self._owner,
+            [run.id for run in saved],
+            [run.status.value for run in saved],
+            [run.updated_at for run in saved],
+            [encode(run) for run in saved],
+        )
+
+    async def _change(
+        self,
+        connection: Connection,
+        changes: Sequence[tuple[WriteJob, Transition, list[WriteBehind]]],
+        rows: list[tuple[str, Row]],
+        answers: list[Answer],
+    ) -> list[Transition]:
+        """Update the runs. Returns the work that was done; the rest is answered with Conflict or NotFound."""
+        columns: list[list[Any]] = [[] for _ in range(10)]
+        entries: dict[str, list[LogEntry]] = {}
+        for _, work, behind in changes:
+            change = work.change
+            said = [*chain.from_iterable([held.entries for held in behind]), *change.events]
+            tail = few(said) if change.release else None
+            if tail is None:
+                entries[work.run] = said
+            status = None if change.run is None else change.run.status
+            values = (
+                work.run,
+                None if status is None else status.value,
+                None if change.run is None else change.run.updated_at,
+                work.records.run,
+                tail,
+                change.reserved,
+                _size(said),
+                change.release,
+                status is not None and status.ended,
+                work.overrules,
+            )
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+        found = await fetch(
+            connection,
+            "UPDATE interlingua.runs r SET status = coalesce(u.status, r.status), "
+            "updated_at = coalesce(u.updated_at, r.updated_at), record = coalesce(u.record, r.record), "
+            "tail = coalesce(u.tail, r.tail), reserved = greatest(r.reserved, u.reserved), bytes = r.bytes + u.bytes, "
+            f"place = CASE WHEN u.release OR u.ended AND r.place = {QUEUED} THEN {RELEASED} ELSE r.place END "
+            "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[], "
+            "$9::boolean[], $10::boolean[], $11::boolean[]) "
+            "u (id, status, updated_at, record, tail, reserved, bytes, release, ended, overrules) WHERE r.id = u.id "
+            f"AND r.owner = $1 AND (r.place <> {RELEASED} OR u.overrules OR NOT u.release) RETURNING r.id",
+            self._owner,
+            *columns,
+        )
+        written = {row[0] for row in found}
+        missing = [work.run for _, work, _ in changes if text(work.run) not in written]
+        there: set[str] = set()
+        if missing:
+            sql = "SELECT id FROM interlingua.runs WHERE id = ANY($1::text[])"
+            there = {row[0] for row in await fetch(connection, sql, missing)}
+        done: list[Transition] = []
+        for job, work, _ in changes:
+            wrong: InterlinguaError | None = None
+            if text(work.run) in written:
+                done.append(work)
+                rows += [(work.run, row) for row in pack(entries.get(work.run, ()))]
+            elif text(work.run) in there:
+                wrong = Conflict(f"run {work.run} was taken over by another process, or has ended before")
+            else:
+                wrong = NotFound(f"no run {work.run}")
+            answers.append((job, None, wrong))
+        return done
+
+    async def _log(self, connection: Connection, rows: Sequence[tuple[str, Row]]) -> None:
+        """Add rows to the logs of runs, unless a run is gone or another owner's by now.
+
+        A row that is there with this number was written by a transition that was told as failed.
+        """
+        await fetch(
+            connection,
+            "INSERT INTO interlingua.log (run, first, last, delta, data) SELECT r.seq, u.first, u.last, "
+            "u.delta, u.data FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::boolean[], $6::bytea[]) "
+            "u (id, first, last, delta, data) JOIN interlingua.runs r ON r.id = u.id AND r.owner = $1 "
+            "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, delta = excluded.delta, data = excluded.data",
+            self._owner,
+            [run for run, _ in rows],
+            [first for _, (first, _, _, _) in rows],
+            [last for _, (_, last, _, _) in rows],
+            [delta for _, (_, _, delta, _) in rows],
+            [data for _, (_, _, _, data) in rows],
+        )
+
+    async def _follow(self, connection: Connection, runs: dict[str, Run]) -> None:
+        """Set the status of threads: a column, so that the record, which may be large, is not written."""
+        await fetch(
+            connection,
+            "UPDATE interlingua.threads t SET status = u.status, updated_at = greatest(t.updated_at, u.updated_at) "
+            "FROM unnest($1::text[], $2::text[], $3::float8[]) u (id, status, updated_at) "
+            "WHERE t.id = u.id AND t.status <> u.status",
+            list(runs),
+            [ThreadStatus.after(run.status).value for run in runs.values()],
+            [run.updated_at for run in runs.values()],
+        )
+
+    async def _change_threads(self, connection: Connection, done: Sequence[Transition]) -> None:
+        for work in done:
+            change, point = work.change, work.change.checkpoint
+            if point is not None:
+                await change_thread(connection, point.thread, change.thread or NO_CHANGE, point, point.created_at)
+                await add_checkpoint(connection, point.thread, point, work.records.checkpoint)
+            elif change.thread is not None and change.run is not None and change.run.thread is not None:
+                await change_thread(connection, change.run.thread, change.thread, None, change.run.updated_at)
+
+    async def _owe(self, connection: Connection, done: Sequence[Transition]) -> None:
+        for work in done:
+            owed = work.change.delivery
+            if owed is not None:
+                await fetch(
+                    connection,
+                    "INSERT INTO interlingua.deliveries (id, owner, run, due_at, attempts, record) "
+                    "VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
+                    owed.id,
+                    self._owner,
+                    work.run,
+                    owed.due_at,
+                    owed.attempts,
+                    encode(owed.run),
+                )
+
+
+def _size(entries: Sequence[LogEntry]) -> int:
+    return sum([len(entry.data) for entry in entries])

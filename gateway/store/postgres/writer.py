@@ -1,0 +1,409 @@
+"""Group commit: one connection writes what the queue gathers, a batch in a transaction, while the next is gathered.
+
+event loop --submit--> queue --> task: BEGIN, a few statements for all of it (run_writes.py), COMMIT --> answers
+
+Where a batch has no `durable` job, the server answers before it has synced (`synchronous_commit`); its own WAL writer
+syncs within three times `wal_writer_delay`, 0.6 s as it comes.
+
+A connection that breaks is made anew, and what was not committed is written again, in order, before anything else. Each
+transaction leaves its number in our lease: if the connection broke while it was committed, the next one finds out there
+whether it was. Jobs wait for all of that for PATIENCE_SECONDS, then they are refused, and what is refused has not
+happened: `_settle` sees to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import asyncpg
+
+from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.store.held_writes import WriteBehind
+from gateway.store.postgres.changes import remove_runs
+from gateway.store.postgres.connections import Connection, Server, fetch, is_engines, is_lost, unavailable
+from gateway.store.postgres.run_writes import NewRun, RunWrites, Transition
+from gateway.store.write_queue import Answer, Piece, WriteJob, WriteQueue, answer
+
+PATIENCE_SECONDS = 5.0
+"""How long a job waits for a server that is away."""
+BATCH_SECONDS = 10.0
+"""How long a transaction may take before its connection is given up, and how long the server lets one stand open."""
+LOCK_SECONDS = 4.0
+"""How long a statement waits for another transaction."""
+RETRY_SECONDS = 0.5
+LONGEST_BATCH = 1024
+"""Pieces in one transaction: limits how long a batch delays the next one."""
+
+Work = Callable[[Connection], Awaitable[Any]]
+
+logger = logging.getLogger(__name__)
+
+
+class Lost(Exception):
+    """The connection is of no more use: nothing can be written until there is another."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A transaction of the first `count` pieces that was being committed when the connection broke."""
+
+    number: int
+    count: int
+    answers: list[Answer]
+
+
+class PostgresWriter:
+    """Writes what its queue gathers. The work of a job is a NewRun, a Transition, or is called with the connection and
+    awaited; an InterlinguaError that it raises then has written nothing.
+
+    `first` is done with each new connection, `beat` in a transaction of its own every `beat_seconds`, `farewell` in the
+    last one.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        owner: str,
+        *,
+        first: Work,
+        beat: Work,
+        farewell: Work,
+        beat_seconds: float,
+        fsync: bool,
+    ) -> None:
+        self.queue = WriteQueue(self._wake)
+        self._server = server
+        self._owner = owner
+        self._first = first
+        self._beat = beat
+        self._farewell = farewell
+        self._beat_seconds = beat_seconds
+        self._fsync = fsync
+        self._connection: Connection = None
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._ahead: list[Piece] = []
+        """Taken from the queue and not yet written, in order."""
+        self._doubt: Doubt | None = None
+        self._overruled: set[str] = set()
+        """Runs with a transition that was written although it was refused: the next one overrules it."""
+        self._number = 0
+        self._written = 0
+        self._beat_at = self._retry_at = 0.0
+        self._down_since: float | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the server took what was written last."""
+        return self.queue.usable and self._down_since is None
+
+    @property
+    def backlog(self) -> int:
+        """Bytes appended but not yet written."""
+        return self.queue.put - self._written
+
+    def settled(self, run: str | None = None) -> bool:
+        """Whether everything appended (for `run`, if given) is written. May return False although it is."""
+        return not (self._ahead or self.queue.holds(run))
+
+    async def start(self) -> None:
+        """Connect. Raises what connecting, `first` and the first `beat` raise."""
+        self._connection = await self._server.connect()
+        try:
+            await self._first(self._connection)
+            await self._alone(self._beat)
+        except BaseException:
+            self._connection.terminate()
+            raise
+        self.queue.open()
+        self._task = asyncio.create_task(self._run(), name="postgres writer")
+
+    async def stop(self) -> None:
+        """Write everything that waits, drop the lease, disconnect. Raises Unavailable if that was not possible."""
+        self.queue.close()
+        self._stopping.set()
+        self._wake()
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    # --- the task
+
+    async def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            while await self._step():
+                pass
+        except (Lost, asyncpg.PostgresError) as error:
+            left = self._ahead or self.queue
+            why = "the store closed with events that could not be written" if left else "the store failed"
+            failure = Unavailable(why, detail=str(error))
+        except BaseException as error:
+            logger.critical("the store's writer died", exc_info=True)
+            failure = error
+        self.queue.close()
+        self._ahead += self.queue.take(len(self.queue))
+        self._refuse(older_than=0.0)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._connection is not None:
+            self._connection.terminate()
+        if failure is not None:
+            raise failure
+
+    async def _step(self) -> bool:
+        """Do what is next. Returns False when all is done, which is after `stop`; raises Lost if it cannot be."""
+        try:
+            if self._connection is None:
+                await self._reconnect()
+            if self._doubt is not None:
+                await self._settle(self._doubt)
+            now, stopping = time.monotonic(), self._stopping.is_set()
+            if now >= self._beat_at and not stopping:
+                await self._alone(self._beat)
+            elif self.queue or (self._ahead and (now >= self._retry_at or stopping)):
+                await self._write()
+                if stopping and self._ahead:
+                    raise Lost("the server does not take it")
+            elif stopping:
+                await self._alone(self._farewell)
+                await self._connection.close(timeout=PATIENCE_SECONDS)
+                return False
+            else:
+                await self._wait(min(self._beat_at, self._retry_at if self._ahead else self._beat_at) - now)
+        except Lost as error:
+            self._lose(error)
+            if self._stopping.is_set():
+                raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._stopping.wait()
+        return True
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait until there is something to do."""
+        self._woken.clear()
+        if not self.queue:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+
+    # --- transactions
+
+    async def _write(self) -> None:
+        """Write what waits, as much of it as possible. If it cannot be written as a whole, work fails alone."""
+        self._ahead += self.queue.take(max(0, LONGEST_BATCH - len(self._ahead)))
+        count = min(len(self._ahead), LONGEST_BATCH)
+        try:
+            await self._transact(count)
+        except Lost:
+            raise
+        except Exception as error:
+            if count == 1:
+                self._fail(error)
+                return
+            for _ in range(count):
+                try:
+                    await self._transact(1)
+                except Lost:
+                    raise
+                except Exception as alone:
+                    if not self._fail(alone):
+                        return
+
+    async def _transact(self, count: int) -> None:
+        """Write the first pieces in one transaction, and answer them. Raises, with nothing written, Lost among others:
+        then it may be in doubt.
+        """
+        connection = self._connection
+        assert connection is not None
+        batch = self._ahead[:count]
+        durable = any(isinstance(piece, WriteJob) and piece.durable for piece in batch)
+        self._number += 1
+        doubt: Doubt | None = None
+        try:
+            async with asyncio.timeout(BATCH_SECONDS):
+                await connection.execute(self._begin(durable))
+                answers = await self._perform(connection, batch)
+                doubt = Doubt(self._number, count, answers)
+                await connection.execute("COMMIT")
+        except Exception as error:
+            if is_lost(error):
+                self._doubt = doubt
+                raise Lost(f"{type(error).__name__}: {error}") from error
+            await self._roll_back()
+            raise
+        self._done(count, answers)
+
+    def _begin(self, durable: bool) -> str:
+        """Begin a transaction, with its number in the lease. What it sets holds until it ends: see connections.py."""
+        sync = "" if durable and self._fsync else "SET LOCAL synchronous_commit = off; "
+        return (
+            f"BEGIN; SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f}; "
+            f"SET LOCAL idle_in_transaction_session_timeout = {BATCH_SECONDS * 1000:.0f}; {sync}"
+            f"UPDATE interlingua.leases SET batch = {self._number} WHERE owner = '{self._owner}'"
+        )
+
+    async def _perform(self, connection: Connection, batch: list[Piece]) -> list[Answer]:
+        answers: list[Answer] = []
+        group = RunWrites(self._owner)
+        for piece in batch:
+            work: Any = piece if isinstance(piece, WriteBehind) else piece.work
+            if isinstance(work, Transition) and work.run in self._overruled:
+                work = replace(work, overrules=True)
+            together = isinstance(work, NewRun | Transition | WriteBehind)
+            if group and not (together and group.admits(work)):
+                answers += await group.write(connection)
+                group = RunWrites(self._owner)
+            if isinstance(piece, WriteBehind):
+                group.add_behind(piece)
+            elif together:
+                group.add(piece, work)
+            else:
+                try:
+                    answers.append((piece, await work(connection), None))
+                except InterlinguaError as error:
+                    answers.append((piece, None, error))
+        return answers + (await group.write(connection) if group else [])
+
+    def _done(self, count: int, answers: list[Answer]) -> None:
+        for piece in self._ahead[:count]:
+            if isinstance(piece, WriteBehind):
+                self._written += piece.size
+            elif isinstance(piece.work, Transition) and piece.work.change.release:
+                self._overruled.discard(piece.work.run)
+        del self._ahead[:count]
+        answer(answers)
+
+    async def _roll_back(self) -> None:
+        assert self._connection is not None
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._connection.execute("ROLLBACK")
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise Lost(f"{type(error).__name__}: {error}") from error
+
+    async def _alone(self, work: Work) -> None:
+        """Do the store's own work (the lease) in a transaction of its own."""
+        connection = self._connection
+        assert connection is not None
+        self._beat_at = time.monotonic() + self._beat_seconds
+        try:
+            async with asyncio.timeout(BATCH_SECONDS), connection.transaction():
+                await work(connection)
+        except Exception as error:
+            if is_lost(error):
+                raise Lost(f"{type(error).__name__}: {error}") from error
+            if self._task is None or self._stopping.is_set():
+                raise
+            logger.warning("the store's lease could not be refreshed: %s", error)
+
+    def _fail(self, error: Exception) -> bool:
+        """Answer the first piece with the error, or keep it if the server failed and nobody waits for the answer.
+
+        Returns whether the pieces behind it may be written: not before one that is kept.
+        """
+        piece = self._ahead[0]
+        if isinstance(piece, WriteJob) and piece.future is not None:
+            del self._ahead[0]
+            answer([(piece, None, unavailable(error))])
+            return True
+        if not is_engines(error):
+            logger.error("the store drops what cannot be written: %s", error, exc_info=error)
+            self._done(1, [])
+            return True
+        logger.warning("the store cannot be written, %d pieces wait: %s", len(self._ahead), error)
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        self._refuse(older_than=0.0, error=error)
+        return False
+
+    # --- a server that goes and comes back
+
+    def _lose(self, error: Lost) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+            logger.error("the store %s is away: %s", self._server.name, error)
+            self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        """While the server is away: refuse the jobs that have waited long enough."""
+        self._alarm = None
+        if self._down_since is None:
+            return
+        self._ahead += self.queue.take(len(self.queue))
+        away = time.monotonic() - self._down_since
+        self._refuse(older_than=PATIENCE_SECONDS if away < PATIENCE_SECONDS else 0.0)
+        self._alarm = asyncio.get_running_loop().call_later(RETRY_SECONDS / 2, self._give_up_waiting)
+
+    def _refuse(self, *, older_than: float, error: Exception | None = None) -> None:
+        """Refuse jobs that somebody waits for. Those in doubt stay: whether they were written is found out."""
+        wrong = unavailable(error) if error is not None else Unavailable("the store cannot be reached")
+        before = time.monotonic() - older_than
+        doubted = self._doubt.count if self._doubt is not None else 0
+        old = [
+            piece
+            for piece in self._ahead
+            if isinstance(piece, WriteJob) and piece.future is not None and piece.since <= before
+        ]
+        answer([(job, None, wrong) for job in old])
+        gone = set(map(id, old))
+        self._ahead = [*self._ahead[:doubted], *(one for one in self._ahead[doubted:] if id(one) not in gone)]
+
+    async def _reconnect(self) -> None:
+        """Connect again. Raises Lost."""
+        try:
+            connection = await self._server.connect()
+            try:
+                await self._first(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+            await self._server.renew()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, InterlinguaError) as error:
+            raise Lost(f"{type(error).__name__}: {error}") from error
+        self._connection = connection
+        self._beat_at = 0.0
+        if self._down_since is not None:
+            logger.warning("the store %s is back after %.1f s", self._server.name, time.monotonic() - self._down_since)
+            self._down_since = None
+
+    async def _settle(self, doubt: Doubt) -> None:
+        """Find out whether a transaction was committed. If so its jobs are answered now; one that was refused meanwhile
+        is undone. Else it is written again, without those.
+        """
+        assert self._connection is not None
+        batch = self._ahead[: doubt.count]
+        refused = [piece for piece in batch if isinstance(piece, WriteJob) and _is_refused(piece)]
+        sql = "SELECT batch FROM interlingua.leases WHERE owner = $1"
+        try:
+            rows = await fetch(self._connection, sql, self._owner)
+            if not (rows and rows[0]["batch"] == doubt.number):
+                self._doubt = None
+                self._ahead = [piece for piece in self._ahead if piece not in refused]
+                return
+            if new := [job.work.run.id for job in refused if isinstance(job.work, NewRun)]:
+                async with self._connection.transaction():
+                    found = "SELECT seq, id FROM interlingua.runs WHERE id = ANY($1::text[]) AND owner = $2"
+                    await remove_runs(self._connection, await fetch(self._connection, found, new, self._owner))
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise Lost(f"{type(error).__name__}: {error}") from error
+        self._doubt = None
+        self._done(doubt.count, doubt.answers)
+        self._overruled.update(job.work.run for job in refused if isinstance(job.work, Transition))
+
+
+def _is_refused(job: WriteJob) -> bool:
+    return job.future is not None and job.future.done() and not job.future.cancelled()

@@ -1,0 +1,186 @@
+"""How records are encoded, as JSON, and which of them a search wants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.core.json_match import contains
+from gateway.core.types import (
+    NULL,
+    OWNER,
+    Artifact,
+    Checkpoint,
+    JsonObject,
+    Run,
+    RunQuery,
+    Thread,
+    ThreadChange,
+    ThreadQuery,
+    ThreadStatus,
+)
+from gateway.store import Registration
+
+QUEUED, ACTIVE, RELEASED = 0, 1, 2
+"""A run's place: waits for its thread, occupies it, has released it."""
+
+_encode = msgspec.json.Encoder().encode
+decode_run = msgspec.json.Decoder(Run).decode
+decode_artifact = msgspec.json.Decoder(Artifact).decode
+decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
+_decode_registration = msgspec.json.Decoder(Registration).decode
+_decode_thread = msgspec.json.Decoder(Thread).decode
+
+
+def encode(record: msgspec.Struct) -> bytearray:
+    """Encode a record as JSON, as a `bytearray`: for `bytes` the sqlite3 module looks up adapters first."""
+    return bytearray(_encode(record))
+
+
+class ThreadRecord(Thread, frozen=True, kw_only=True):
+    """A thread with its state left encoded: the state may be large, and most changes do not touch it."""
+
+    values: msgspec.Raw = NULL
+
+
+NO_CHANGE = ThreadChange()
+_decode_thread_record = msgspec.json.Decoder(ThreadRecord).decode
+
+
+class EncodedRecords(NamedTuple):
+    """The encoded records of a change. Engines ask for their size before they write them."""
+
+    run: bytearray | None = None
+    checkpoint: bytearray | None = None
+
+    @classmethod
+    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> EncodedRecords:
+        return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum([len(record) for record in self if record is not None])
+
+
+def decode_thread(record: bytes, status: str, updated_at: float) -> Thread:
+    """Decode a thread. Its columns change with its runs, so they replace what its record says."""
+    return replace(_decode_thread(record), status=ThreadStatus(status), updated_at=updated_at)
+
+
+def changed_thread(record: bytes, change: ThreadChange, checkpoint: Checkpoint | None) -> ThreadRecord:
+    """Apply a change, and a checkpoint that becomes the newest, to a thread's encoded record."""
+    changed = change.of(_decode_thread_record(record))
+    if checkpoint is not None:
+        changed = replace(changed, checkpoint=checkpoint.id)
+        if checkpoint.values is not None:
+            changed = replace(changed, values=checkpoint.values)
+    return changed
+
+
+def whose(attributes: JsonObject) -> str | None:
+    """The value of column `whose` for a thread with these marks."""
+    owner = attributes.get(OWNER)
+    return owner if isinstance(owner, str) else None
+
+
+class RegistrationCache:
+    """All registrations, expired ones too, as of `changes`: how often they had been written.
+
+    They are asked for often and change seldom. Records are shared with the callers, so they never change.
+    """
+
+    def __init__(self, changes: int = -1, records: dict[bytes, Registration] | None = None) -> None:
+        self.changes = changes
+        self._records = records or {}
+        self._list: list[Registration] = []
+        self._since, self._until = math.inf, -math.inf
+
+    def newer(self, changes: int, records: Sequence[bytes]) -> RegistrationCache:
+        """The cache of the records, by name, as of `changes`. A record that has not changed stays the same object.
+
+        Returns this one if a later read was faster.
+        """
+        if changes <= self.changes:
+            return self
+        known = self._records
+        return RegistrationCache(changes, {one: known.get(one) or _decode_registration(one) for one in records})
+
+    def at(self, now: float) -> list[Registration]:
+        """List those that have not expired. Returns the same list object while its members are the same."""
+        if not self._since <= now < self._until:
+            ends = [one.expires_at for one in self._records.values() if one.expires_at is not None]
+            self._since = max((end for end in ends if end <= now), default=-math.inf)
+            self._until = min((end for end in ends if end > now), default=math.inf)
+            self._list = [one for one in self._records.values() if one.expires_at is None or one.expires_at > now]
+        return self._list
+
+
+# --- searches: what columns cannot say is compared in Python. In SQL's JSON `true` may equal 1, and paths cannot name
+# every key.
+
+
+class _Request(msgspec.Struct):
+    metadata: JsonObject = {}
+    principal: str | None = None
+
+
+class _RunParts(msgspec.Struct):
+    """The fields of a run's record that a search needs, decoded without the rest."""
+
+    request: _Request
+
+
+class _ThreadParts(msgspec.Struct):
+    metadata: JsonObject = {}
+    attributes: JsonObject = {}
+
+
+_run_parts = msgspec.json.Decoder(_RunParts).decode
+_thread_parts = msgspec.json.Decoder(_ThreadParts).decode
+
+Wanted = Callable[[bytes], bool]
+"""Whether a search wants a record."""
+
+
+def wanted_run(query: RunQuery, *, principal: bool = True) -> Wanted | None:
+    """What a search for runs asks beyond columns; None if nothing. `principal`: whether that is no column."""
+    asked = query.principal if principal else None
+    if not query.metadata and asked is None:
+        return None
+    marks = _marks({} if asked is None else {"principal": asked})
+
+    def wanted(record: bytes) -> bool:
+        if not all(mark in record for mark in marks):
+            return False
+        request = _run_parts(record).request
+        return asked in (None, request.principal) and contains(request.metadata, query.metadata)
+
+    return wanted
+
+
+def wanted_thread(query: ThreadQuery) -> Wanted | None:
+    """What a search for threads asks beyond columns, of which `whose` is one; None if nothing."""
+    attributes = query.attributes
+    if whose(attributes) is not None:
+        attributes = {key: value for key, value in attributes.items() if key != OWNER}
+    if not query.metadata and not attributes:
+        return None
+    marks = _marks(attributes)
+
+    def wanted(record: bytes) -> bool:
+        if not all(mark in record for mark in marks):
+            return False
+        parts = _thread_parts(record)
+        return contains(parts.metadata, query.metadata) and contains(parts.attributes, attributes)
+
+    return wanted
+
+
+def _marks(wanted: JsonObject) -> list[bytes]:
+    """Strings that every record with these keys and values contains, so that most others need not be decoded."""
+    return [_encode(key) + b":" + _encode(value) for key, value in wanted.items() if isinstance(value, str)]

@@ -1,0 +1,371 @@
+"""PostgreSQL that is restarted, cut off, full, slow, read-only or has no connection left: told, and made good."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.core.errors import Conflict, NotFound, Unavailable
+from gateway.core.types import RunQuery, RunStatus
+from gateway.store import Delivery, RunChange
+from gateway.store.postgres import PostgresStore, connections, writer
+from tests.store.place import NOW, entry, eventually, make_run, make_thread, numbers, tokens
+from tests.store.postgres.between import Wire
+from tests.support.aio import run
+from tests.support.postgres import PostgresServer, standby_of
+
+SHORT = 0.3
+
+
+@pytest.fixture(scope="module")
+def mine() -> Iterator[PostgresServer]:
+    """A server that the tests of this file stop and start."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for a server that is away."""
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", SHORT)
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.05)
+
+
+async def written(store: PostgresStore) -> None:
+    """Wait until nothing waits to be written."""
+
+    async def done() -> bool:
+        return store.reachable and store.backlog == 0
+
+    await eventually(done)
+
+
+def test_while_the_server_is_down_commits_are_refused_and_text_waits_and_is_written_in_order_when_it_is_back(
+    mine: PostgresServer, impatient: None
+) -> None:
+    async def main() -> None:
+        store = PostgresStore(mine.database())
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        await asyncio.to_thread(mine.stop)
+        store.append(one.id, tokens(2, 5))
+        refused = [store.create_run(make_run(), [], reserved=1), store.commit(one.id, RunChange(events=(entry(7),)))]
+        results = await asyncio.gather(*refused, return_exceptions=True)
+        assert [type(result) for result in results] == [Unavailable] * 2
+        assert not store.reachable and store.backlog > 0
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            await store.create_run(make_run(), [], reserved=1)
+        assert time.monotonic() - began < 5, "by now everybody knows"
+        with pytest.raises(Unavailable):
+            await store.run(one.id)
+        store.append(one.id, tokens(7, 5))
+        store.append(one.id, [entry(12)])
+        await asyncio.to_thread(mine.start)
+        await written(store)
+        assert await store.events(one.id) == [entry(1), *tokens(2, 10), entry(12)]
+        assert await store.count_runs(RunQuery()) == 1, "what was refused did not happen"
+        await store.commit(one.id, RunChange(events=(entry(13),)))
+        assert numbers(await store.events(one.id)) == list(range(1, 14))
+        await store.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_who_commits_while_the_server_is_restarted_hears_nothing_of_it(
+    mine: PostgresServer, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
+
+    async def main() -> None:
+        store = PostgresStore(mine.database())
+        await store.open()
+        restarting = asyncio.ensure_future(asyncio.to_thread(mine.restart, number))
+        made = 0
+        while not restarting.done():
+            one = make_run()
+            await store.create_run(one, [entry(1)], reserved=9)
+            store.append(one.id, tokens(2, 3))
+            ended = make_run(one.id, status=RunStatus.SUCCESS)
+            await store.commit(one.id, RunChange(run=ended, events=(entry(5),), release=True))
+            made += 1
+        await restarting
+        for one in await store.runs(RunQuery(limit=1_000_000)):
+            assert one.status is RunStatus.SUCCESS
+            assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
+        assert await store.count_runs(RunQuery()) == made
+        await store.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_connection_that_is_cut_in_mid_commit_loses_and_repeats_nothing(url: str, when: str) -> None:
+    async def main() -> None:
+        async with Wire(url).laid() as wire:
+            store = PostgresStore(wire.url)
+            await store.open()
+            one = make_run()
+            wire.cut_at_commit = when
+            assert await store.create_run(one, [entry(1)], reserved=99) is True
+            store.append(one.id, tokens(2, 3))
+            ended = make_run(one.id, status=RunStatus.SUCCESS)
+            owed = Delivery(id="d", run=ended, due_at=NOW)
+            wire.cut_at_commit = when
+            await store.commit(one.id, RunChange(run=ended, events=(entry(5),), delivery=owed, release=True))
+            wire.cut_at_commit = when
+            await store.create_thread(make_thread("t"))
+            assert wire.cuts == 3
+            assert await store.run(one.id) == ended
+            assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
+            assert await store.deliveries(NOW) == [owed]
+            with pytest.raises(Conflict):
+                await store.commit(one.id, RunChange(run=ended, release=True))
+            await store.close()
+
+    run(main())
+
+
+def test_what_was_refused_in_doubt_has_not_happened_although_the_server_has_committed_it(
+    url: str, impatient: None
+) -> None:
+    async def main() -> None:
+        async with Wire(url).laid() as wire:
+            store = PostgresStore(wire.url)
+            await store.open()
+            one, other = make_run(), make_run()
+            await store.create_run(one, [entry(1)], reserved=99)
+
+            async def cut(call: object) -> None:
+                wire.cut_at_commit, wire.refuses = "after", True
+                with pytest.raises(Unavailable):
+                    await call  # type: ignore[misc]
+                wire.refuses = False
+                await written(store)
+
+            await cut(store.create_run(other, [entry(1)], reserved=9))
+            with pytest.raises(NotFound):
+                await store.run(other.id)
+            assert await store.create_run(other, [entry(1)], reserved=9) is True
+            success = make_run(one.id, status=RunStatus.SUCCESS)
+            await cut(store.commit(one.id, RunChange(run=success, events=(entry(2, '"well"'),), release=True)))
+            failed = make_run(one.id, status=RunStatus.ERROR)
+            await store.commit(one.id, RunChange(run=failed, events=(entry(2, '"not well"'),), release=True))
+            assert await store.run(one.id) == failed
+            assert [each.data for each in await store.events(one.id)][1:] == [b'"not well"']
+            await store.close()
+
+    run(main())
+
+
+def test_a_full_disk_ends_commits_unavailable_and_they_never_overtake_the_text_before_them(
+    server: PostgresServer, url: str
+) -> None:
+    database = url.rpartition("/")[2]
+    server.sql(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END$$",
+        database,
+    )
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9999)
+        full = "CREATE TRIGGER full_disk BEFORE INSERT ON interlingua.log EXECUTE FUNCTION full_disk()"
+        await asyncio.to_thread(server.sql, full, database)
+        store.append(one.id, tokens(2, 100))
+        for _ in range(3):
+            with pytest.raises(Unavailable) as failed:
+                await store.commit(one.id, RunChange(events=(entry(102),)))
+            assert "space" not in str(failed.value) and "space" in failed.value.detail
+        with pytest.raises(Unavailable):
+            await store.flush()
+        assert store.backlog > 0 and store.reachable
+        await asyncio.to_thread(server.sql, "DROP TRIGGER full_disk ON interlingua.log", database)
+        await store.commit(one.id, RunChange(events=(entry(102),)))
+        assert numbers(await store.events(one.id)) == list(range(1, 103))
+        assert store.backlog == 0
+        await asyncio.to_thread(server.sql, full, database)
+        store.append(one.id, tokens(103, 5))
+        with pytest.raises(Unavailable, match="could not be written"):
+            await store.close()
+
+    run(main())
+
+
+def test_a_standby_is_refused_by_name_and_once_it_is_promoted_another_host_of_the_url_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
+    with PostgresServer() as primary:
+        url = primary.database()
+        with standby_of(primary) as standby:
+            database = url.rpartition("/")[2]
+
+            async def main() -> None:
+                with pytest.raises(Unavailable, match="takes writes"):
+                    await PostgresStore(standby.url(database)).open()
+                hosts = f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
+                store = PostgresStore(f"postgresql://postgres@{hosts}/{database}")
+                await store.open()
+                one = make_run()
+                await store.create_run(one, [entry(1)], reserved=99)
+
+                async def copied() -> bool:
+                    there = "SELECT count(*) FROM interlingua.runs"
+                    return (await asyncio.to_thread(standby.sql, there, database))[0][0] == 1
+
+                await eventually(copied)
+                await asyncio.to_thread(primary.stop, signal.SIGQUIT)
+                store.append(one.id, tokens(2, 3))
+                ends = asyncio.ensure_future(store.commit(one.id, RunChange(events=(entry(5),))))
+                await asyncio.to_thread(standby.sql, "SELECT pg_promote()")
+                await ends
+                assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
+                await store.close()
+
+            run(main())
+
+
+def test_a_read_that_gets_no_connection_in_time_is_unavailable_and_writing_goes_on(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9)
+        monkeypatch.setattr(connections, "READ_SECONDS", SHORT)
+        other = await connections.Server(url).connect()
+        async with other.transaction():
+            await other.execute("LOCK TABLE interlingua.checkpoints IN ACCESS EXCLUSIVE MODE")
+            await store.create_thread(make_thread("t"))
+            asked = [store.history("t") for _ in range(connections.READERS)] + [store.run(one.id)]
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(result) for result in results] == [Unavailable] * len(asked)
+            await store.commit(one.id, RunChange(events=(entry(2),)))
+        await other.close()
+        monkeypatch.setattr(connections, "READ_SECONDS", 60.0)
+        assert numbers(await store.events(one.id)) == [1, 2]
+        assert await store.history("t") == []
+        await store.close()
+
+    run(main())
+
+
+def test_where_the_server_has_no_connection_left_a_store_does_not_open_and_an_open_one_goes_on() -> None:
+    async def main() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9)
+        taken = []
+        with pytest.raises(Unavailable, match=r"too many|remaining connection"):
+            while True:
+                other = PostgresStore(url)
+                await other.open()
+                taken.append(other)
+        await store.commit(one.id, RunChange(events=(entry(2),)))
+        for other in taken:
+            await other.close()
+        assert numbers(await store.events(one.id)) == [1, 2]
+        await store.close()
+
+    with PostgresServer(max_connections="12") as server:
+        url = server.database()
+        run(main())
+
+
+def test_a_slow_server_is_waited_for(url: str) -> None:
+    async def main() -> None:
+        async with Wire(url).laid() as wire:
+            store = PostgresStore(wire.url)
+            await store.open()
+            wire.delay = 0.1
+            runs = [make_run() for _ in range(20)]
+            made = await asyncio.gather(*(store.create_run(one, [entry(1)], reserved=9) for one in runs))
+            assert made == [True] * 20
+            for one in runs:
+                store.append(one.id, tokens(2, 3))
+            await asyncio.gather(*(store.commit(one.id, RunChange(events=(entry(5),))) for one in runs))
+            wire.delay = 0.0
+            assert numbers(await store.events(runs[7].id)) == [1, 2, 3, 4, 5]
+            await store.close()
+
+    run(main())
+
+
+def test_a_server_that_says_nothing_is_given_up_and_what_it_was_told_is_written_once(
+    url: str, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with Wire(url).laid() as wire:
+            store = PostgresStore(wire.url)
+            await store.open()
+            one = make_run()
+            await store.create_run(one, [entry(1)], reserved=99)
+            wire.stop()
+            monkeypatch.setattr(writer, "BATCH_SECONDS", SHORT)
+            monkeypatch.setattr(connections, "CONNECT_SECONDS", SHORT)
+            store.append(one.id, tokens(2, 3))
+            with pytest.raises(Unavailable):
+                await store.commit(one.id, RunChange(events=(entry(5),)))
+            assert not store.reachable
+            monkeypatch.setattr(writer, "BATCH_SECONDS", 60.0)
+            monkeypatch.setattr(connections, "CONNECT_SECONDS", 60.0)
+            wire.go()
+            await written(store)
+            await store.commit(one.id, RunChange(events=(entry(5),)))
+            assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
+            await store.close()
+
+    run(main())
+
+
+def test_what_another_transaction_holds_is_waited_for_and_then_unavailable(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOCK_SECONDS", SHORT)
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9)
+        other = await connections.Server(url).connect()
+        async with other.transaction():
+            await other.fetch("SELECT 1 FROM interlingua.runs FOR UPDATE")
+            calls = [store.commit(one.id, RunChange(events=(entry(2),))), store.create_run(make_run(), [], reserved=1)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(result) for result in results] == [Unavailable, bool], "the others do not suffer"
+        await other.close()
+        await store.commit(one.id, RunChange(events=(entry(2),)))
+        assert numbers(await store.events(one.id)) == [1, 2]
+        await store.close()
+
+    run(main())
+
+
+def test_closing_while_the_server_is_down_says_what_is_lost_and_does_not_hang(
+    mine: PostgresServer, impatient: None
+) -> None:
+    async def main() -> None:
+        store = PostgresStore(mine.database())
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        await asyncio.to_thread(mine.stop)
+        store.append(one.id, tokens(2, 5))
+        with pytest.raises(Unavailable, match="could not be written"):
+            await store.close()
+        await asyncio.to_thread(mine.start)
+
+    run(main())
