@@ -11,7 +11,7 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +31,6 @@ from gateway.contract.gateway import (
     Requests,
     Watch,
 )
-from gateway.contract.governing import Governor
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.events import Event
 from gateway.core.files import Attachment
@@ -146,10 +145,10 @@ class ScopedAgents:
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
         self._inner.hosted_changed(protocol, described)
 
-    def governor(self, name: str, protocol: str) -> Governor | None:
+    def extension(self, name: str, protocol: str, key: str) -> Any:
         self._seen(name, protocol)
         try:
-            return self._inner.governor(name, protocol)
+            return self._inner.extension(name, protocol, key)
         except NotFound:
             raise self.none(name, protocol) from None
 

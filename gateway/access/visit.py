@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from gateway.access.authenticator import EXPIRED, Authenticator, Principal
-from gateway.contract.gateway import Batch, Take, Watch
+from gateway.contract.gateway import Take, Watch
 from gateway.core.errors import Unauthenticated
 from gateway.core.types import Run
 
@@ -24,7 +24,6 @@ class Visit:
     def __init__(self, people: Authenticator, principal: Principal) -> None:
         self.principal = principal
         self._people = people
-        self._end: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -49,39 +48,28 @@ class Visit:
             return False
         if shown.expires > self.principal.expires:
             self.principal = shown
-            self._watch()
         return True
 
     def enter(self, end: Callable[[], None]) -> None:
         """Serve the connection: `end` is called once, when the token has expired."""
-        self._end = end
-        self._watch()
+        if not self.lasting:
+            left = 0.0 if self.expired else self.left()
+            self._timer = asyncio.get_running_loop().call_later(left, self._look, end)
 
     def leave(self) -> None:
         """Stop serving the connection: `end` is not called any more."""
-        self._end = None
-        self._watch()
-
-    def _watch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if self._end is not None and not self.lasting:
-            left = self.principal.expires - self._people.now()
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(min(max(left, 0.0), LOOK_SECONDS), self._look)
 
-    def _look(self) -> None:
-        self._timer = None
-        if not self.expired:
-            self._watch()
-        elif self._end is not None:
-            end, self._end = self._end, None
+    def _look(self, end: Callable[[], None]) -> None:
+        if self.expired:
             end()
+        else:
+            self.enter(end)
 
 
 class LastingWatch:
-    """A `Watch` whose `next` raises Unauthenticated once the token has expired."""
+    """A `Watch` whose `follow` raises Unauthenticated once the token has expired."""
 
     def __init__(self, watch: Watch, visit: Visit) -> None:
         self._watch = watch
@@ -95,15 +83,18 @@ class LastingWatch:
     def newest(self) -> int:
         return self._watch.newest
 
-    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
         left = TimeLeft(timeout)
         while True:
             seconds = left.of(self._visit)
             try:
-                return await self._watch.next(seconds, take)
+                return await self._watch.follow(take, seconds)
             except TimeoutError:
                 if left.over:
                     raise
+
+    def stop(self) -> None:
+        self._watch.stop()
 
 
 async def waited(wait: Callable[[float | None], Awaitable[T | None]], timeout: float | None, visit: Visit) -> T | None:
@@ -127,9 +118,6 @@ class TimeLeft:
         """Whether the timeout has passed."""
         return self._clock() >= self._until
 
-    def of(self, visit: Visit) -> float | None:
-        """Seconds to wait now, until the timeout or the token ends; None for ever. Raises Unauthenticated."""
-        seconds = self._until - self._clock()
-        if not visit.lasting:
-            seconds = min(seconds, visit.left())
-        return None if seconds == math.inf else max(seconds, 0.0)
+    def of(self, visit: Visit) -> float:
+        """Seconds to wait now, until the timeout ends or the token has to be checked again. Raises Unauthenticated."""
+        return max(min(self._until - self._clock(), visit.left()), 0.0)

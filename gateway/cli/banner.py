@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -10,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.admin import open_near
 from gateway.config import Config
+from gateway.config.exposure import local
 from gateway.contract import Adapter
 from gateway.core.types import Json
 
@@ -37,25 +38,31 @@ def _path() -> str:
 
 
 def example(adapter: Adapter, url: str, path: str | None, agent: str, *, document: Json, prompt: str) -> str:
-    """The adapter's line to try: at the gateway's address, for an agent with an input and a prompt that means it."""
-    line = adapter.example.replace("{gateway}", url).replace("{url}", f"{url}{path or ''}").replace("{agent}", agent)
-    for name, value in (("{input}", document), ("{prompt}", prompt)):
-        line = line.replace(name, json.dumps(value, ensure_ascii=False).replace("'", "'\\''"))
+    """`Adapter.call_line`, with the program as any shell can call it."""
+    line = adapter.call_line(url, path, agent, document=document, prompt=prompt)
     return lies() + line.removeprefix(PROGRAM) if line.startswith(f"{PROGRAM} ") else line
 
 
 def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str], *, secure: bool = False) -> str:
-    """Make the lines to print. `port` is the actual one, `agents` their names, `secure` whether TLS is spoken."""
+    """Make the lines to print: few enough for a small screen. `port` is the actual one, `agents` their names,
+    `secure` whether TLS is spoken.
+    """
+    console = config.operators is not None or open_near(config, private=local(host))
     near = ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
     url = f"{'https' if secure else 'http'}://{near}:{port}"
-    lines = [f"Interlingua is up at {url}", f"  {path}: {', '.join(agents) or 'no agents'}", ""]
-    width = max((len(config.adapters[name].title) for name in config.inbound), default=0)
-    tries = [f"curl {url}/readyz"]
-    if agents:
-        tries.append(f'{called()} run {agents[0]} "Hello" --gateway {url}')
-    for name, options in config.inbound.items():
-        adapter = config.adapters[name]
-        lines.append(f"  {adapter.title:{width}}  {url}{options.path}")
-        if agents and adapter.example:
-            tries.append(example(adapter, url, options.path, agents[0], document={"message": "Hello"}, prompt="Hello"))
-    return "\n".join([*lines, "", "Try:", *(f"  {line}" for line in tries), ""])
+    served = {config.adapters[name].title: options.path for name, options in config.inbound.items()}
+    width = max(map(len, served), default=0)
+    doors = (f"  {title:{width}}  {url}{mount}" for title, mount in served.items())
+    first = agents[0] if agents else "AGENT"
+    return "\n".join(
+        [
+            f"Interlingua is up at {url}",
+            f"  {path}: {', '.join(agents) or 'no agents'}",
+            *doors,
+            "Try:",
+            f'  {called()} run {first} "Hello" --gateway {url}',
+            f"  {called()} agents {first} --gateway {url}",
+            f"  curl {url}",
+            f"{f'Console: {url}/ui/  ' if console else ''}Documentation: README.md",
+        ]
+    )

@@ -7,19 +7,20 @@ import sys
 from pathlib import Path
 
 from gateway.cli.certificate import Certificate
-from gateway.cli.codes import FAILED, OK
+from gateway.cli.codes import FAILED, OK, USAGE
 from gateway.cli.files import allowed, read
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
 from gateway.config.exposure import cautions, in_clear, local
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.store.opening import probe_store
 
 
 def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *, connect: bool = False) -> int:
     """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served.
 
     `connect`: ask the agents what they are, too. A route that contradicts its agent is a mistake, an agent that does
-    not answer a caution.
+    not answer a caution. A store on a server that cannot be used is USAGE, as it would be for `serve`.
     """
     config = read(path, FAILED)
     if not local(host):
@@ -47,6 +48,11 @@ async def _asked(config: Config) -> int:
     from gateway.agents.entry import disagreements
     from gateway.cli.local import Local
 
+    try:
+        await probe_store(config.store.url)
+    except Unavailable as error:
+        print(config.mistake(("store", "url"), str(error)), file=sys.stderr)
+        return USAGE
     mistakes = []
     async with Local(config, serving=False) as local:
         for entry, agent in await local.everything():

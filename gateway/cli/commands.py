@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -124,6 +124,7 @@ def agents(
     *,
     routes: Routes = None,
     gateway: Gateway = None,
+    token_file: TokenFile = None,
     log_level: LogLevel = "warning",
 ) -> None:
     """List the agents of a route table or of a running gateway, or show what one of them wants."""
@@ -132,7 +133,9 @@ def agents(
     configure(log_level)
     from gateway.cli.run import list_agents, show_agent
 
-    raise SystemExit(list_agents(routes, gateway) if agent is None else show_agent(agent, routes, gateway))
+    raise SystemExit(
+        list_agents(routes, gateway, token_file) if agent is None else show_agent(agent, routes, gateway, token_file)
+    )
 
 
 @app.command()
@@ -144,6 +147,7 @@ def run(
     *,
     routes: Routes = None,
     gateway: Gateway = None,
+    token_file: TokenFile = None,
     answer: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
     ] = None,
@@ -175,7 +179,9 @@ def run(
         given = _document(document)
     elif prompt is None:
         prompt = ""
-    raise SystemExit(run_agent(agent, prompt, routes, gateway, answers=answer or (), files=files, document=given))
+    raise SystemExit(
+        run_agent(agent, prompt, routes, gateway, token_file, answers=answer or (), files=files, document=given)
+    )
 
 
 def _document(said: str) -> Any:
@@ -235,6 +241,89 @@ def revoke(
     from gateway.cli.stdio import token
 
     raise SystemExit(revoke_agent(agent, gateway, token(gateway, token_file), reason=reason, restore=restore))
+
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or its last characters.")]
+AtGateway = Annotated[str, typer.Option(metavar="URL", help="The running gateway.")]
+HERE = "http://127.0.0.1:8080"
+
+
+def _operate(gateway: str, token_file: Path | None, work: Any) -> NoReturn:
+    from gateway.cli.operate import operated
+    from gateway.cli.stdio import token
+
+    raise SystemExit(operated(gateway, token(gateway, token_file), work))
+
+
+@app.command()
+def runs(
+    *,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Only these, with commas between them: running, interrupted ..."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
+    gateway: AtGateway = HERE,
+    token_file: TokenFile = None,
+) -> None:
+    """List the newest runs of a gateway, whoever started them. Away from a terminal: a line of JSON each."""
+    from gateway.cli.operate import list_runs
+
+    _operate(gateway, token_file, list_runs(agent, status, limit))
+
+
+@app.command()
+def watch(run: Run, *, gateway: AtGateway = HERE, token_file: TokenFile = None) -> None:
+    """Print what happens in a run until it ends. Exit code 1 where it does not succeed."""
+    from gateway.cli.operate import watch_run
+
+    _operate(gateway, token_file, watch_run(run))
+
+
+@app.command()
+def answer(
+    run: Run,
+    text: Annotated[str | None, typer.Argument(metavar="ANSWER", help="A choice, a text, or JSON.")] = None,
+    *,
+    decline: Annotated[bool, typer.Option("--decline", help="Decline to answer instead.")] = False,
+    gateway: AtGateway = HERE,
+    token_file: TokenFile = None,
+) -> None:
+    """Answer the question that a run waits on. Exit code 3 where the answer does not fit: it waits on."""
+    from gateway.cli.codes import USAGE, leave
+    from gateway.cli.operate import answer_run
+
+    if (text is None) != decline:
+        leave(USAGE, "give an answer, or --decline")
+    _operate(gateway, token_file, answer_run(run, text))
+
+
+@app.command()
+def cancel(
+    run: Run,
+    *,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
+    gateway: AtGateway = HERE,
+    token_file: TokenFile = None,
+) -> None:
+    """Cancel a run."""
+    from gateway.cli.operate import cancel_run
+
+    _operate(gateway, token_file, cancel_run(run, reason))
+
+
+@app.command()
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
+    gateway: AtGateway = HERE,
+    token_file: TokenFile = None,
+) -> None:
+    """Show the agents of a gateway, and how their runs go, until Ctrl-C."""
+    from gateway.cli.operate import top as work
+
+    _operate(gateway, token_file, work(once=once))
 
 
 @app.command()

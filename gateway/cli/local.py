@@ -17,6 +17,7 @@ from gateway.agents.entry import Entry
 from gateway.app import App
 from gateway.cli.talk import AnswerText, File, Item, ListedAgent, RunEnd, Wants, as_text, asks, note
 from gateway.config import Config, Route
+from gateway.contract import next_batch
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError
 from gateway.core.output import Output
@@ -71,7 +72,7 @@ class Local:
         self._run = run.id
         output, text = Output(found), AnswerText("")
         async with gateway.runs.watch(run.id) as watch:
-            while (batch := await watch.next()) is not None:
+            while (batch := await next_batch(watch)) is not None:
                 changed = [output.apply(event) for _, event in batch.events]
                 if any(changed):
                     text = as_text(output.document, found.text_output)

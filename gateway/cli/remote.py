@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,7 @@ from gateway.wire import sse
 DOOR = "/agent-connect"
 PAGE = 1000
 CONNECT_SECONDS = 5.0
-NOT_FOUND, UNPROCESSABLE, REQUEST_WRONG = 404, 422, 400
+NOT_FOUND, UNPROCESSABLE, REQUEST_WRONG, UNAUTHENTICATED = 404, 422, 400, 401
 
 
 CONTEXT_DOOR = "/agent-context"
@@ -85,12 +85,15 @@ async def _asked(url: str, token: str | None, method: str, params: JsonObject) -
 class Remote:
     """A `Talk` with the agents of a running gateway. Use as an async context manager; one run at a time."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
         # A run may be silent for as long as its agent thinks.
         # Without `trust_env` httpx2 takes no proxy from the environment, but no SSL_CERT_FILE either: `ssl` does.
         self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS), trust_env=False, verify=ssl.create_default_context()
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+            trust_env=False,
+            verify=ssl.create_default_context(),
+            auth=_Token(self._url, token) if token else None,
         )
         self._door: str | None = None
         self._run: str | None = None
@@ -223,10 +226,31 @@ class Remote:
             async with Reached(self._url):
                 found = await self._http.post(f"{self._url}{DOOR}/agents/search", json={"limit": 1})
                 here = found if found.is_success else await self._http.post(f"{self._url}/agents/search", json={})
+            if UNAUTHENTICATED in (found.status_code, here.status_code):
+                raise Denied(
+                    f"{self._url} asks who you are: give a token by --token-file or $INTERLINGUA_TOKEN, or another one"
+                )
             if not here.is_success:
                 raise AgentGone(f"{self._url} is no gateway with an Agent Connect door ({found.status_code})")
             self._door = self._url + (DOOR if here is found else "")
         return self._door + path
+
+
+class _Token(httpx2.Auth):
+    """Shows a token to the gateway, and to nobody else: a file may lie at another address."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._gateway = _origin(httpx2.URL(url))
+        self._token = token
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        if _origin(request.url) == self._gateway:
+            request.headers["authorization"] = f"Bearer {self._token}"
+        yield request
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | None:

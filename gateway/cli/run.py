@@ -63,7 +63,9 @@ class OutputFolder:
                 path = self._path / f"{Path(name).stem}-{number}{Path(name).suffix}"
 
 
-def talk(routes: Path | None, gateway: str | None, *, running: bool = True) -> AbstractAsyncContextManager[Talk]:
+def talk(
+    routes: Path | None, gateway: str | None, token_file: Path | None, *, running: bool = True
+) -> AbstractAsyncContextManager[Talk]:
     """Where to run: a gateway, or the agents of a route table (default: ./routes.yaml). Leaves with USAGE.
 
     Without `running` agents are only listed, which takes no audit log.
@@ -72,14 +74,15 @@ def talk(routes: Path | None, gateway: str | None, *, running: bool = True) -> A
     if table is not None:
         return _local(table, running)
     assert gateway is not None
-    return _remote(gateway)
+    return _remote(gateway, token_file)
 
 
 @asynccontextmanager
-async def _remote(url: str) -> AsyncIterator[Talk]:
+async def _remote(url: str, token_file: Path | None) -> AsyncIterator[Talk]:
     from gateway.cli.remote import Remote
+    from gateway.cli.stdio import token
 
-    async with Remote(url) as remote:
+    async with Remote(url, token(url, token_file)) as remote:
         yield remote
 
 
@@ -92,11 +95,11 @@ async def _local(routes: Path, running: bool) -> AsyncIterator[Talk]:
         yield local
 
 
-def list_agents(routes: Path | None, gateway: str | None) -> int:
+def list_agents(routes: Path | None, gateway: str | None, token_file: Path | None) -> int:
     """Print the agents: a table on a terminal, otherwise a tab-separated line each."""
 
     async def listed() -> None:
-        async with talk(routes, gateway, running=False) as place:
+        async with talk(routes, gateway, token_file, running=False) as place:
             agents = await place.agents()
         if not sys.stdout.isatty():
             for agent in agents:
@@ -114,14 +117,14 @@ def list_agents(routes: Path | None, gateway: str | None) -> int:
     return _guarded(listed())
 
 
-def show_agent(agent: str, routes: Path | None, gateway: str | None) -> int:
+def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file: Path | None) -> int:
     """Print an agent's input, and how it is called in each protocol, with a made-up input."""
     from gateway import registry
     from gateway.cli.banner import called, example
     from gateway.cli.files import read
 
     async def shown() -> None:
-        async with talk(routes, gateway, running=False) as place:
+        async with talk(routes, gateway, token_file, running=False) as place:
             wants = await place.wants(agent)
         known, name = wants.agent, wants.agent.name
         print(" ".join(part for part in (name, known.version) if part))
@@ -156,6 +159,7 @@ def run_agent(
     prompt: str | None,
     routes: Path | None,
     gateway: str | None,
+    token_file: Path | None,
     *,
     answers: Sequence[str],
     files: Path | None,
@@ -168,7 +172,7 @@ def run_agent(
     folder = OutputFolder(files) if files is not None else None
 
     async def run() -> int:
-        async with talk(routes, gateway) as place:
+        async with talk(routes, gateway, token_file) as place:
             with view(agent) as shown:
                 return await _Following(place, shown, list(answers), folder).follow(agent, prompt, document)
 

@@ -122,7 +122,12 @@ class _Gateway:
         self._config = config
         self._listener = listener
         self._host = host
-        self._app = App(config, address=_address(listener, host, tls), private=not _shared(listener))
+        self._app = App(
+            config,
+            address=_address(listener, host, tls),
+            private=not _shared(listener),
+            reread=lambda: self._reload("an operator asks for it"),
+        )
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
@@ -130,6 +135,7 @@ class _Gateway:
 
     async def serve(self, watch: bool) -> None:
         tracing.configure(self._config.telemetry)
+        metrics.routes_current.set(1)
         tls = self._tls
         server = _Server(
             uvicorn.Config(
@@ -203,7 +209,7 @@ class _Gateway:
         name: str,
         files: Callable[[], Collection[Path]],
         loaded: Callable[[], bytes | None],
-        reload: Callable[[str], Awaitable[None]],
+        reload: Callable[[str], Awaitable[object]],
     ) -> None:
         """Reload whenever the files say something else than what is `loaded`. The first of them is called `name`."""
         try:
@@ -224,8 +230,9 @@ class _Gateway:
             else:
                 log.info("%s; new connections get the certificate %s", why, self._tls)
 
-    async def _reload(self, why: str) -> None:
-        """Load the file, and what governs its routes. A bad one is refused and its mistakes logged."""
+    async def _reload(self, why: str) -> str:
+        """Load the file, and what governs its routes. A bad one is refused and its mistakes logged, and returned."""
+        wrong = ""
         async with self._busy:
             before, self._loaded = self._files, digest(self._files)
             try:
@@ -237,14 +244,18 @@ class _Gateway:
             except (ConfigError, BrokenAdapter, InterlinguaError) as error:
                 self._files = (*before, *_new_to_us(error, before))
                 metrics.reloads.add(1, "refused")
+                metrics.routes_current.set(0)
                 log.error("%s; the file is refused and the old routes stay:", why)
-                for line in str(error).splitlines():
+                wrong = str(error)
+                for line in wrong.splitlines():
                     log.error("%s", line)
             else:
                 metrics.reloads.add(1, "taken")
+                metrics.routes_current.set(1)
                 log.info("%s; routes reloaded: %s", why, ", ".join(route.name for route in config.routes) or "none")
             if self._files != before:  # what they said when they were read is not known: what they say now is
                 self._loaded = digest(self._files)
+        return wrong
 
 
 def _of_the_stop(record: logging.LogRecord) -> bool:

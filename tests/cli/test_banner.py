@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.banner import banner, called, lies
+from gateway.cli.banner import banner, called, example, lies
 from gateway.config import load
 
 
@@ -44,10 +44,21 @@ def test_where_it_is_not_installed_python_runs_it(program: Path) -> None:
 
 def test_what_is_to_be_tried_can_be_run_and_what_an_editor_is_told_is_a_full_path(program: Path) -> None:
     (program.parents[2] / "routes.yaml").write_text(
-        "routes: [{name: a, target: {protocol: plain, url: 'http://127.0.0.1:1'}}]\n"
+        "routes: [{name: a, target: {protocol: example, url: 'http://127.0.0.1:1'}}]\n"
     )
     config = load(Path("routes.yaml"))
     lines = banner(config, Path("routes.yaml"), "127.0.0.1", 8080, ["a"]).splitlines()
     assert "  'my env/bin/interlingua' run a \"Hello\" --gateway http://127.0.0.1:8080" in lines
-    assert [line for line in lines if line.startswith(f"  '{program}' stdio a ")]
     assert not [line for line in lines if line.startswith("  interlingua")]
+    line = example(config.adapters["agent_client"], "http://127.0.0.1:8080", None, "a", document={}, prompt="")
+    assert line.startswith(f"'{program}' stdio a ")
+
+
+def test_it_fits_a_small_screen(program: Path) -> None:
+    """Of a table that serves the five protocols, as the repository's own."""
+    doors = "inbound: {agent_client: , agent_communication: , agent_connect: , agent_context: , agent_protocol: }\n"
+    Path("routes.yaml").write_text(doors + "routes: []\n")
+    agents = ["mailcomposer", "reporter", "gardener", "librarian", "counter"]
+    lines = banner(load(Path("routes.yaml")), Path("routes.yaml"), "127.0.0.1", 8080, agents).splitlines()
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 100

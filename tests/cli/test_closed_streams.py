@@ -11,7 +11,7 @@ from tests.support.processes import PROGRAM, ROOT, free_port, start, url_answers
 
 ALL = "<&- >&- 2>&-"
 HERE = {"PYTHONPATH": str(ROOT)}
-TABLE = "store: {url: 'sqlite:///store.db'}\nroutes:\n  - {name: echo, target: {protocol: plain, url: 'http://127.0.0.1:1'}}\n"
+TABLE = "store: {url: 'sqlite:///store.db'}\nroutes:\n  - {name: echo, target: {protocol: example, url: 'http://127.0.0.1:1'}}\n"
 
 
 def without(streams: str, *arguments: str) -> list[str]:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from gateway.app import App
 from gateway.config import load
+from gateway.contract.governing import governor_named
 from gateway.core.errors import Invalid, Unavailable
 from gateway.core.types import Agent, JsonObject, RunRequest
 from gateway.governance.audit import EntrySigner, Keyring, expand, verify
@@ -25,7 +26,7 @@ from tests.support.processes import ROOT, Gateway
 from tests.support.scripted import AGENT
 
 EXAMPLE = ROOT / "examples" / "governed"
-NOBODY = {"protocol": "plain", "url": "http://127.0.0.1:1/echo"}
+NOBODY = {"protocol": "example", "url": "http://127.0.0.1:1/echo"}
 """An agent that is described without being asked."""
 
 
@@ -52,7 +53,7 @@ def test_the_example_starts_and_audits(tmp_path: Path) -> None:
     async def story() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        governor = app.gateway.agents.governor("scripted", "plain")
+        governor = governor_named(app.gateway.agents, "scripted", "example")
         assert governor is not None and governor.about["operator"] == "mail-operator"
         await governor.opened("t1")
         await app.stop()
@@ -105,7 +106,7 @@ def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path
         entry.outbound.describe = described  # type: ignore[method-assign]
         entry.asked_at = -1e9
         with pytest.raises(Unavailable, match=r"promises agent\.mcpCapabilities\.sse"):
-            await app.gateway.runs.start(RunRequest(agent="scripted", protocol="plain", input={"message": "x"}))
+            await app.gateway.runs.start(RunRequest(agent="scripted", protocol="example", input={"message": "x"}))
         assert entry.reachable and not entry.ready
         await app.stop()
 
@@ -121,7 +122,7 @@ def test_a_second_gateway_on_the_same_log_says_whose_it_is(gateway: Gateway, fol
 
 
 def test_a_changed_document_is_taken_and_a_wrong_one_is_refused(gateway: Gateway, folder: Path) -> None:
-    client = httpx2.Client(base_url=f"{gateway.url}/plain")
+    client = httpx2.Client(base_url=f"{gateway.url}/example")
     operator = folder / "operators/coder/OPERATOR.md"
     text = operator.read_text()
 
@@ -167,7 +168,7 @@ def test_a_key_signs_every_entry(tmp_path: Path) -> None:
     async def story() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        governor = app.gateway.agents.governor("scripted", "plain")
+        governor = governor_named(app.gateway.agents, "scripted", "example")
         assert governor is not None
         await governor.opened("t1")
         await app.stop()

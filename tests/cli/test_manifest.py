@@ -12,7 +12,7 @@ from gateway.governance.binding import bind
 from tests.support.processes import ROOT
 
 EXAMPLE = ROOT / "examples" / "governed"
-PLAIN = "target: {protocol: plain, url: 'http://127.0.0.1:1'}"
+PLAIN = "target: {protocol: example, url: 'http://127.0.0.1:1'}"
 
 
 @pytest.fixture

@@ -83,6 +83,24 @@ def test_a_gateway_that_is_not_there_is_one_clear_line(url: str, told: str) -> N
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_gateway_that_asks_who_it_is_is_shown_the_token(table: Path, tmp_path: Path) -> None:
+    people = "inbound: {agent_connect: {authentication: {clients: [{name: ana, token: a-token-of-hers}]}}}\n"
+    (tmp_path / "token").write_text("a-token-of-hers\n")
+    with Gateway(people + table.read_text(encoding="utf-8"), tmp_path) as gateway:
+        here = ("--gateway", gateway.url)
+        refused = interlingua("run", "mailcomposer", "hello there", *here)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "give a token by --token-file or $INTERLINGUA_TOKEN" in refused.stderr
+        told = interlingua("run", "mailcomposer", "hello there", *here, env={"INTERLINGUA_TOKEN": "a-token-of-hers"})
+        assert (told.returncode, told.stdout) == (0, DRAFT), told.stderr
+        shown = ("--token-file", str(tmp_path / "token"))
+        made = interlingua("run", "reporter", "cats", *here, *shown, "--files", str(tmp_path / "made"))
+        assert made.returncode == 0, made.stderr
+        assert [file.name for file in (tmp_path / "made").iterdir()] == ["report.md"]
+        listed = interlingua("agents", *here, *shown)
+        assert listed.stdout.startswith("mailcomposer\t"), listed.stderr
+
+
 def test_what_answers_but_is_no_gateway_is_said_to_be_none(agents: dict[str, str]) -> None:
     done = interlingua("agents", "--gateway", agents["REPORTER_URL"])
     assert (done.returncode, "is no gateway" in done.stderr) == (1, True)

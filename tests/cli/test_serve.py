@@ -38,15 +38,27 @@ def test_it_says_where_it_is_and_what_to_try_once_it_is_up(text: str, tmp_path: 
         assert f"Interlingua is up at {gateway.url}\n" in said
         assert "mailcomposer, reporter, gone" in said
         assert f"{gateway.url}/agent-connect" in said
-        curl = next(line for line in said.splitlines() if "agent-connect/runs/wait" in line)
-        answer = httpx2.post(
-            f"{gateway.url}/agent-connect/runs/wait",
-            content=curl.partition("-d '")[2].rstrip("'"),
-            headers={"content-type": "application/json"},
-            trust_env=False,
-            timeout=30,
+
+
+def test_the_front_page_has_calls_that_work_and_hides_agents_from_who_may_not_see_them(
+    text: str, tmp_path: Path
+) -> None:
+    with Gateway(text, tmp_path) as gateway, httpx2.Client(trust_env=False, timeout=30) as client:
+        page = client.get(gateway.url).json()
+        assert page["agents"] == ["mailcomposer", "reporter", "gone"]
+        calls = {door["protocol"]: door["call"] for door in page["protocols"]}
+        assert calls["agent_client"].startswith("interlingua stdio mailcomposer ")
+        curl = calls["agent_connect"]
+        url = next(word for word in curl.split() if word.startswith("http"))
+        answer = client.post(
+            url, content=curl.partition("-d '")[2].rstrip("'"), headers={"content-type": "application/json"}
         )
         assert answer.json()["output"]["type"] == "result"
+        html = client.get(gateway.url, headers={"accept": "text/html,*/*;q=0.1"})
+        assert html.headers["content-type"].startswith("text/html") and "mailcomposer" in html.text
+        assert "default-src 'none'" in html.headers["content-security-policy"]
+        for via in ({"x-forwarded-for": "203.0.113.7"}, {"host": "evil.example"}):
+            assert client.get(gateway.url, headers=via).json()["agents"] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -187,8 +199,10 @@ def test_a_bad_file_is_refused_its_mistakes_are_logged_and_the_old_routes_stay(
     reloaded.rewrite(bad)
     reloaded.process.wait_until(lambda: told in reloaded.process.stderr(), "told of the mistake")
     assert names(reloaded) == ["mailcomposer", "reporter", "gone"]
+    assert "\ninterlingua_routes_current 0\n" in httpx2.get(f"{reloaded.url}/metrics", trust_env=False).text
     reloaded.rewrite(text.replace("name: gone", "name: found"))
     reloaded.process.wait_until(lambda: names(reloaded)[-1] == "found", "reloaded")
+    assert "\ninterlingua_routes_current 1\n" in httpx2.get(f"{reloaded.url}/metrics", trust_env=False).text
 
 
 def test_a_run_in_progress_survives_a_reload_that_removes_its_route(text: str, reloaded: Gateway) -> None:

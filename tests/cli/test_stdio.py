@@ -20,7 +20,7 @@ LINES = b"\n".join((HELLO, b"no json at all", HELLO.replace(b'"id": 0', b'"id": 
 @pytest.fixture
 def routes(tmp_path: Path) -> Path:
     file = tmp_path / "routes.yaml"
-    file.write_text("routes: [{name: parrot, target: {protocol: plain, url: 'http://127.0.0.1:9'}}]\n")
+    file.write_text("routes: [{name: parrot, target: {protocol: example, url: 'http://127.0.0.1:9'}}]\n")
     return file
 
 
@@ -81,7 +81,7 @@ def test_so_is_one_that_a_running_gateway_lacks_before_anything_is_open(protocol
     [
         (("--routes", "x.yaml", "--gateway", "http://127.0.0.1:9"), "not both"),
         (("--routes", "/no/such/routes.yaml"), "/no/such/routes.yaml"),
-        (("--protocol", "plain", "--gateway", "http://127.0.0.1:9"), "have agent_client"),
+        (("--protocol", "example", "--gateway", "http://127.0.0.1:9"), "have agent_client"),
     ],
 )
 def test_a_wrong_use_is_told_in_a_line(args: tuple[str, ...], told: str) -> None:

@@ -1,0 +1,341 @@
+"""The operations below `/admin`. Bodies and answers are JSON (openapi.json); errors are `{"error": text}`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.routing import Route
+from starlette.types import Scope
+
+from gateway.access.authenticator import challenge
+from gateway.admin.operators import Operators
+from gateway.agents.entry import Entry
+from gateway.config import Config
+from gateway.contract import LIST_SECONDS, Batch
+from gateway.core.errors import InterlinguaError, Invalid, Unauthenticated, Unsupported
+from gateway.core.types import Answer, Identity, JsonObject, Outcome, Run, RunQuery, RunStatus
+from gateway.runs import Engine
+from gateway.tracing import metrics
+from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected, refusals
+from gateway.transport.asgi.request import EventStream
+
+T = TypeVar("T")
+
+MAX_BODY: Final = 1024 * 1024
+PAGE: Final = 50
+MOST: Final = 500
+"""The most runs of one page."""
+EVENTS_BYTES: Final = 1024 * 1024
+"""About how much of a log one page has."""
+SHOWN_BYTES: Final = 256 * 1024
+"""The largest input or output that is shown in a run; of a larger one its size is."""
+KEEP_ALIVE: Final = 15.0
+NO_STORE: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+class OperatorAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an answer. `interrupt`: the one that is answered; left out, the oldest."""
+
+    value: Any = None
+    outcome: Outcome = Outcome.ANSWERED
+    interrupt: str | None = None
+
+
+class OperatorCancel(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a cancel."""
+
+    reason: str = ""
+
+
+class AdminApi:
+    """The operations. `reread` reads the route table again: it returns what is wrong with the file, "" for nothing.
+    None where there is no file.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: Callable[[], Config],
+        operators: Operators,
+        reread: Callable[[], Awaitable[str]] | None,
+    ) -> None:
+        self._engine = engine
+        self._config = config
+        self._operators = operators
+        self._reread = reread
+
+    def routes(self) -> Sequence[Route]:
+        """One route a path."""
+        table: Mapping[str, Mapping[str, RestOperation[Identity | None]]] = {
+            "/admin": {"GET": self._summary},
+            "/admin/openapi.json": {"GET": self._described},
+            "/admin/agents": {"GET": self._agents},
+            "/admin/protocols": {"GET": self._protocols},
+            "/admin/losses": {"GET": self._losses},
+            "/admin/reload": {"POST": self._reloaded},
+            "/admin/runs": {"GET": self._runs},
+            "/admin/runs/{run}": {"GET": self._run},
+            "/admin/runs/{run}/events": {"GET": self._events},
+            "/admin/runs/{run}/answer": {"POST": self._answer},
+            "/admin/runs/{run}/cancel": {"POST": self._cancel},
+        }
+        return [Route(path, RestEndpoint(methods, self._operator, _refusal)) for path, methods in table.items()]
+
+    def _operator(self, scope: Scope) -> Identity | None:
+        return self._operators.admit(scope)
+
+    # --- the gateway -----------------------------------------------------------------------------------------------
+
+    async def _summary(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Who asks, and how many runs there are of each status."""
+        counted = await asyncio.gather(*(self._engine.runs.count(RunQuery(statuses=(one,))) for one in RunStatus))
+        runs = {str(status): count for status, count in zip(RunStatus, counted, strict=True)}
+        found = {
+            "operator": who.id if who is not None else None,
+            "process": self._engine.process,
+            "runs": runs,
+            "backlog": self._engine.store.backlog,
+        }
+        return _json(found)
+
+    async def _described(self, who: Identity | None, request: HttpRequest) -> Reply:
+        return Reply(200, resources.files(__package__).joinpath("openapi.json").read_bytes(), NO_STORE)
+
+    async def _reloaded(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Reads the route table again. Raises Invalid for a file that is refused: the old routes stay."""
+        if self._reread is None:
+            raise Unsupported("the routes of this gateway are not read from a file")
+        if wrong := await self._reread():
+            raise Invalid(wrong)
+        return await self._agents(who, request)
+
+    async def _agents(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Every agent: what it is, where it is, how its runs went since the gateway started."""
+        entries = [entry for entry in self._engine.roster.entries if not entry.hidden]
+        await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in entries))
+        return _json({"agents": [_agent(entry) for entry in entries]})
+
+    async def _protocols(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Every protocol: its door, if clients are served, and what it cannot say."""
+        config = self._config()
+        return _json(
+            {
+                "protocols": [
+                    {
+                        "name": name,
+                        "title": adapter.title,
+                        "door": config.inbound[name].path if name in config.inbound else None,
+                        "calls": adapter.call is not None,
+                        "losses": dict(adapter.losses),
+                    }
+                    for name, adapter in config.adapters.items()
+                ]
+            }
+        )
+
+    async def _losses(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """What could not be said since the gateway started, with the reason where a protocol's list has one."""
+        adapters = self._config().adapters
+        reasons = {what: why for adapter in adapters.values() for what, why in adapter.losses.items()}
+        counted = sorted(metrics.losses.values.items(), key=lambda item: -item[1])
+        return _json(
+            {
+                "losses": [
+                    {"agent": agent, "protocol": protocol, "what": what, "count": int(count), "why": reasons.get(what)}
+                    for (agent, protocol, what), count in counted
+                ]
+            }
+        )
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    async def _runs(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """A page of runs, newest first, and how many there are of the filter."""
+        query = RunQuery(
+            agent=request.query("agent"),
+            protocol=request.query("protocol"),
+            thread=request.query("thread"),
+            principal=request.query("principal"),
+            statuses=_statuses(request.query("status")),
+            limit=_number(request, "limit", PAGE, 1, MOST),
+            offset=_number(request, "offset", 0, 0, 2**53),
+        )
+        runs, count = await asyncio.gather(self._engine.runs.list(query), self._engine.runs.count(query))
+        return _json({"runs": [_listed(run) for run in runs], "count": count})
+
+    async def _run(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """One run, whole."""
+        return _json(_whole(await self._engine.runs.get(request.path_params["run"])))
+
+    async def _answer(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Answers a question of a run."""
+        body = await _body(request, OperatorAnswer)
+        answer = Answer(outcome=body.outcome, value=body.value, by=who)
+        return _json(_whole(await self._engine.runs.answer(request.path_params["run"], answer, body.interrupt)))
+
+    async def _cancel(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Cancels a run. One that has ended stays as it is."""
+        body = await _body(request, OperatorCancel)
+        reason = body.reason or "cancelled by the operator"
+        return _json(_whole(await self._engine.runs.cancel(request.path_params["run"], reason=reason)))
+
+    async def _events(self, who: Identity | None, request: HttpRequest) -> Reply | None:
+        """The log above `after`: a page of it, or for who accepts `text/event-stream` all that comes until the run
+        ends. `Last-Event-ID` counts as `after`.
+        """
+        run = request.path_params["run"]
+        await self._engine.runs.get(run)
+        if "text/event-stream" in (request.header("accept") or ""):
+            last = request.header("last-event-id")
+            after = int(last) if last is not None and last.isascii() and last.isdigit() else None
+            await self._follow(run, _number(request, "after", 0, 0, 2**53) if after is None else after, request)
+            return None
+        after = _number(request, "after", 0, 0, 2**53)
+        entries = await self._engine.store.events(run, after, max_bytes=EVENTS_BYTES)
+        events = b",".join(b'{"number":%d,"event":%b}' % (entry.number, entry.data) for entry in entries)
+        last_number = entries[-1].number if entries else after
+        return Reply(200, b'{"events":[%b],"last":%d}' % (events, last_number), NO_STORE)
+
+    async def _follow(self, run: str, after: int, request: HttpRequest) -> None:
+        out = EventStream(request, NO_STORE[1:])
+        await out.sent(b": following\n\n")
+        with WhileConnected(request):
+            async with self._engine.runs.watch(run, after) as watch:
+                ended = False
+                while not ended:
+                    try:
+                        ended = await watch.follow(lambda batch: out.write(_frames(batch)), KEEP_ALIVE)
+                    except TimeoutError:
+                        await out.sent(b": alive\n\n")
+                last = msgspec.json.encode(_listed(watch.run))
+                await out.end(b"event: run\ndata: %b\n\n" % last)
+
+
+def _frames(batch: Batch) -> bytes:
+    return b"".join(b"id: %d\ndata: %b\n\n" % (number, msgspec.json.encode(event)) for number, event in batch.events)
+
+
+async def _body(request: HttpRequest, kind: type[T]) -> T:
+    """The body, which has to say that it is JSON: no page of another site can send that unasked."""
+    if (request.header("content-type") or "").partition(";")[0].strip().lower() != "application/json":
+        raise Invalid("Content-Type: send application/json")
+    try:
+        return msgspec.json.decode(await request.body(MAX_BODY) or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"body: {error}") from None
+
+
+def _refusal(error: InterlinguaError) -> Reply:
+    headers = challenge(error) if isinstance(error, Unauthenticated) else {}
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return Reply(refusals.status(error), msgspec.json.encode({"error": str(error)}), [*pairs, *NO_STORE])
+
+
+def _json(found: Any) -> Reply:
+    return Reply(200, msgspec.json.encode(found), NO_STORE)
+
+
+def _number(request: HttpRequest, name: str, default: int, least: int, most: int) -> int:
+    text = request.query(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least):
+        raise Invalid(f"{name}: {text!r} is not a whole number from {least} up")
+    return min(int(text), most)
+
+
+def _statuses(text: str | None) -> tuple[RunStatus, ...]:
+    """Statuses with commas between them."""
+    try:
+        return tuple(RunStatus(word) for word in text.split(",")) if text else ()
+    except ValueError:
+        raise Invalid(f"status: {text!r}: each is one of {', '.join(RunStatus)}") from None
+
+
+def _listed(run: Run) -> JsonObject:
+    """A run as lists have it."""
+    asked = run.request
+    return {
+        "id": run.id,
+        "agent": run.agent,
+        "protocol": asked.protocol,
+        "thread": run.thread,
+        "principal": asked.principal,
+        "status": str(run.status),
+        "created_at": run.created_at,
+        "updated_at": run.updated_at,
+        "stop_reason": run.stop_reason and str(run.stop_reason),
+        "failure": run.failure and msgspec.to_builtins(run.failure),
+        "losses": run.losses,
+        "waits": len(run.interrupts),
+    }
+
+
+def _whole(run: Run) -> JsonObject:
+    """A run with what it was asked and what it said, and the questions that wait."""
+    return {
+        **_listed(run),
+        "interrupts": msgspec.to_builtins(run.interrupts),
+        "cancel_reason": run.cancel_reason,
+        "traceparent": run.request.traceparent,
+        "metadata": run.request.metadata,
+        "input": _shown(msgspec.Raw(msgspec.json.encode(run.request.input))),
+        "output": _shown(run.output),
+    }
+
+
+def _shown(document: msgspec.Raw) -> JsonObject:
+    """A document, or only its size where that is too large to look at."""
+    size = len(memoryview(document))
+    return {"bytes": size, "document": document} if size <= SHOWN_BYTES else {"bytes": size}
+
+
+def _agent(entry: Entry) -> JsonObject:
+    name, agent = entry.route.name, entry.agent
+    label = metrics.agent(name)
+    return {
+        "name": name,
+        "version": agent.version if agent is not None else None,
+        "description": (agent.description if agent is not None else entry.route.description) or "",
+        "protocol": entry.route.target.protocol,
+        "target": _target(entry),
+        "labels": entry.route.labels,
+        "match": entry.route.match.model_dump(mode="json", exclude_defaults=True),
+        "governed": entry.route.manifest is not None,
+        "ready": entry.ready,
+        "capabilities": msgspec.to_builtins(agent.capabilities) if agent is not None else None,
+        "converses": agent.converses if agent is not None else None,
+        "input_schema": agent.input_schema if agent is not None else None,
+        "text_input": agent.text_input if agent is not None else None,
+        "active": int(sum(n for labels, n in metrics.runs_active.values.items() if labels[0] == label)),
+        "started": int(sum(n for labels, n in metrics.runs_started.values.items() if labels[0] == label)),
+        "ended": _ended(label),
+        "seconds": {"p50": metrics.run_seconds.quantile(0.5, label), "p95": metrics.run_seconds.quantile(0.95, label)},
+        "losses": int(sum(n for labels, n in metrics.losses.values.items() if labels[0] == label)),
+    }
+
+
+def _ended(label: str) -> dict[str, int]:
+    """How many runs of an agent ended, by status."""
+    found: dict[str, int] = {}
+    for (agent, _, status), count in metrics.runs_ended.values.items():
+        if agent == label:
+            found[status] = found.get(status, 0) + int(count)
+    return found
+
+
+def _target(entry: Entry) -> str:
+    """Where an agent is: a URL without credentials and query, or the program alone, since the rest may have secrets."""
+    target = entry.route.target
+    url: str | None = getattr(target, "url", None)
+    if url:
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+        return parts._replace(netloc=f"{host}:{parts.port}" if parts.port else host, query="", fragment="").geturl()
+    command = getattr(target, "command", None)
+    return str(command[0]) if command else ""

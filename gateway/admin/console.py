@@ -1,0 +1,47 @@
+"""The console at `/ui`: files that a browser shows. All that they show comes from `/admin`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.admin.operators import CLOSED, Operators
+
+PATH: Final = "/ui"
+FILES: Final = Path(__file__).with_name("ui")
+HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+class Console:
+    """An ASGI application below PATH."""
+
+    def __init__(self, operators: Operators) -> None:
+        self._operators = operators
+        self._files = StaticFiles(directory=FILES, html=True)
+
+    def route(self) -> Mount:
+        return Mount(PATH, app=self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._operators.open_to(scope):
+            return await PlainTextResponse(f"{CLOSED}\n", 403)(scope, receive, send)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await self._files(scope, receive, guarded)

@@ -1,0 +1,82 @@
+// Requests to the gateway: JSON, and server-sent events read by fetch, since EventSource sends no token.
+
+const TOKEN = "interlingua.operator";
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function keepToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+function authorized(headers) {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { ...headers, authorization: `Bearer ${token}` } : headers;
+}
+
+async function refusal(response) {
+  const text = await response.text();
+  let said = text;
+  try {
+    const found = JSON.parse(text);
+    said = typeof found === "string" ? found : found.error ?? found.detail ?? text;
+  } catch { /* no JSON: the text says it */ }
+  return new Refused(response.status, String(said).slice(0, 2000) || response.statusText);
+}
+
+export async function get(path, query = {}, signal) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  const response = await fetch(`${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`, {
+    headers: authorized({ accept: "application/json" }),
+    signal,
+  });
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
+
+export async function post(path, body) {
+  const response = await fetch(path, {
+    method: "POST",
+    headers: authorized({ "content-type": "application/json" }),
+    body: JSON.stringify(body),
+  });
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
+
+// Yields {id, event, data} of a stream, as they come. `own`: with the operator's token.
+export async function* events(path, { method = "GET", headers = {}, body, signal, own = true } = {}) {
+  const accept = { accept: "text/event-stream", ...headers };
+  const response = await fetch(path, { method, headers: own ? authorized(accept) : accept, body, signal });
+  if (!response.ok) throw await refusal(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split(/\r\n|\n|\r/);
+    // What is left over is the beginning of the next event: read it again with what comes.
+    let from = 0;
+    let found = { id: null, event: "message", data: [] };
+    for (let at = 0; at < lines.length - 1; at += 1) {
+      const line = lines[at];
+      if (line === "") {
+        if (found.data.length) yield { ...found, data: found.data.join("\n") };
+        found = { id: null, event: "message", data: [] };
+        from = at + 1;
+        continue;
+      }
+      const colon = line.indexOf(":");
+      if (colon < 1) continue;
+      const text = line.slice(colon + 1).replace(/^ /, "");
+      const name = line.slice(0, colon);
+      if (name === "data") found.data.push(text);
+      else if (name === "id" || name === "event") found[name] = text;
+    }
+    rest = lines.slice(from).join("\n");
+  }
+}

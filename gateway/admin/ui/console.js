@@ -1,0 +1,301 @@
+// The console: which page is shown, and the pages.
+
+import { Refused, events, get, keepToken, post } from "./api.js";
+import { fields } from "./forms.js";
+import { Log } from "./log.js";
+import { definitions, duration, el, json, moment, size, status, table, tell } from "./view.js";
+
+const REFRESH = 2000;
+const PAGE = 50;
+const STATUSES = ["pending", "running", "interrupted", "success", "error", "cancelled", "timeout"];
+const main = document.getElementById("main");
+let leaving = new AbortController(); // aborted when another page is shown
+
+// --- which page ---------------------------------------------------------------------------------------------------
+
+const PAGES = { runs: listOfRuns, run: oneRun, agents: listOfAgents, try: trial, protocols: matrix };
+
+async function show() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const [path, query] = location.hash.slice(2).split("?");
+  const [name, ...rest] = path.split("/");
+  const page = PAGES[name] ?? listOfRuns;
+  for (const link of document.querySelectorAll("nav a")) {
+    const here = link.hash === `#/${name || "runs"}` || (name === "run" && link.hash === "#/runs");
+    here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  }
+  main.replaceChildren(el("p", { class: "faint" }, "…"));
+  try {
+    await page(signal, new URLSearchParams(query), ...rest.map(decodeURIComponent));
+    document.title = `${main.querySelector("h1")?.textContent ?? "Console"} · Interlingua`;
+  } catch (error) {
+    failed(error, signal);
+  }
+}
+
+function failed(error, signal) {
+  if (signal?.aborted) return;
+  if (error instanceof Refused && error.status === 401) {
+    const input = el("input", { type: "password", autocomplete: "off", required: true });
+    main.replaceChildren(el("h1", {}, "Who are you?"), el("p", {}, error.message),
+      el("form", { class: "filter", onsubmit: (event) => { event.preventDefault(); keepToken(input.value); show(); } },
+        el("label", {}, "Your operator's token", input), el("button", { class: "main" }, "Enter")));
+    input.focus();
+  } else {
+    main.replaceChildren(el("h1", {}, "This cannot be shown"), el("p", { class: "wrong" }, error.message),
+      el("button", { onclick: show }, "Try again"));
+  }
+}
+
+// Calls `work` every moment while the page is shown and looked at.
+function repeatedly(work, signal) {
+  const again = async () => {
+    if (signal.aborted) return;
+    if (!document.hidden) await work().catch((error) => { if (!signal.aborted) tell(error.message); });
+    setTimeout(again, REFRESH);
+  };
+  setTimeout(again, REFRESH);
+}
+
+// --- runs ---------------------------------------------------------------------------------------------------------
+
+async function listOfRuns(signal, query) {
+  const [{ agents }, { protocols }] = await Promise.all([get("/admin/agents", {}, signal), get("/admin/protocols", {}, signal)]);
+  const offset = Number(query.get("offset") ?? 0);
+  const filter = Object.fromEntries([...query].filter(([key]) => key !== "offset"));
+  const go = (changed) => { location.hash = `#/runs?${new URLSearchParams(Object.entries({ ...filter, ...changed }).filter(([, value]) => value))}`; };
+  const pick = (name, values) => el("label", {}, name,
+    el("select", { name, onchange: (event) => go({ [name]: event.target.value, offset: "" }) },
+      el("option", { value: "" }, "any"),
+      values.map((value) => el("option", { value, selected: query.get(name) === value }, value))));
+  const text = (name, label) => el("label", {}, label, el("input", { name, value: query.get(name) ?? "",
+    onchange: (event) => go({ [name]: event.target.value.trim(), offset: "" }) }));
+  const counted = el("p", { class: "faint" });
+  const place = el("div");
+  const pages = el("p");
+  main.replaceChildren(el("h1", {}, "Runs"),
+    el("form", { class: "filter", onsubmit: (event) => event.preventDefault() },
+      pick("agent", agents.map((agent) => agent.name)), pick("protocol", protocols.map((one) => one.name)),
+      pick("status", STATUSES), text("thread", "thread"), text("principal", "person")),
+    counted, place, pages);
+  let drawn = "";
+  const refresh = async () => {
+    const found = await get("/admin/runs", { ...filter, offset, limit: PAGE }, signal);
+    const now = JSON.stringify(found);
+    if (now === drawn) return;
+    drawn = now;
+    counted.textContent = `${found.count} runs`;
+    place.replaceChildren(table(["run", "agent", "from", "status", "begun", { text: "took", number: true }, "person", "lost"],
+      found.runs.map((run) => [
+        el("a", { href: `#/run/${encodeURIComponent(run.id)}` }, run.id.slice(0, 8) + "…" + run.id.slice(-4)), run.agent, run.protocol,
+        status(run.status), moment(run.created_at), STATUSES.indexOf(run.status) > 2 ? duration(run.updated_at - run.created_at) : "",
+        run.principal, losses(run.losses),
+      ]), "Runs, newest first"));
+    const step = (to, name) => el("a", { href: `#/runs?${new URLSearchParams({ ...filter, offset: to })}` }, name);
+    pages.replaceChildren(...[offset > 0 && step(Math.max(0, offset - PAGE), "newer"), " ",
+      offset + PAGE < found.count && step(offset + PAGE, "older")].filter(Boolean));
+  };
+  await refresh();
+  repeatedly(refresh, signal);
+}
+
+function losses(lost) {
+  const names = Object.entries(lost ?? {});
+  return names.length ? el("span", { class: "lost" }, names.map(([name, count]) => `${name}${count > 1 ? ` ×${count}` : ""}`).join(", ")) : "";
+}
+
+async function oneRun(signal, query, id) {
+  const path = `/admin/runs/${encodeURIComponent(id)}`;
+  const head = el("div");
+  const log = new Log();
+  const ends = el("div");
+  const first = await get(path, {}, signal);
+  main.replaceChildren(el("h1", {}, `Run ${id}`), head, el("h2", {}, "Events"), log.left, log.element, ends);
+  const draw = (run) => {
+    head.replaceChildren(definitions([
+      ["status", status(run.status)], ["agent", run.agent], ["from", run.protocol], ["person", run.principal],
+      ["thread", run.thread && el("a", { href: `#/runs?${new URLSearchParams({ thread: run.thread })}` }, run.thread)],
+      ["begun", moment(run.created_at)], ["trace", run.traceparent?.split("-")[1]],
+      ["stopped", run.stop_reason ?? run.cancel_reason], ["failure", run.failure && `${run.failure.code}: ${run.failure.message}`],
+      ["lost", losses(run.losses)],
+    ]), ...run.interrupts.map((asked) => question(path, asked)));
+    if (STATUSES.indexOf(run.status) < 3) {
+      head.append(el("p", {}, el("button", { onclick: () => post(`${path}/cancel`, {}).then(draw, (error) => tell(error.message)) }, "Cancel this run")));
+    }
+    ends.replaceChildren(el("h2", {}, "Input"), shown(run.input), el("h2", {}, "Output"), shown(run.output));
+  };
+  draw(first);
+  follow(path, log, draw, signal).catch((error) => { if (!signal.aborted) tell(error.message); });
+}
+
+function shown(part) {
+  return "document" in part ? json(part.document) : el("p", { class: "faint" }, `${size(part.bytes)}: too large to show here.`);
+}
+
+// The log from its beginning, then whatever comes, over lost connections too.
+async function follow(path, log, draw, signal) {
+  let last = 0;
+  for (;;) {
+    const page = await get(`${path}/events`, { after: last }, signal);
+    if (!page.events.length) break;
+    for (const { number, event } of page.events) log.add(number, event);
+    last = page.last;
+  }
+  for (;;) {
+    try {
+      for await (const { id, event, data } of events(`${path}/events?after=${last}`, { signal })) {
+        if (event === "run") {
+          draw(await get(path, {}, signal));
+          return;
+        }
+        const said = JSON.parse(data);
+        last = Number(id);
+        log.add(last, said);
+        if (["interrupted", "resumed", "run_started"].includes(said.event)) draw(await get(path, {}, signal));
+      }
+    } catch (error) {
+      if (signal.aborted || error instanceof Refused) throw error;
+      tell("The connection is lost; trying again.");
+    }
+    await new Promise((resolve) => setTimeout(resolve, REFRESH));
+    if (signal.aborted) return;
+  }
+}
+
+function question(path, asked) {
+  const options = asked.payload?.options ?? [];
+  const titles = new Map((Array.isArray(options) ? options : []).map((option) => [option.optionId ?? option.id ?? option.value, option.name ?? option.title ?? option.label]));
+  const [inputs, value] = fields(asked.answer_schema, titles);
+  const send = async (event, outcome) => {
+    event.preventDefault();
+    try {
+      await post(`${path}/answer`, outcome ? { outcome, interrupt: asked.id } : { value: value(), interrupt: asked.id });
+      tell("Answered.");
+    } catch (error) {
+      tell(error.message);
+    }
+  };
+  return el("section", { class: "question", "aria-label": "A question waits" },
+    el("h2", {}, asked.message || `The agent asks (${asked.kind})`),
+    el("details", {}, el("summary", {}, "The question as the agent put it"), json(asked.payload ?? null)),
+    el("form", { class: "answer", onsubmit: (event) => send(event) }, inputs,
+      el("button", { class: "main" }, "Answer"),
+      el("button", { type: "button", onclick: (event) => send(event, "declined") }, "Decline")));
+}
+
+// --- agents and protocols -----------------------------------------------------------------------------------------
+
+async function listOfAgents(signal) {
+  const place = el("div");
+  const lost = el("div");
+  main.replaceChildren(el("h1", {}, "Agents"), place, el("p", {},
+    el("button", { onclick: () => post("/admin/reload", {}).then(() => tell("The route table is read again."), (error) => tell(error.message)) }, "Read the route table again")), lost);
+  let drawn = "";
+  const refresh = async () => {
+    const [{ agents }, found] = await Promise.all([get("/admin/agents", {}, signal), get("/admin/losses", {}, signal)]);
+    const now = JSON.stringify([agents, found]);
+    if (now === drawn) return;
+    drawn = now;
+    place.replaceChildren(table(["agent", "speaks", "where", "ready", { text: "now", number: true }, { text: "ended", number: true },
+      { text: "half within", number: true }, { text: "95% within", number: true }, "can", ""],
+    agents.map((agent) => [
+      el("span", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, agent.name), agent.governed && " (governed)",
+        agent.description && el("br"), agent.description && el("span", { class: "faint" }, agent.description)),
+      agent.protocol, agent.target, status(agent.ready ? "ready" : "away"), agent.active,
+      Object.entries(agent.ended).map(([word, count]) => `${count} ${word}`).join(", "),
+      duration(agent.seconds.p50), duration(agent.seconds.p95),
+      Object.entries(agent.capabilities ?? {}).filter(([, can]) => can === true).map(([name]) => name).join(", "),
+      el("a", { href: `#/try?${new URLSearchParams({ agent: agent.name })}`, "aria-label": `try ${agent.name}` }, "try"),
+    ]), "Agents, and how their runs went since the gateway started"));
+    lost.replaceChildren(...(found.losses.length ? [el("h2", {}, "Lost since the gateway started"),
+      table(["agent", "protocol", "what", { text: "times", number: true }, "why"],
+        found.losses.map((one) => [one.agent, one.protocol, one.what, one.count, one.why]), "Losses")] : []));
+  };
+  await refresh();
+  repeatedly(refresh, signal);
+}
+
+async function matrix(signal) {
+  const { protocols } = await get("/admin/protocols", {}, signal);
+  main.replaceChildren(el("h1", {}, "Protocols"),
+    el("p", {}, "Any client of one reaches any agent of another. What a protocol has no word for is counted under these names."),
+    ...protocols.map((one) => el("section", {}, el("h2", {}, one.title),
+      definitions([["clients", one.door ? `served at ${one.door}` : "not served here"], ["agents", one.calls ? "called" : "not called"]]),
+      Object.keys(one.losses).length > 0 && table(["lost", "why"], Object.entries(one.losses), `What ${one.title} cannot say`))));
+}
+
+// --- try ----------------------------------------------------------------------------------------------------------
+
+// Clients of two protocols. Each yields {output}, all that is said so far, and {asks}, the id of a run that asks.
+const SPEAKERS = {
+  agent_connect: async function* agentConnect(door, agent, input, headers, signal) {
+    const body = JSON.stringify({ agent_id: agent, input, stream_mode: "values" });
+    for await (const { data } of events(`${door}/runs/stream`, { method: "POST", headers, body, signal, own: false })) {
+      const said = JSON.parse(data);
+      if (said.type === "values") yield { output: said.values };
+      if (said.status === "interrupted") yield { asks: said.run_id };
+      if (said.errcode !== undefined) throw new Error(said.description ?? "the run has failed");
+    }
+  },
+  agent_protocol: async function* agentProtocol(door, agent, input, headers, signal) {
+    const base = `${door}/${encodeURIComponent(agent)}/ap/v1/agent/tasks`;
+    const ask = async (path, body) => {
+      const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+      if (!response.ok) throw new Refused(response.status, await response.text());
+      return response.json();
+    };
+    const task = await ask(base, typeof input === "string" ? { input } : { input: JSON.stringify(input), additional_input: input });
+    let text = "";
+    for (let last = false; !last;) {
+      const step = await ask(`${base}/${task.task_id}/steps`, {});
+      if (step.output) text += `${text && "\n"}${step.output}`;
+      yield { output: text };
+      last = step.is_last;
+    }
+  },
+};
+
+async function trial(signal, query) {
+  const [{ agents }, { protocols }] = await Promise.all([get("/admin/agents", {}, signal), get("/admin/protocols", {}, signal)]);
+  const served = protocols.filter((one) => one.door && SPEAKERS[one.name]);
+  const agent = agents.find((one) => one.name === query.get("agent")) ?? agents[0];
+  if (!agent || !served.length) {
+    main.replaceChildren(el("h1", {}, "Try"), el("p", {}, "There is no agent, or no protocol that this page speaks is served."));
+    return;
+  }
+  const [inputs, value] = fields(agent.input_schema ?? {});
+  const protocol = el("select", {}, served.map((one) => el("option", { value: one.name }, one.title)));
+  const token = el("input", { type: "password", autocomplete: "off", placeholder: "where the door asks for one" });
+  const said = el("div", { "aria-live": "polite" });
+  const speak = async (event) => {
+    event.preventDefault();
+    said.replaceChildren(el("p", { class: "faint" }, "…"));
+    const headers = { "content-type": "application/json", ...(token.value ? { authorization: `Bearer ${token.value}` } : {}) };
+    const chosen = served.find((one) => one.name === protocol.value);
+    try {
+      for await (const { output, asks } of SPEAKERS[chosen.name](chosen.door, agent.name, value(), headers, signal)) {
+        if (output !== undefined) said.replaceChildren(json(output));
+        if (asks) said.append(el("p", {}, "The agent asks. ", el("a", { href: `#/run/${asks}` }, "Answer on the page of its run")));
+      }
+      said.append(el("p", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, "The runs of this agent")));
+    } catch (error) {
+      if (!signal.aborted) said.append(el("p", { class: "wrong" }, error.message));
+    }
+  };
+  main.replaceChildren(el("h1", {}, `Try ${agent.name}`),
+    el("form", { class: "answer", onsubmit: speak },
+      el("label", {}, "agent", el("select", { onchange: (event) => { location.hash = `#/try?${new URLSearchParams({ agent: event.target.value })}`; } },
+        agents.map((one) => el("option", { value: one.name, selected: one === agent }, one.name)))),
+      el("label", {}, "protocol", protocol), el("label", {}, "client's token", token), inputs,
+      el("button", { class: "main" }, "Send")), said);
+}
+
+// --------------------------------------------------------------------------------------------------------------------
+
+get("/admin").then((found) => {
+  document.getElementById("who").textContent = found.operator ?? "on this machine";
+}, () => {});
+addEventListener("hashchange", () => { show(); main.focus(); });
+show();

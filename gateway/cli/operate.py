@@ -1,0 +1,269 @@
+"""What an operator does at a terminal, by way of `/admin`: `interlingua runs`, `watch`, `answer`, `cancel`, `top`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import httpx2
+
+from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
+from gateway.cli.remote import CONNECT_SECONDS, Reached
+from gateway.cli.talk import File, as_answer, asks, note
+from gateway.core.errors import AgentFailed, InterlinguaError, Invalid, NotFound
+from gateway.core.types import JsonObject, RunStatus
+from gateway.wire import sse
+
+SECONDS: Final = 30.0
+EVERY: Final = 2.0
+"""Seconds between two looks of `top`."""
+LEAST_ID: Final = 4
+"""Characters of a run's id that name it, if no other run's has them."""
+
+
+class AdminClient:
+    """Asks `/admin` of a gateway.
+
+    Raises NotFound, Invalid and AgentFailed with what it says; AgentGone where it says nothing.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._http = httpx2.AsyncClient(
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx2.Timeout(SECONDS, connect=CONNECT_SECONDS),
+            trust_env=False,
+            verify=ssl.create_default_context(),
+        )
+
+    async def get(self, path: str, **query: Any) -> JsonObject:
+        given = {name: value for name, value in query.items() if value is not None}
+        async with Reached(self._url):
+            return _said(await self._http.get(f"{self._url}/admin{path}", params=given))
+
+    async def post(self, path: str, body: JsonObject) -> JsonObject:
+        async with Reached(self._url):
+            return _said(await self._http.post(f"{self._url}/admin{path}", json=body))
+
+    async def events(self, run: str) -> AsyncIterator[JsonObject]:
+        """What happens in a run, from its beginning until it ends."""
+        accept = {"accept": "text/event-stream"}
+        forever = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+        async with (
+            Reached(self._url),
+            self._http.stream("GET", f"{self._url}/admin/runs/{run}/events", headers=accept, timeout=forever) as answer,
+        ):
+            if answer.is_error:
+                await answer.aread()
+                _said(answer)
+            frames = sse.SseDecoder()
+            async for piece in answer.aiter_bytes():
+                for frame in frames.feed(piece):
+                    if frame.event != "run":
+                        yield json.loads(frame.data)
+
+    async def run(self, named: str) -> JsonObject:
+        """A run by its id, or by how its id begins or ends where that is one of the newest. Raises NotFound."""
+        try:
+            return await self.get(f"/runs/{named}")
+        except NotFound:
+            runs = (await self.get("/runs", limit=500))["runs"] if len(named) >= LEAST_ID else []
+            found = [run["id"] for run in runs if run["id"].startswith(named) or run["id"].endswith(named)]
+            if len(found) != 1:
+                raise NotFound(f"{len(found) or 'no'} runs have {named} in their id") from None
+            return await self.get(f"/runs/{found[0]}")
+
+
+def _said(answer: httpx2.Response) -> JsonObject:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if answer.is_success and isinstance(found, dict):
+        return found
+    why = found.get("error") if isinstance(found, dict) else None
+    message = str(why or f"{answer.url} is no operator's page of a gateway (HTTP {answer.status_code})")
+    kinds: Mapping[int, type[InterlinguaError]] = {404: NotFound, 400: Invalid}
+    raise kinds.get(answer.status_code, AgentFailed)(message)
+
+
+Work = Callable[[AdminClient], Awaitable[int]]
+
+
+def operated(url: str, token: str | None, work: Work) -> int:
+    """Do something at a gateway and return the exit code. Errors are one line."""
+    try:
+        return asyncio.run(_work(AdminClient(url, token), work))
+    except NotFound as error:
+        leave(USAGE, str(error))
+    except InterlinguaError as error:
+        leave(FAILED, str(error))
+    except KeyboardInterrupt:
+        return CANCELLED
+
+
+async def _work(client: AdminClient, work: Work) -> int:
+    """In a coroutine of its own, since `asyncio.run` takes no other awaitable."""
+    return await work(client)
+
+
+def list_runs(agent: str | None, status: str | None, limit: int) -> Work:
+    """Print the newest runs: a table at a terminal, else a line of JSON each."""
+
+    async def work(client: AdminClient) -> int:
+        found = await client.get("/runs", agent=agent, status=status, limit=limit)
+        if not sys.stdout.isatty():
+            for run in found["runs"]:
+                print(json.dumps(run, ensure_ascii=False))
+            return OK
+        rows = [
+            (run["id"], run["agent"], run["protocol"], run["status"], _ago(run["created_at"]), run["principal"] or "")
+            for run in found["runs"]
+        ]
+        _table(("run", "agent", "from", "status", "begun", "person"), rows)
+        return OK
+
+    return work
+
+
+def watch_run(named: str) -> Work:
+    """Print what happens in a run until it ends, from its beginning. The exit code says how it ended."""
+
+    async def work(client: AdminClient) -> int:
+        run = await client.run(named)
+        in_line = False  # whether text stands in the last line
+        async for event in client.events(run["id"]):
+            if event["event"] == "part_delta" and isinstance(event["delta"], str):
+                print(_shown(event["delta"]), end="", flush=True)
+                in_line = True
+                continue
+            told = _told(event)
+            if told:
+                print("\n" * in_line + f"[{_shown(told)}]", flush=True)
+                in_line = False
+        run = await client.get(f"/runs/{run['id']}")
+        why = run["failure"]["message"] if run["failure"] else run["cancel_reason"] or ""
+        print("\n" * in_line + f"{run['status']}{': ' * bool(why)}{_shown(why)}")
+        return OK if run["status"] == RunStatus.SUCCESS else FAILED
+
+    return work
+
+
+def _told(event: JsonObject) -> str:
+    """A line about an event beside the answer; "" for one of no interest."""
+    if event["event"] == "interrupted":
+        asked = event["interrupt"]
+        schema = asked.get("answer_schema") or {}
+        return asks(asked.get("payload"), schema, kind=asked["kind"], message=asked.get("message", "")).text
+    item = note({**event, "type": event["event"]})
+    return f"file: {item.name}" if isinstance(item, File) else item.text if item is not None else ""
+
+
+def answer_run(named: str, text: str | None) -> Work:
+    """Answer the oldest question of a run, or decline it without a text. Without a question, print so."""
+
+    async def work(client: AdminClient) -> int:
+        run = await client.run(named)
+        if not run["interrupts"]:
+            leave(FAILED, f"run {run['id']} asks nothing: it is {run['status']}")
+        asked = run["interrupts"][0]
+        schema = asked.get("answer_schema") or {}
+        body = {"outcome": "declined"} if text is None else {"value": as_answer(text, schema)}
+        try:
+            found = await client.post(f"/runs/{run['id']}/answer", {**body, "interrupt": asked["id"]})
+        except Invalid as error:
+            question = asks(asked.get("payload"), schema, kind=asked["kind"], message=asked.get("message", ""))
+            choices = f" (one of: {', '.join(question.choices)})" if question.choices else ""
+            leave(NEEDS_ANSWER, f"{question.text}{choices}", f"the answer is refused: {error}")
+        print(f"{run['id']}: {found['status']}")
+        return OK
+
+    return work
+
+
+def cancel_run(named: str, reason: str) -> Work:
+    """Cancel a run."""
+
+    async def work(client: AdminClient) -> int:
+        run = await client.run(named)
+        found = await client.post(f"/runs/{run['id']}/cancel", {"reason": reason})
+        print(f"{run['id']}: {found['status']}")
+        return OK
+
+    return work
+
+
+def top(*, once: bool) -> Work:
+    """Show agents and how their runs go, again and again."""
+
+    async def work(client: AdminClient) -> int:
+        if once or not sys.stdout.isatty():
+            _table(HEADS, _rows(await client.get("/agents")))
+            return OK
+        from rich.live import Live
+
+        with Live(screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(_made(HEADS, _rows(await client.get("/agents"))), refresh=True)
+                await asyncio.sleep(EVERY)
+
+    return work
+
+
+HEADS: Final = ("agent", "speaks", "ready", "now", "ended", "half within", "95% within", "lost")
+
+
+def _rows(found: JsonObject) -> Sequence[tuple[str, ...]]:
+    return [
+        (
+            agent["name"],
+            agent["protocol"],
+            "yes" if agent["ready"] else "no",
+            str(agent["active"]),
+            ", ".join(f"{count} {status}" for status, count in agent["ended"].items()),
+            _seconds(agent["seconds"]["p50"]),
+            _seconds(agent["seconds"]["p95"]),
+            str(agent["losses"] or ""),
+        )
+        for agent in found["agents"]
+    ]
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} s"
+
+
+def _ago(moment: float) -> str:
+    seconds = max(0, int(time.time() - moment))
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich.console import Console
+
+    Console().print(_made(heads, rows))
+
+
+def _made(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*heads, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*(escape(_shown(cell)) for cell in row))
+    return table
+
+
+def _shown(text: str) -> str:
+    """What an agent says, without what a terminal would act on."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

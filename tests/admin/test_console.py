@@ -1,0 +1,124 @@
+"""The console in a real browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.agent_client import agent_client_agent_command
+from tests.support.peers import BUILT, PEERS, lines_of, node, peer_modules
+from tests.support.processes import ROOT, Gateway, free_port, start
+
+EXAMPLES = ROOT / "examples" / "agents"
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> \u202etxt.exe \x1b[31m <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    port = free_port()
+    table = f"""
+routes:
+  - name: gardener
+    target: {{protocol: agent_client, command: ["{sys.executable}", "{EXAMPLES / "gardener.py"}"]}}
+  - name: composer
+    target: {{protocol: agent_connect, url: "http://127.0.0.1:{port}", agent: mailcomposer}}
+  - name: flood
+    target: {{protocol: agent_client, command: {json.dumps(agent_client_agent_command("py"))}}}
+"""
+    composer = [sys.executable, str(EXAMPLES / "mailcomposer.py"), "--port", str(port)]
+    with start(composer, port=port), Gateway(table, tmp_path_factory.mktemp("console")) as running:
+        yield running
+
+
+@pytest.fixture
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=gateway.url, trust_env=False, timeout=120) as client:
+        yield client
+
+
+def seen(gateway: Gateway, story: str, *words: str) -> dict[str, Any]:
+    """What a person at the console saw (see the program)."""
+    sdk = peer_modules("browser")
+    scratch = BUILT / f"{sdk.name}-unpacked"
+    scratch.mkdir(exist_ok=True)
+    argv = [str(node()), str(PEERS / "browser_console.mjs"), "--sdk", str(sdk), "--scratch", str(scratch)]
+    with start([*argv, "--url", gateway.url, story, *words]) as process:
+        (found,) = lines_of(process, 120)
+        return found
+
+
+def begun(http: httpx2.Client, agent: str, message: str) -> str:
+    return str(
+        http.post("/agent-connect/runs", json={"agent_id": agent, "input": {"message": message}}).json()["run_id"]
+    )
+
+
+def asking(http: httpx2.Client, message: str = "a rose") -> str:
+    """The id of a run of the gardener's whose question waits."""
+    run = begun(http, "gardener", message)
+    assert http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60}).json()["run"]["status"] == "interrupted"
+    return run
+
+
+def test_a_question_is_answered_and_its_run_watched_to_the_end(gateway: Gateway, http: httpx2.Client) -> None:
+    run = asking(http)
+    found = seen(gateway, "answer", run, "Plant it")
+    assert found["choices"] == ["Plant it", "Leave it"] and found["left"] == 0
+    rows = "\n".join(found["rows"])
+    assert "tool:" in rows and "plan:" in rows and "answered" in rows and "rose" in rows
+    assert http.get(f"/admin/runs/{run}").json()["status"] == "success"
+
+
+def test_a_run_is_cancelled(gateway: Gateway, http: httpx2.Client) -> None:
+    run = asking(http)
+    assert seen(gateway, "cancel", run) == {"cancellable": False}
+    assert http.get(f"/admin/runs/{run}").json()["cancel_reason"] == "cancelled by the operator"
+
+
+def test_every_page_is_reached_by_the_keyboard_and_every_field_has_a_label(gateway: Gateway) -> None:
+    _, agents, _, protocols = seen(gateway, "keys")["seen"]
+    assert "gardener" in agents and "Agent Connect Protocol" in protocols and "agent_client" in agents
+
+
+@pytest.mark.parametrize("protocol", ["agent_connect", "agent_protocol"])
+def test_an_agent_is_tried_as_a_client_of_a_protocol(protocol: str, gateway: Gateway, http: httpx2.Client) -> None:
+    assert "Invite Ada" in seen(gateway, "attempt", "composer", protocol, "invite Ada")["said"]
+    newest = http.get("/admin/runs", params={"agent": "composer", "limit": 1}).json()["runs"][0]
+    assert newest["protocol"] == protocol
+
+
+def test_what_clients_and_agents_say_is_text(gateway: Gateway, http: httpx2.Client) -> None:
+    found = seen(gateway, "hostile", asking(http, HOSTILE))
+    assert found["elements"] == 0
+    assert "<script>alert(2)</script>" in found["text"] and "\\u202etxt.exe" in found["text"]
+    assert "\u202e" not in found["text"] and "\x1b" not in found["text"]
+
+
+def test_an_operator_enters_a_token_which_no_cookie_keeps(tmp_path: Path) -> None:
+    table = "operators: {clients: [{name: olga, token: of-olga}]}\nroutes: []\n"
+    with Gateway(table, tmp_path) as gateway:
+        assert seen(gateway, "token", "of-nobody", "of-olga") == {"cookies": 0}
+
+
+def test_a_run_of_very_many_events_is_seen_at_once_and_held_in_few_rows(gateway: Gateway, http: httpx2.Client) -> None:
+    body = {"agent_id": "flood", "input": {"message": "flood 20000"}}
+    assert http.post("/agent-connect/runs/wait", json=body).json()["output"]["type"] == "result"
+    run = http.get("/admin/runs", params={"agent": "flood", "limit": 1}).json()["runs"][0]["id"]
+    found = seen(gateway, "long", run)
+    assert found["seconds"] < 5 and found["rows"] < 50 and found["heap"] < 100e6, json.dumps(found)
+
+
+def test_the_page_is_guarded_and_light(gateway: Gateway, http: httpx2.Client) -> None:
+    page = http.get("/ui/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    files = ("", "console.css", "console.js", "api.js", "forms.js", "log.js", "view.js")
+    assert sum(len(http.get(f"/ui/{file}").content) for file in files) < 150_000
+    assert http.get("/ui/", headers={"host": "evil.example"}).status_code == 403
+    assert http.get("/ui/../api.py").status_code == 404
