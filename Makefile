@@ -40,7 +40,7 @@ check: install-dev
 bench: install-dev
 	@$(BIN)/python -m bench $(BENCH_ARGS)
 
-# ROOM: a folder or a file. MUTANTS: how many of its mutants to draw; left out, all are tried.
+# ROOM: folders or files. MUTANTS: how many of its mutants to draw; left out, all are tried.
 mutants: install-dev peers
 	@$(BIN)/python -m tests.mutants $(ROOM) $(MUTANTS)
 

@@ -11,7 +11,7 @@ way.py        which files a chunk and a request pass; a program of its own
 memory.py     how much memory the gateway has after how many runs; a program of its own
 load.py       the load: does one job at a time, told on its standard input
 bare.py       a proxy of the same libraries that does nothing else, for comparison
-agent.py      the Agent Connect echo agent and the plain one
+agent.py      the Agent Connect echo agent and the example one
 http.py       both ends of HTTP/1.1 that agent and load stand on, as lean as can be
 rpc/          what the next two share: a client, rounds each way, an agent without an event loop
 agent_client/ the same for editors: their agent on stdio, their load, what is measured and reported

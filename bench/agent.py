@@ -5,7 +5,7 @@ stream sends snapshots that grow to `config.configurable.chunks` chunks, `pace` 
 taken, `burst` a write), by a chunk each, or by the share `growth` of what was said before; each chunk is the time it
 was sent (stamp.py).
 
-Plain, at `/plain/BYTES`: an answer of that many bytes in 20-byte deltas, 50 lines a write, as fast as they are taken.
+Example, at `/example/BYTES`: an answer of that many bytes in 20-byte deltas, 50 lines a write, as fast as taken.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Stream:
         _open.pop(self._run_id.decode(), None)
 
 
-class PlainAnswer:
+class ExampleAnswer:
     """An answer of so many bytes in small deltas."""
 
     BATCH = 50
@@ -179,8 +179,8 @@ def _record(body: bytes, thread: str | None) -> dict[str, Any]:
 def handle(connection: ServerConnection, method: str, path: str, body: bytes) -> None:
     """Every request that the two agents know."""
     steps = path.strip("/").split("/")
-    if steps[0] == "plain":
-        return _plain(connection, steps[1:])
+    if steps[0] == "example":
+        return _example(connection, steps[1:])
     thread = None
     if steps[0] == "threads" and len(steps) > 2:
         thread, steps = steps[1], steps[2:]
@@ -204,9 +204,9 @@ def handle(connection: ServerConnection, method: str, path: str, body: bytes) ->
             connection.answer(b'"not found"', 404)
 
 
-def _plain(connection: ServerConnection, steps: list[str]) -> None:
+def _example(connection: ServerConnection, steps: list[str]) -> None:
     if len(steps) == 1 and steps[0].isdigit():
-        PlainAnswer(connection, int(steps[0]))
+        ExampleAnswer(connection, int(steps[0]))
     else:
         connection.answer(b"{}")
 

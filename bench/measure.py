@@ -47,7 +47,7 @@ def measure(
 
 
 def measure_requests(stage: Stage, sizes: Sizes, told: Callable[[str], None]) -> Figures:
-    """Agent Connect in and out, and a plain agent's large answer."""
+    """Agent Connect in and out, and an example agent's large answer."""
     figures: Figures = {}
     starts: list[float] = []
     until = time.monotonic() + sizes.limit
@@ -180,15 +180,15 @@ class Rounds:
 
 
 def whole(stage: Stage, sizes: Sizes, until: float) -> Figures:
-    """A plain agent's answer in 20-byte deltas, read as `values`; beside it the agent read directly."""
+    """An example agent's answer in 20-byte deltas, read as `values`; beside it the agent read directly."""
     rounds: list[Figures] = []
     for _ in range(sizes.whole_rounds):
         if rounds and time.monotonic() > until:
             break
         took: Figures = {}
         for size in sizes.whole:
-            direct = stage.do(kind="whole", port=stage.agent_port, path=f"/plain/{size}", body="{}")
-            body = {"agent_id": f"plain{size}", "input": {"message": "Go on"}, "stream_mode": "values"}
+            direct = stage.do(kind="whole", port=stage.agent_port, path=f"/example/{size}", body="{}")
+            body = {"agent_id": f"example{size}", "input": {"message": "Go on"}, "stream_mode": "values"}
             text = msgspec.json.encode(body).decode()
             through = stage.do(kind="whole", port=stage.port, path=f"{PREFIX}/runs/stream", body=text)
             if through["last"] != size // CHUNK * CHUNK:

@@ -76,7 +76,7 @@ class Sizes:
     threads: int
     whole_rounds: int
     whole: tuple[int, int]
-    """Bytes of the small and of the large plain answer; the second is the target's."""
+    """Bytes of the small and of the large example answer; the second is the target's."""
     editors: EditorSizes
     callers: CallerSizes
 

@@ -30,18 +30,18 @@ REST_SHARE = 0.05
 REST_TRIES = 60
 
 STORE = """
-store: {{url: "sqlite:///bench.db", fsync: {fsync}}}
+store: {{url: "${{BENCH_STORE:-sqlite:///bench.db}}", fsync: {fsync}}}
 """
 ROUTES = """\
 routes:
   - name: echo
     target: {{protocol: agent_connect, url: "http://127.0.0.1:{agent}"}}
-{plain}
-store: {{url: "sqlite:///bench.db", fsync: {fsync}}}
+{example}
+store: {{url: "${{BENCH_STORE:-sqlite:///bench.db}}", fsync: {fsync}}}
 """
-PLAIN = """\
-  - name: plain{size}
-    target: {{protocol: plain, url: "http://127.0.0.1:{agent}/plain/{size}"}}
+EXAMPLE = """\
+  - name: example{size}
+    target: {{protocol: example, url: "http://127.0.0.1:{agent}/example/{size}"}}
 """
 
 
@@ -49,7 +49,7 @@ EDITORS = """\
 routes:
   - name: editor
     target: {{protocol: agent_client, command: {command}, cwd: {root}}}
-store: {{url: "sqlite:///bench.db", fsync: {fsync}}}
+store: {{url: "${{BENCH_STORE:-sqlite:///bench.db}}", fsync: {fsync}}}
 """
 EDITORS_AGENT = [sys.executable, "-m", "bench.agent_client.agent"]
 """Started in ROOT."""
@@ -158,9 +158,9 @@ class Child:
 class Stage:
     """Agent, bare proxy and load for the whole time, gateways one after the other. Use as a context manager."""
 
-    def __init__(self, plain: tuple[int, ...], *, fsync: bool = True) -> None:
-        """`plain`: the sizes of answer for which there is a route `plain{size}`. `fsync`: see `store.fsync`."""
-        self._plain = plain
+    def __init__(self, examples: tuple[int, ...], *, fsync: bool = True) -> None:
+        """`examples`: the sizes of answer for which there is a route `example{size}`. `fsync`: see `store.fsync`."""
+        self._examples = examples
         self._fsync = fsync
         self._stack = contextlib.ExitStack()
         self.agent_port = free_port()
@@ -197,7 +197,7 @@ class Stage:
         """A gateway on an empty store, and the seconds until it was ready. Ended after the block.
 
         `editors`: its only agent is `editor`, on stdio; `table`: its agents are those of that text (`routes:` of a
-        file); else the Agent Connect agent and the plain one.
+        file); else the Agent Connect agent and the example one.
         """
         self.port = free_port()
         with self.routes(editors=editors, table=table) as routes:
@@ -221,8 +221,8 @@ class Stage:
                 command = msgspec.json.encode(EDITORS_AGENT).decode()
                 text = EDITORS.format(command=command, root=msgspec.json.encode(str(ROOT)).decode(), fsync=fsync)
             else:
-                plain = "".join(PLAIN.format(size=size, agent=self.agent_port) for size in self._plain)
-                text = ROUTES.format(agent=self.agent_port, plain=plain, fsync=fsync)
+                example = "".join(EXAMPLE.format(size=size, agent=self.agent_port) for size in self._examples)
+                text = ROUTES.format(agent=self.agent_port, example=example, fsync=fsync)
             routes = Path(directory) / "routes.yaml"
             routes.write_text(text)
             yield routes

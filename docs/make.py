@@ -1,17 +1,19 @@
 """Makes what of the documentation can be made from the code: `python docs/make.py` writes it, a test says if it is old.
 
-`configuration.md` and the schemas of protocols wholly, and in other pages the parts between `<!-- made: NAME -->` and
-`<!-- end -->`.
+`configuration.md` and the schema of the chart's values wholly, and in other pages the parts between
+`<!-- made: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
@@ -120,7 +122,7 @@ inbound:
     max_body: 4194304
     max_upload: 64000000
     authentication: *people
-  plain: {path: /plain, max_body: 1048576}
+  example: {path: /example, max_body: 1048576, authentication: *people}
 
 routes:
   - name: mailcomposer
@@ -165,7 +167,14 @@ routes:
 
   - name: parrot
     target:
-      {protocol: plain, url: http://127.0.0.1:9003, agent: parrot, auth: {}, request_timeout: 60, idle_timeout: 60}
+      protocol: example
+      url: http://127.0.0.1:9003
+      agent: parrot
+      auth: {}
+      request_timeout: 60
+      idle_timeout: 60
+      remembers: true
+      files: ["image/*"]
 
   - name: coder
     target:
@@ -256,11 +265,22 @@ telemetry:
   service_name: interlingua
   monitors: {tokens: ["${SCRAPE_TOKEN:-secret}"], networks: [10.42.0.0/16]}
 audit: {key: keys/audit.pem}
+operators:
+  clients: [{name: olga, token: "${OLGA_TOKEN:-a-long-secret-of-hers}", roles: [lead]}]
+  jwt:
+    key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
+    algorithms: [HS256]
+    issuer: https://login.example.com
+    audience: interlingua-operators
+    leeway: 30
+    roles: groups
 """
 """Every key there is, once: each row's example is taken from here, and a test loads it."""
 DIGEST = {"token_sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}
 KEY_FILE = {"key_file": "certificates/issuer.pem"}
 OTHERWISE = {
+    "operators.clients": DIGEST,
+    "operators.jwt": KEY_FILE,
     "inbound.agent_client.authentication.clients": DIGEST,
     "inbound.agent_client.authentication.jwt": KEY_FILE,
     "inbound.agent_context.access.clients": DIGEST,
@@ -340,6 +360,9 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
         for step in key.split("."):
             node, values = _of(found, node["properties"][step]), values[step]
         yield f"## {key}", "", node, values
+    operators = _of(found, found["properties"]["operators"])
+    yield "## operators", operators["description"].splitlines()[0], operators, example["operators"]
+    yield from _inside(found, operators, example["operators"], "operators", shown)
 
 
 def _inside(
@@ -493,7 +516,16 @@ def pages() -> dict[Path, str]:
             before, _, rest = text.partition(begin)
             _, _, after = rest.partition(end)
             text = made[path] = f"{before}{begin}{PARTS[name]()}\n{end}{after}"
-    return made
+    return {**made, **helm().pages()}
+
+
+def helm() -> ModuleType:
+    """What makes the pages of the chart: helm/make.py."""
+    spec = importlib.util.spec_from_file_location("helm_make", DOCS.parent / "helm" / "make.py")
+    assert spec and spec.loader
+    module = sys.modules["helm_make"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def main() -> None:

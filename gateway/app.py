@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway.access import AuthenticatingOptions, Authenticator, identifying
+from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
 from gateway.browser_guard import BrowserGuard, HostNames
 from gateway.config import Config
@@ -25,7 +26,9 @@ from gateway.config import Route as RouteConfig
 from gateway.contract import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Knowing, Leaving, Outbound
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
+from gateway.front_page import FrontPage
 from gateway.health import HealthPages, View, VisibleAgents
+from gateway.registry import OPERATOR
 from gateway.routing import FixedPaths, traced
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
@@ -36,7 +39,7 @@ from gateway.transport.http import HttpClient
 
 if TYPE_CHECKING:
     from gateway.governance.binding import Binding
-    from gateway.governance.enforcing import Enforcement, RouteGovernor
+    from gateway.governance.enforcing import Enforcement
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +52,18 @@ HOSTED_SECONDS = 1.0
 class App:
     """One gateway. `start` before the first request, `stop` at the end; `reload` takes a new route table."""
 
-    def __init__(self, config: Config, *, address: str = "", private: bool = False, serving: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        address: str = "",
+        private: bool = False,
+        serving: bool = True,
+        reread: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
         """`address` is where the gateway listens, for links to files where `public_url` is left out; `private` says
-        that no other machine reaches it there. Without `serving` agents are described and none is run.
+        that no other machine reaches it there. Without `serving` agents are described and none is run. `reread` is
+        called when an operator asks for a reload (see `AdminApi`).
         """
         self.config = config
         self._serving = serving
@@ -78,7 +90,13 @@ class App:
         self._enforcement: Enforcement | None = None
         self._use(config)
         routes = [
-            *HealthPages(self.gateway.roster, visible, lambda: self.ready).routes(),
+            *HealthPages(self.gateway.roster, visible, lambda: self.ready and self.gateway.store.reachable).routes(),
+            FrontPage(
+                {name: (config.adapters[name], path) for name, path in self._paths.items()},
+                self._published,
+                visible,
+            ).route(),
+            *self._admin(names, private, reread),
             Route("/artifacts/{owner}/{artifact}", self._artifact),
             *mounts,
         ]
@@ -142,7 +160,17 @@ class App:
         """
         if (bindings := self._bindings(config)) and self._serving:
             await self._enforced().prepare(bindings)
-        for section in ("inbound", "store", "public_url", "hosts", "limits", "telemetry", "webhooks", "audit"):
+        for section in (
+            "inbound",
+            "store",
+            "public_url",
+            "hosts",
+            "limits",
+            "telemetry",
+            "webhooks",
+            "audit",
+            "operators",
+        ):
             if getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
         gone = self._use(config)
@@ -152,9 +180,8 @@ class App:
                     await unused.aclose()
         self.config = config
         if self._enforcement is not None:
-            runs = [live.governor for live in self.gateway.live.values()]
-            governors = [*runs, *(entry.own_governor for entry in self.gateway.roster.configured)]
-            await self._enforcement.sweep(governors)
+            entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.roster.configured]
+            await self._enforcement.sweep(entry.outbound for entry in entries)
 
     def _use(self, config: Config) -> list[Entry]:
         """Hand the routes to the engine. Entries whose route is unchanged stay; returns the others."""
@@ -165,11 +192,11 @@ class App:
             if kept is not None:
                 old.remove(kept)
                 kept.route = route
-            entries.append(kept or Entry(route, self._outbound(route), own_governor=self._governor(route)))
-        for entry in entries:
+            entries.append(kept or Entry(route, self._outbound(route)))
+        for entry in entries if self._enforcement is not None else ():
             before = next((gone for gone in old if gone.route.name == entry.route.name), None)
-            if entry.own_governor is not None and before is not None and before.own_governor is not None:
-                before.own_governor.replaced(entry.own_governor)
+            if before is not None:
+                self._enforced().replace(before.outbound, entry.outbound)
         self.gateway.use(entries)
         return old
 
@@ -187,10 +214,6 @@ class App:
             self.gateway.listed, self.gateway.adopted = self._promises, self._enforcement.settle
         return self._enforcement
 
-    def _governor(self, route: RouteConfig) -> RouteGovernor | None:
-        binding = route.binding
-        return self._enforced().governor(binding) if binding is not None and self._serving else None
-
     def _bindings(self, config: Config) -> Sequence[Binding]:
         return [route.binding for route in config.routes if route.binding is not None]
 
@@ -198,16 +221,19 @@ class App:
         """Refuse to start with an agent that cannot do what its manifest promises. One that cannot be described now is
         found out later: until then it is not ready, and no run of it starts.
         """
-        governed = [entry for entry in self.gateway.roster.entries if entry.governor is not None]
+        governed = [entry for entry in self.gateway.roster.entries if entry.route.binding is not None]
         await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in governed))
-        broken = [str(mistake) for entry in governed for mistake in entry.broken]
+        known = [(entry.outbound, entry.agent) for entry in governed if entry.agent is not None and entry.reachable]
+        broken = [mistake for outbound, agent in known for mistake in self._enforced().broken(outbound, agent)]
         if broken:
             raise Unavailable("\n".join(dict.fromkeys(broken)))
 
     def _outbound(self, route: RouteConfig) -> Outbound:
         call = self.config.adapters[route.target.protocol].call
         assert call is not None, "config refuses targets without an outbound half"
-        return call(route.target)
+        outbound = call(route.target)
+        binding = route.binding
+        return self._enforced().wrap(outbound, binding) if binding is not None and self._serving else outbound
 
     def _mounts(self, config: Config) -> list[BaseRoute]:
         mounts: list[BaseRoute] = []
@@ -227,6 +253,19 @@ class App:
             path = self._paths[name] = options.path or adapter.path
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
+
+    def _admin(
+        self, names: HostNames, private: bool, reread: Callable[[], Awaitable[str]] | None
+    ) -> Sequence[BaseRoute]:
+        """The operator's routes."""
+        operators = Operators(self.config.operators, names, near=open_near(self.config, private=private))
+        api = AdminApi(self.gateway, lambda: self.config, operators, reread)
+        return [*api.routes(), Console(operators).route()]
+
+    def _published(self, protocol: str) -> Sequence[str]:
+        """The agents of a protocol's clients, without those that an inbound half brings for its own use."""
+        told = set(self.gateway.agents.names(OPERATOR))
+        return [name for name in self.gateway.agents.names(protocol) if name in told]
 
     def _kept(self, inner: ASGIApp, names: HostNames, private: bool) -> BrowserGuard:
         """The doors that ask nobody who he is are kept from other sites' pages."""

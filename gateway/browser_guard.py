@@ -7,6 +7,7 @@ as `Host`, and the page's site as `Origin`; programs send `Host` alone.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,6 +21,10 @@ from gateway.contract import Inbound
 from gateway.core.errors import Denied
 from gateway.transport.asgi import origin
 
+FORWARDED: Final = frozenset(
+    (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
+)
+"""Headers by which a proxy says that it asks for another client."""
 JUDGED: Final = 256
 """How many values of `Host` are remembered, with the verdict on each."""
 
@@ -66,6 +71,23 @@ def _named(url: str) -> str | None:
         return (urlsplit(url).hostname or "").removesuffix(".")
     except ValueError:
         return None
+
+
+def comes_directly(
+    scope: Scope, names: HostNames, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network] = ()
+) -> bool:
+    """Whether a request comes from this machine or one of the networks, and not through a proxy there.
+
+    A browser there asks for pages of any site whose name leads here: it counts only where it asks for the gateway.
+    """
+    client = scope.get("client")
+    headers = dict(scope["headers"])
+    if client is None or FORWARDED.intersection(headers):
+        return False
+    here = address(client[0])
+    if here is None or not (here.is_loopback or any(here in network for network in networks)):
+        return False
+    return names.asked(headers.get(b"host", b"").decode("latin-1"))
 
 
 class BrowserGuard:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -13,13 +12,9 @@ from starlette.routing import BaseRoute, Route
 from gateway import tracing
 from gateway.access import bearer
 from gateway.agents.roster import Roster
-from gateway.browser_guard import HostNames
-from gateway.config.exposure import address
+from gateway.browser_guard import HostNames, comes_directly
 from gateway.config.models import Monitors
 from gateway.core.types import JsonObject
-
-FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
-"""Headers by which a proxy says that it asks for another client."""
 
 Sees = Callable[[str], bool]
 """Whether a client may see an agent, by its name."""
@@ -82,7 +77,7 @@ class VisibleAgents:
 
     def to(self, request: Request) -> Sees | None:
         """What the client of a request may see; None where it is no agent."""
-        if self._near(request) or self._monitors(request):
+        if comes_directly(request.scope, self._names, self._networks) or self._monitors(request):
             return lambda agent: True
         headers = request.scope["headers"]
         known = [sees for door in self._doors if (sees := door(headers)) is not None]
@@ -92,15 +87,3 @@ class VisibleAgents:
         """Whether it has a token of the options."""
         token = bearer(request.headers.getlist("authorization"))
         return token is not None and any([hmac.compare_digest(token.encode(), each) for each in self._tokens])
-
-    def _near(self, request: Request) -> bool:
-        """Whether it comes from this machine or a network of the options, and not through a proxy there.
-
-        A browser there asks for pages of any site whose name leads here: it counts only where it asks for the gateway.
-        """
-        if request.client is None or any(name in request.headers for name in FORWARDED):
-            return False
-        here = address(request.client.host)
-        if here is None or not (here.is_loopback or any(here in network for network in self._networks)):
-            return False
-        return self._names.asked(request.headers.get("host", ""))

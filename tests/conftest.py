@@ -108,9 +108,9 @@ def agent_connect_replay() -> Iterator[Process]:
 
 
 @pytest.fixture(scope="session")
-def plain_agent() -> Iterator[Process]:
-    """Agents of the toy protocol: `/echo`, `/fail`, `/ask`, `/slow`, `/big`."""
-    with peers.plain_agent() as process:
+def example_agent() -> Iterator[Process]:
+    """Agents of the example protocol: `/echo`, `/fail`, `/ask`, `/slow`, `/big`."""
+    with peers.example_agent() as process:
         yield process
 
 
@@ -140,14 +140,14 @@ def urls(
     *,
     agent_protocol_server: Process,
     agent_connect_agent: Process,
-    plain_agent: Process,
+    example_agent: Process,
     agent_client_server: Process,
     mcp_agents: Process,
     agent_context_server: Process,
 ) -> dict[str, str]:
     """Where the real agents are, by the adapter that calls them."""
     return {
-        "plain": plain_agent.url,
+        "example": example_agent.url,
         "agent_client": f"{agent_client_server.url}/agent",
         "agent_communication": f"{mcp_agents.url}/mcp",
         "agent_context": f"{agent_context_server.url}/mcp",

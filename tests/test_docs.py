@@ -24,7 +24,8 @@ from tests.e2e import test_stories
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "adapters").glob("*/README.md")])
+READMES = [*(ROOT / "adapters").glob("*/README.md"), *(ROOT / "helm").rglob("README.md")]
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *READMES])
 ADAPTERS = registry.scan()
 EVENTS = typing.get_args(e.AnyEvent)
 every_page = pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
@@ -198,7 +199,7 @@ def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
 
 @every_page
 def test_every_file_that_is_named_is_there(page: Path) -> None:
-    rooms = "adapters|bench|deploy|docs|examples|gateway|tests"
+    rooms = "adapters|bench|deploy|docs|examples|gateway|helm|tests"
     named = re.findall(rf"`((?:{rooms})/[\w./*-]*)`", page.read_text(encoding="utf-8"))
     assert [name for name in named if "NAME" not in name and not list(ROOT.glob(name))] == []
 

@@ -16,13 +16,13 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 84_200
-FILES = 543
+LINES = 96_000
+FILES = 590
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 11
 FOREIGN_ATTRIBUTES = 68
 NAMES_USED_TWICE = 7
-IMPORTED_BY_AGENT_CLIENT = 180
+IMPORTED_BY_AGENT_CLIENT = 153
 SMALL = 80
 """Lines up to which a module that one other imports belongs into that one."""
 

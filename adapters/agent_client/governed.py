@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.wire import JsonObject
-from gateway.contract import Governor
+from gateway.contract.governing import Governor
 from gateway.core.errors import Denied, Invalid
 from gateway.wire import jsonrpc
 

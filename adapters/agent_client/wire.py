@@ -18,6 +18,10 @@ ORIGIN_V2: Final = "agent_client.v2"
 `Custom`s, `ThreadUpdate.protocol`, and key of a `ThreadUpdate`'s data, with which no client of version 1 is sent it."""
 VERSION: Final = 1
 
+OPENING: Final = ("session/new", "session/load", "session/resume", "session/fork")
+OPTIONS: Final = (*OPENING, "session/set_config_option", "session/set_mode")
+"""Methods whose answers may say what options a session has."""
+
 JsonObject = dict[str, Any]
 ABSENT: Final = Raw()
 

@@ -24,7 +24,7 @@ from adapters.agent_connect.codec_thread import link
 from gateway.contract import Batch, Snapshot
 from gateway.core import delta as deltas
 from gateway.core import events as e
-from gateway.core.output import Output
+from gateway.core.output import Output, fewer
 from gateway.core.stopping import cut_short
 from gateway.core.types import NULL, Agent, Artifact, Interrupt, JsonObject, Run, StopReason
 from gateway.wire import sse
@@ -83,7 +83,7 @@ class StreamEncoder:
         self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
         self._own = Output(agent) if agent is not None and folding else None
-        self._behind: list[e.PartDelta] = []  # what `piece` has said and our fold has not taken in yet
+        self._behind: list[e.Event] = []  # what is said and our fold has not taken in yet
         self._after, self._partial = after
         self._joining = joining
         self._kinds: dict[str, str] = {}
@@ -104,29 +104,10 @@ class StreamEncoder:
         """Whether every delta is still worth a snapshot."""
         return self._values and self._own is not None
 
-    def piece(self, batch: Batch) -> bytes:
-        """The short way of nearly all batches: the frame of one more piece of a small document, at the newest event.
-        Empty where it is not that simple: then nothing has happened, and the batch is to be fed.
-
-        The document is the log's; our own fold needs it only when a batch is fed again.
-        """
-        own, snapshot = self._own, batch.snapshot
-        if own is None or snapshot is None or len(batch.events) != 1 or self._dirty or self._origin or self._joining:
-            return b""
-        ((number, event),) = batch.events
-        if type(event) is not e.PartDelta or event.origin or not event.delta or not own.holds(event.part):
-            return b""
-        if number <= self._after or not self._values or len(self._behind) == MOST_BEHIND:
-            return b""
-        document = snapshot.encoded
-        if len(document) > SMALL:
-            return b""
-        self._behind.append(event)
-        self._sent_size = len(document)
-        return b"".join((b"id: %d\n" % number, self._piece_head, document, b"}", sse.CLOSING))
-
     def feed(self, batch: Batch, run: Run, now: float) -> bytes:
         """The frames that a batch makes, ready to send; may be empty. `now` is in seconds, from any clock."""
+        if frame := self._grown(batch):
+            return frame
         if batch.skipped:
             self._own = None
             self._dirty = True
@@ -168,10 +149,36 @@ class StreamEncoder:
 
     # --- events --------------------------------------------------------------------------------------------------
 
+    def _grown(self, batch: Batch) -> bytes:
+        """The frame of nearly all batches: one text of a small document has grown, up to the newest event.
+
+        Empty where it is not that simple: then nothing has happened. The document is the log's; our own fold needs the
+        events only when another batch comes.
+        """
+        own, snapshot = self._own, batch.snapshot
+        if own is None or snapshot is None or batch.skipped or not self._values:
+            return b""
+        if self._dirty or self._origin or self._joining:
+            return b""
+        events = [event for _, event in batch.events]
+        first = events[0]
+        if type(first) is not e.PartDelta or first.origin or not first.delta or not own.holds(first.part):
+            return b""
+        if batch.events[0][0] <= self._after or len(self._behind) + len(events) > MOST_BEHIND:
+            return b""
+        if len(events) > 1 and not all(_grows_on(first, event) for event in events[1:]):
+            return b""
+        document = snapshot.encoded
+        if len(document) > SMALL:
+            return b""
+        self._behind += events
+        self._sent_size = len(document)
+        return b"".join((b"id: %d\n" % batch.last, self._piece_head, document, b"}", sse.CLOSING))
+
     def _catch_up(self) -> None:
         """Fold what went by without us."""
         if self._own is not None:
-            for event in self._behind:
+            for event in fewer(self._behind):
                 self._own.apply(event)
         self._behind.clear()
 

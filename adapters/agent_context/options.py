@@ -49,7 +49,7 @@ class Client(Credentials):
     public_key: Ed25519, base64: whose private key signs the agents it registers. With it, every one must be signed.
     may: what it may do.
     agents: patterns of the agent ids for which it may do so.
-    roles: what it is besides its name: by them it may approve what a governed agent asks approval for.
+    roles: what it is besides its name: by them it may approve tool calls that wait for approval.
     """
 
     public_key: PublicKey | None = None

@@ -4,7 +4,7 @@
 |---|---|---|
 | `text` | agent_communication, a text in 20-byte deltas | Agent Connect, `values` |
 | `list` | agent_communication, a list that gets a 20-byte item with every delta | Agent Connect, `values` |
-| `chunks` | plain, a text in 20-byte chunks | agent_communication, deltas |
+| `chunks` | example, a text in 20-byte chunks | agent_communication, deltas |
 | `snapshots` | Agent Connect, `values` that are 20 bytes larger each | agent_communication, deltas |
 | `steps` | Agent Connect, `values` that are 2% larger each | agent_communication, deltas |
 
@@ -55,7 +55,7 @@ class Case:
 CASES = (
     Case("text", "text in 20-byte deltas, to values", TEXT, "document"),
     Case("list", "list in 20-byte deltas, to values", LIST, "document"),
-    Case("chunks", "20-byte chunks, to deltas", "plain{size}", "document"),
+    Case("chunks", "20-byte chunks, to deltas", "example{size}", "document"),
     Case("snapshots", "20-byte snapshots, to deltas", ECHO, "received"),
     Case("steps", "2% snapshots, to deltas", ECHO, "document", STEP),
 )
@@ -118,7 +118,7 @@ class Documents:
         if case.agent == ECHO:
             path, body = "/runs/stream", _body(ECHO, {"message": "Go on"}, self._snapshots(size))
         else:
-            path, body = f"/plain/{size}", "{}"
+            path, body = f"/example/{size}", "{}"
         return stage.do(kind="whole", port=stage.agent_port, path=path, body=body)
 
     def _through(self, size: int, times: int) -> Figures:

@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -21,15 +19,11 @@ from msgspec.structs import replace
 from gateway import tracing
 from gateway.agents.validation import Schema, fits
 from gateway.config import Route
-from gateway.contract import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
+from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised
 from gateway.contract.filling import Filling
 from gateway.core import files, memory, projection
-from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
+from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
-
-if TYPE_CHECKING:
-    from gateway.governance.enforcing import RouteGovernor
-    from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +49,21 @@ class Entry:
     """Whose outbound half this one's is, or is part of: it closes nothing itself."""
     config: JsonObject = field(default_factory=dict)
     """What every run gets, over what its client says."""
-    own_governor: RouteGovernor | None = None
-    """What governs the route itself, where it has a manifest."""
+    intercepting: Intercepting | None = field(init=False)
+    """The target, if it stands between the engine and its runs."""
+    demanding: Demanding | None = field(init=False)
+    """The target, if it does not run every agent."""
     _validators: dict[str, Schema] = field(default_factory=dict)
     _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
     _closed: bool = False
     _asking: asyncio.Future[None] | None = None
     _error: InterlinguaError = field(default_factory=lambda: AgentError("not asked yet"))
+
+    def __post_init__(self) -> None:
+        outbound = self.outbound
+        self.intercepting = outbound if isinstance(outbound, Intercepting) else None
+        self.demanding = outbound if isinstance(outbound, Demanding) else None
 
     def begin(self) -> None:
         """One more run uses the target."""
@@ -95,11 +96,6 @@ class Entry:
         outbound = self.outbound
         return outbound if isinstance(outbound, Discovering) and outbound.discovers else None
 
-    @property
-    def governor(self) -> RouteGovernor | None:
-        """What governs the agent: its host's route's rules are its own."""
-        return self.own_governor if self.host is None else self.host.governor
-
     async def describe(self, within: float | None = None) -> Agent:
         """The agent as it was last described; by its route alone if its target could never be reached.
 
@@ -124,13 +120,13 @@ class Entry:
     async def need(self) -> Agent:
         """The agent, as its target describes it now or did once, for a request that is to become a run: it waits for
         that no longer than the run may take. Raises what the target last did if it never has, and Unavailable where
-        the agent cannot do what its manifest promises.
+        the target demands what the agent is not.
         """
         agent = self.agent
         if agent is None or self.stale or not self.reachable:
             agent = await self._reached()
-        if (governor := self.governor) is not None:
-            governor.vouch(agent)
+        if why := self._unmet(agent):
+            raise Unavailable(why)
         return agent
 
     async def _reached(self) -> Agent:
@@ -203,13 +199,11 @@ class Entry:
         """Whether the agent is there, as far as is known now. A process that nobody has needed yet counts as its last
         description does.
         """
-        return (self.reachable if self.there is None else self.there) and not self.broken
+        there, known = self.reachable if self.there is None else self.there, self._described
+        return there and not (known and self.agent is not None and self._unmet(self.agent))
 
-    @property
-    def broken(self) -> Sequence[Mistake]:
-        """What the manifest promises of the agent that it cannot do, as far as it is known."""
-        governor, agent = self.governor, self.agent
-        return governor.broken(agent) if governor is not None and agent is not None and self._described else ()
+    def _unmet(self, agent: Agent) -> str:
+        return self.demanding.unmet(agent) if self.demanding is not None else ""
 
     @property
     def there(self) -> bool | None:
@@ -313,9 +307,10 @@ def laid_over(agent: Agent, route: Route) -> Agent:
         standing=replace(agent.standing, **route.delegation.given),
         model=ModelTraits(**route.model.given) if route.model is not None else agent.model,
     )
-    if route.binding is not None and all(spec.kind != APPROVAL for spec in agent.interrupts):
+    published = {spec.kind for spec in agent.interrupts}
+    if asked := tuple(spec for spec in route.asks if spec.kind not in published):
         able = replace(agent.capabilities, interrupts=True)
-        agent = replace(agent, interrupts=(*agent.interrupts, APPROVALS), capabilities=able)
+        agent = replace(agent, interrupts=(*agent.interrupts, *asked), capabilities=able)
     taken, given = agent.input_schema, agent.output_schema
     if agent.input_assumed and route.text.input is not None:
         taken = projection.with_text_at(taken, route.text.input)

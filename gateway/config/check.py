@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import logging
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,9 @@ if typing.TYPE_CHECKING:
     from gateway.governance.binding import Binding
     from gateway.governance.declined import Driven
 
-RESERVED = ("/artifacts", "/healthz", "/readyz", "/metrics")
+log = logging.getLogger(__name__)
+
+RESERVED = ("/admin", "/artifacts", "/healthz", "/readyz", "/metrics", "/ui")
 """Paths of the gateway's own."""
 _FROM = {"max_body": ("limits", "body"), "max_upload": ("store", "artifact_limit")}
 """Options of protocols, and the keys for all of them that stand in for those that are left out."""
@@ -41,6 +44,7 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     if not isinstance(document.value, dict):
         document.refuse((), f"should be a mapping with keys such as 'routes', not {_kind(document.value)}")
         return None
+    _renamed(document, adapters)
     values = dict(document.value)
     values["inbound"] = dict(_inbound(document, values.get("inbound"), adapters, _limits(values)))
     if values.get("routes") is None:
@@ -64,6 +68,35 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
         config.routes[index].govern(binding)
     config.located(document)
     return config
+
+
+def _renamed(document: Document, adapters: Registry) -> None:
+    """Replace names that adapters had formerly by those of today. Logs each name once."""
+    names = {adapter.formerly: name for name, adapter in adapters.items() if adapter.formerly}
+    found: set[str] = set()
+
+    def today(name: Any) -> Any:
+        if not isinstance(name, str) or name not in names:
+            return name
+        found.add(name)
+        return names[name]
+
+    inbound, routes = document.value.get("inbound"), document.value.get("routes")
+    for before in names.keys() & inbound.keys() if isinstance(inbound, dict) else ():
+        if (name := names[before]) in inbound:
+            continue  # both: the old name is refused
+        found.add(before)
+        section = inbound.pop(before)
+        inbound[name] = {"path": f"/{before}"} | (section or {}) if isinstance(section, dict | None) else section
+        for where in [where for where in document.lines if where[:2] == ("inbound", before)]:
+            document.lines["inbound", name, *where[2:]] = document.lines[where]
+    for route in routes if isinstance(routes, list) else ():
+        for section in (route.get("target"), route.get("match")) if isinstance(route, dict) else ():
+            if isinstance(section, dict) and "protocol" in section:
+                given = section["protocol"]
+                section["protocol"] = [today(name) for name in given] if isinstance(given, list) else today(given)
+    for before in sorted(found):
+        log.warning("%s: protocol '%s' is called '%s' now", document.file, before, names[before])
 
 
 # --- the parts that adapters know -------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
         found += [config.mistake(("inbound", name), message.format("its clients'")) for name in asking]
         if config.telemetry.monitors.tokens:
             found.append(config.mistake(("telemetry", "monitors", "tokens"), message.format("these")))
+        if config.operators is not None:
+            found.append(config.mistake(("operators",), message.format("operators'")))
     for index, route in enumerate(config.routes):
         auth, url = route.target.auth, getattr(route.target, "url", None)
         if (auth.bearer or auth.api_key) and (host := _reached_in_clear(url)):

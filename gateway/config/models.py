@@ -23,10 +23,13 @@ from pydantic import (
     SerializeAsAny,
 )
 
+from gateway.access.operators import OperatorOptions
 from gateway.config.units import Duration, Size
 from gateway.contract import HttpUrl, InboundOptions, TargetOptions
+from gateway.contract.governing import APPROVALS
 from gateway.contract.options import HeaderSecret
 from gateway.core.memory import TRANSCRIPT
+from gateway.core.types import InterruptSpec
 from gateway.registry import Registry
 from gateway.yaml_document import Document, Mistake, Where, dotted
 
@@ -212,6 +215,11 @@ class Route(Section):
         found: Binding | None = self._binding
         return found
 
+    @property
+    def asks(self) -> tuple[InterruptSpec, ...]:
+        """The questions that the gateway itself may ask in a run of the agent."""
+        return () if self.binding is None else (APPROVALS,)
+
     def govern(self, binding: Binding) -> None:
         """Once, by whoever reads the file."""
         self._binding = binding
@@ -230,8 +238,17 @@ class Retention(Section):
 
 
 def _an_engine(url: str) -> str:
-    if not url.startswith("sqlite://"):
-        raise ValueError("should be sqlite:///FILE, or sqlite:// for one in memory: there is no other store")
+    """Checks the form of a store's URL. What is wrong is said without the URL, which may have a password."""
+    scheme, _, rest = url.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        hosts, slash, _ = rest.rpartition("@")[2].partition("/")
+        ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts.split(",")]
+        if "@" in rest and any(sign in rest.rpartition("@")[0] for sign in "/?#@"):
+            raise ValueError("has a user name or password with special characters: percent-encode them")
+        if not slash or not all(port == "" or port.isdecimal() for port in ports):
+            raise ValueError("should be postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    elif scheme != "sqlite":
+        raise ValueError("should be sqlite:///FILE, sqlite:// for one in memory, or postgresql://HOST/DATABASE")
     return url
 
 
@@ -240,8 +257,10 @@ class StoreOptions(Section):
 
     url: Annotated[str, AfterValidator(_an_engine)] = Field(
         default="sqlite:///interlingua.db",
-        json_schema_extra={"pattern": "^sqlite://"},
-        description="sqlite:///FILE, relative to this file; sqlite:// alone keeps everything in memory.",
+        repr=False,
+        json_schema_extra={"pattern": "^(sqlite|postgres|postgresql)://"},
+        description="sqlite:///FILE, relative to this file; sqlite:// alone keeps everything in memory; "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
     )
     retention: Annotated[Retention, BeforeValidator(_empty_if_null)] = Field(
         default=Retention(), description="When ended runs and idle threads are removed."
@@ -359,6 +378,12 @@ class Config(Section):
     )
     audit: Annotated[Audit, BeforeValidator(_empty_if_null)] = Field(
         default=Audit(), description="How what governed agents do is recorded."
+    )
+    operators: OperatorOptions | None = Field(
+        default=None,
+        description="Who may use `/admin`: look at every run, answer and cancel it. Left out: whoever is on this "
+        "machine, where the gateway listens on the loopback and neither `authentication` nor `public_url` is "
+        "configured; else nobody.",
     )
 
     _adapters: Registry = PrivateAttr(default_factory=lambda: MappingProxyType({}))

@@ -12,13 +12,15 @@ inbound.py      what an inbound half has
 outbound.py     what an outbound half has, and the run that it is given
 optional.py     what either may have besides, and who asks for it
 backchannel.py  what passes beside runs: a conversation's modes, files that an agent asks its client for
-governing.py    the rules of a governed route
+interception.py what may stand between the engine and an outbound half
+governing.py    the rules of a governed route, as the halves see them that know of rules
 filling.py      a prompt as an agent's input, and the form for what is missing; reading.py: a text as an answer
 fitting.py      whether a value fits a schema
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,47 +42,40 @@ from gateway.contract.gateway import (
     Take,
     Watch,
     Watched,
+    next_batch,
     unwatched,
 )
-from gateway.contract.governing import (
-    APPROVAL,
-    APPROVALS,
-    OF_CALL,
-    Governor,
-    Instruction,
-    RunGovernor,
-    ToolServer,
-    risk_of,
-)
 from gateway.contract.inbound import Callback, Inbound
+from gateway.contract.interception import InterceptedRun, Intercepting, RunInterceptor
 from gateway.contract.optional import (
     Conversing,
+    Demanding,
     Discovering,
+    Extended,
     Hosted,
     Hosting,
     Informed,
     Knowing,
     Leaving,
-    Prefacing,
     Relay,
     Stateful,
     Supervised,
 )
 from gateway.contract.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
-from gateway.contract.outbound import Outbound, RunContext
+from gateway.contract.outbound import Outbound, RunContext, Runner
+from gateway.core.types import Json
 
 __all__ = [
-    "APPROVAL",
-    "APPROVALS",
     "LIST_SECONDS",
-    "OF_CALL",
     "Adapter",
     "Auth",
     "Batch",
     "Callback",
     "Caller",
     "Conversing",
+    "Demanding",
     "Discovering",
+    "Extended",
     "Gateway",
     "GatewayAgents",
     "GatewayBackchannel",
@@ -88,25 +83,25 @@ __all__ = [
     "GatewayRecords",
     "GatewayRuns",
     "GatewayThreads",
-    "Governor",
     "Hosted",
     "Hosting",
     "HttpUrl",
     "Inbound",
     "InboundOptions",
     "Informed",
-    "Instruction",
+    "InterceptedRun",
+    "Intercepting",
     "Kept",
     "Knowing",
     "Leaving",
     "News",
     "Options",
     "Outbound",
-    "Prefacing",
     "Relay",
     "Requests",
     "RunContext",
-    "RunGovernor",
+    "RunInterceptor",
+    "Runner",
     "Snapshot",
     "Stateful",
     "Supervised",
@@ -114,10 +109,9 @@ __all__ = [
     "TargetOptions",
     "ThreadContext",
     "ThreadWatch",
-    "ToolServer",
     "Watch",
     "Watched",
-    "risk_of",
+    "next_batch",
     "unwatched",
 ]
 
@@ -129,8 +123,9 @@ class Adapter:
     `serve(options, gateway)` makes the inbound half, `call(target)` the outbound half; None where a half does not
     exist. `path` is the default mount point. `losses` names what this
     protocol cannot say, with the reason (docs are made from it). Making the value imports nothing heavy.
-    `example` is a shell line to try, shown by `serve`: `{gateway}` is its address, `{url}` the
+    `example` is a shell line to try, shown at `/` and by `interlingua agents`: `{gateway}` is its address, `{url}` the
     mount's, `{agent}` an agent's name, `{input}` an input of it as JSON, `{prompt}` a prompt as JSON.
+    `formerly` is an earlier name, which routes.yaml may still use.
     `socket` is the path below the mount of a WebSocket that carries what a `Conversing` inbound says on stdin and
     stdout; `editors` is true for the protocol that `interlingua stdio` speaks unless told otherwise.
     """
@@ -144,5 +139,14 @@ class Adapter:
     target_options: type[TargetOptions] = TargetOptions
     losses: Mapping[str, str] = field(default_factory=dict)
     example: str = ""
+    formerly: str = ""
     socket: str | None = None
     editors: bool = False
+
+    def call_line(self, gateway: str, path: str | None, agent: str, *, document: Json, prompt: str) -> str:
+        """`example` for an agent of the gateway at that address, with an input and the prompt that means the same."""
+        line = self.example.replace("{gateway}", gateway).replace("{url}", f"{gateway}{path or ''}")
+        line = line.replace("{agent}", agent)
+        for name, value in (("{input}", document), ("{prompt}", prompt)):
+            line = line.replace(name, json.dumps(value, ensure_ascii=False).replace("'", "'\\''"))
+        return line

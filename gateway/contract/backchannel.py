@@ -12,7 +12,6 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.contract.governing import Governor
 from gateway.core.types import Agent, JsonObject, Run, Thread, ThreadUpdate
 
 
@@ -64,10 +63,6 @@ class ThreadContext(Protocol):
     @property
     def callers(self) -> Sequence[Caller]:
         """All clients that are there and may be asked now, the newest first: they need not be able to do the same."""
-
-    @property
-    def governor(self) -> Governor | None:
-        """The rules of the agent's route; None where nothing governs it."""
 
     async def set_thread(self, upstream: JsonObject) -> None:
         """Record on the thread, under this agent's name, how to find the conversation again."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
 
 from gateway.contract.backchannel import Caller, ThreadWatch
-from gateway.contract.governing import Governor
 from gateway.core.events import Event
 from gateway.core.files import Attachment
 from gateway.core.types import (
@@ -62,7 +61,8 @@ class Batch(msgspec.Struct, frozen=True):
     skipped: bool = False
 
 
-Take = Callable[[Batch], bool]
+Take = Callable[[Batch], Awaitable[None] | None]
+"""Takes a batch. Where it has to wait it returns what for: the next batch comes after that."""
 
 
 class Watch(Protocol):
@@ -76,13 +76,30 @@ class Watch(Protocol):
     def newest(self) -> int:
         """Number of the newest event that is known of, be it on its way to the disk."""
 
-    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
-        """The next events; None after the terminal event was delivered. Raises TimeoutError after `timeout` seconds.
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
+        """Give every batch to `take`, in order, until the terminal event was given (True) or `stop` is called (False).
 
-        What comes while this waits may be given to `take`, at once and from where it is said. `take` returns true if
-        it has done all that is to be done with the batch: then the wait goes on. Else the batch is returned. `take`
-        must not wait; what it raises is raised here.
+        What is said in one turn of the loop is one batch, and needs no task to be taken. What `take` raises is raised
+        here. Raises TimeoutError if it waits when `timeout` seconds have passed. Follow again to go on.
         """
+
+    def stop(self) -> None:
+        """Have `follow` return after the batch in hand. Called by `take`, or while `follow` waits."""
+
+
+async def next_batch(watch: Watch, timeout: float | None = None) -> Batch | None:
+    """The watch's next batch, for a caller that takes them one by one; None after the terminal event.
+
+    Raises TimeoutError after `timeout` seconds.
+    """
+    found: list[Batch] = []
+
+    def take(batch: Batch) -> None:
+        found.append(batch)
+        watch.stop()
+
+    await watch.follow(take, timeout)
+    return found[0] if found else None
 
 
 class Watched(Protocol):
@@ -303,8 +320,11 @@ class GatewayAgents(Protocol):
         named in `described`, or all if that is left out (where there are many, listing them then takes its time).
         """
 
-    def governor(self, name: str, protocol: str) -> Governor | None:
-        """What governs an agent, by name or by UUID; None where nothing does. Asks nobody. Raises NotFound."""
+    def extension(self, name: str, protocol: str, key: str) -> Any:
+        """What the outbound half of an agent, by name or by UUID, has for inbound halves under a key (`Extended`).
+
+        None if it has nothing. Asks nobody. Raises NotFound.
+        """
 
     def routed(self, name: str) -> bool:
         """Whether `name` is the route table's, or that of an agent found at a target or created: nobody may take it."""

@@ -1,12 +1,15 @@
-"""What governs a route (AIP-44), as adapters see it.
+"""What governs a route (AIP-44), as the adapters see it that know of rules.
 
-The engine decides, audits and asks by itself about every tool call that an agent's events speak of. What no event
-speaks of is asked here by whoever does it: files and commands that an agent wants from its client or from the gateway,
-folders that a session names, tools that travel in a tunnel, permissions that an agent asks for.
+The outbound half of a governed route is wrapped (gateway/governance/enforcing/outbound.py): every tool call that its
+events tell is decided, audited and approved there. What no event tells is asked here by the half that does it: files
+and commands that an agent wants from its client or from the gateway, folders that a session names, tools that travel
+in a tunnel, permissions that an agent asks for.
 
-    Gateway.agents.governor(name, protocol)    the rules of a route; None where nothing governs it
-    ThreadContext.governor              the same, for the outbound half
-    RunContext.governed                 the rules at work in one run; None likewise
+    governor_named(agents, name, protocol)  the rules of an agent's route, for an inbound half
+    governor_of(context)                    the same, for the outbound half
+    run_governor_of(context)                the rules at work in one run
+
+Each is None where nothing governs the route.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from gateway.contract.backchannel import ThreadContext
+from gateway.contract.gateway import GatewayAgents
+from gateway.core.events import Custom
 from gateway.core.types import Answer, Interrupt, InterruptSpec, Json, JsonObject
 
 RISKS: Final[Mapping[str, int]] = MappingProxyType(
@@ -26,9 +32,8 @@ UNKNOWN_RISK: Final = 2
 """Hard to undo, or seen by others: of kinds that delete or execute, and of those of which nothing is known."""
 GREATEST_RISK: Final = 3
 """It cannot be undone."""
-OF_CALL: Final = "governed.call"
-"""In `Custom.origin`, the tool call that the event goes on with, by the name that the run's events give it: it is shown
-where that call is. One whose data has a `toolCallId` is of that call, unless this says otherwise."""
+GOVERNOR: Final = "governor"
+"""The key of the route's `Governor` among the extensions of a governed outbound half (`GatewayAgents.extension`)."""
 
 APPROVAL: Final = "approval"
 """The kind of the interrupt by which the gateway asks whether a tool may be called."""
@@ -155,18 +160,18 @@ class Governor(Protocol):
 
 
 class RunGovernor(Protocol):
-    """The same for one run: `RunContext.governed`."""
+    """The same for one run."""
 
     @property
     def preface(self) -> Sequence[Instruction]:
-        """What the agent is to be told first in this run, in this order; only for `Prefacing` outbound halves. It was
-        audited before `Outbound.run` was called.
+        """What the agent is to be told first in this run, in this order; only for halves with `RuleKeeping.prefaces`.
+
+        It was audited before `Outbound.run` was called.
         """
 
     async def forgotten(self) -> None:
         """The agent has nothing of what was said in the session: from now on `preface` is that of a first turn, and
-        audited. Called before the prompt is made, by `Prefacing` outbound halves. Raises Unavailable if it cannot be
-        audited.
+        audited. Called before the prompt is made. Raises Unavailable if it cannot be audited.
         """
 
     def describe(
@@ -221,3 +226,44 @@ class RunGovernor(Protocol):
 
     async def acted(self, call: str, *, result: Json = None, error: Json = None) -> None:
         """It was done, or it failed: audited before anybody is told. Raises Unavailable if it cannot be."""
+
+
+class CallNews(NamedTuple):
+    """What an event of a protocol's own says of a tool call. `result`: what it adds to the call's result, or {}."""
+
+    call: str
+    result: JsonObject
+
+
+@runtime_checkable
+class RuleKeeping(Protocol):
+    """Offered by outbound halves that know of rules: what they do beside events is asked of the `Governor`s above.
+
+    Every other half is relayed nothing on a governed route.
+    """
+
+    @property
+    def prefaces(self) -> bool:
+        """Whether `run` sends `RunGovernor.preface`. For every other half it becomes part of the input's text."""
+
+    def tool_call_of(self, event: Custom) -> CallNews | None:
+        """The tool call that an event goes on with, by the name that the run's events give it. None if it has none.
+
+        The event is shown only if that call is.
+        """
+
+
+def governor_named(agents: GatewayAgents, name: str, protocol: str) -> Governor | None:
+    """Return what governs an agent, by name or by UUID. Asks nobody. Raises NotFound."""
+    found: Governor | None = agents.extension(name, protocol, GOVERNOR)
+    return found
+
+
+def governor_of(context: ThreadContext) -> Governor | None:
+    """Return what governs the agent of a conversation."""
+    return getattr(context, "governor", None)
+
+
+def run_governor_of(context: ThreadContext) -> RunGovernor | None:
+    """Return what judges the calls of a run."""
+    return getattr(context, "governed", None)

@@ -18,20 +18,22 @@ Outbound halves:
 | `Supervised` | `agents.entry` | for readiness, and before a list is described |
 | `Relay` | `runs` | for every `backchannel.relay` and `forward` |
 | `Stateful` | `runs.states` | before a turn of another agent, and for `threads.state`, `states`, `patch` and `copy` |
-| `Prefacing` | `runs.governed` | when a governed run begins |
+| `Demanding` | `agents.entry` | before every run, and for readiness |
+| `Extended` | `runs.parts` | for `agents.extension` |
+| `Intercepting` (interception.py) | `agents.entry` | for every run |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from gateway.contract.backchannel import ThreadContext
 from gateway.contract.outbound import Outbound
-from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject
+from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.pipe import Pipe
 
 
@@ -199,12 +201,16 @@ class Stateful(Protocol):
 
 
 @runtime_checkable
-class Prefacing(Protocol):
-    """Offered by outbound adapters whose protocol has a place for what an agent is told before it is asked.
+class Demanding(Protocol):
+    """Offered by outbound halves that run only agents of which something is true."""
 
-    For every other the engine puts it into the text of the run's input.
-    """
+    def unmet(self, agent: Agent) -> str:
+        """Why the agent, as it describes itself, is not run; "" if it is."""
 
-    @property
-    def prefaces(self) -> bool:
-        """Whether `run` sends what `RunContext.governed.preface` has."""
+
+@runtime_checkable
+class Extended(Protocol):
+    """Offered by outbound halves that have something for inbound halves."""
+
+    def extension(self, key: str) -> Any:
+        """What there is under a key (`GatewayAgents.extension`); None if nothing."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from gateway.contract.backchannel import ThreadContext
-from gateway.contract.governing import RunGovernor
 from gateway.core.events import Event
 from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Answer, Artifact, Checkpoint, Interrupt, JsonObject, Run
@@ -29,10 +28,6 @@ class RunContext(ThreadContext, Protocol):
     @property
     def cancelled(self) -> bool:
         """True once a cancel was asked for."""
-
-    @property
-    def governed(self) -> RunGovernor | None:
-        """The rules of the route, at work in this run; None where nothing governs it."""
 
     def emit(self, *events: Event) -> None:
         """Append events to the run's log. Never blocks; follow every burst with one `drain()`.
@@ -113,14 +108,8 @@ class RunContext(ThreadContext, Protocol):
         """Count something that could not be said. `what` is one of the codec's named losses."""
 
 
-class Outbound(Protocol):
-    """Calls the agents of one route's target. One instance per route, made at start-up, used by many runs at once."""
-
-    async def describe(self) -> Agent:
-        """The agent as its own protocol publishes it (its `name` is replaced by the route's).
-
-        Called before the first run and again after failures. Raises AgentGone, AgentTimeout, AgentBroken, NotFound.
-        """
+class Runner(Protocol):
+    """Carries out runs."""
 
     async def run(self, context: RunContext) -> None:
         """Send the run and see it to its end: emit what the agent says, last a `RunFinished`.
@@ -139,6 +128,16 @@ class Outbound(Protocol):
 
     async def cancel(self, context: RunContext) -> None:
         """Ask the agent to stop the run, while `run` goes on. Called at most once per run; errors are logged."""
+
+
+class Outbound(Runner, Protocol):
+    """Calls the agents of one route's target. One instance per route, made at start-up, used by many runs at once."""
+
+    async def describe(self) -> Agent:
+        """The agent as its own protocol publishes it (its `name` is replaced by the route's).
+
+        Called before the first run and again after failures. Raises AgentGone, AgentTimeout, AgentBroken, NotFound.
+        """
 
     async def aclose(self) -> None:
         """Close connections and processes. Called once, at shutdown or when the route goes."""

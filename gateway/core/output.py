@@ -8,7 +8,7 @@ document of a run that has finished is the agent's final result.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -272,6 +272,22 @@ class Output:
         entry = {"name": artifact.name, "url": artifact.url}
         self.delta = self._fold.apply({"artifacts": [None, entry]})
         return True
+
+
+def fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
+    """Events that fold into the same document in fewer steps: those that let one text part grow are a single one."""
+    if len(events) < 2:
+        return events
+    first = events[0]
+    if type(first) is not e.PartDelta or type(first.delta) is not str:
+        return events
+    part = first.part
+    texts: list[str] = []
+    for event in events:
+        if type(event) is not e.PartDelta or event.part != part or type(event.delta) is not str:
+            return events
+        texts.append(event.delta)
+    return [e.PartDelta(part=part, delta="".join(texts))]
 
 
 FOLDS: Mapping[type[e.Event], Callable[[Output, Any], bool]] = {

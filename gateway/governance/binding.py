@@ -6,14 +6,14 @@ places. `Binding.rules` makes the counts and decisions of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from gateway.governance import demands, tiers
-from gateway.governance.budgets import Budgets, Spent
+from gateway.governance.budgets import Budgets
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
     AIP44,
@@ -44,12 +44,12 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """The documents that govern a route."""
 
     manifest: Manifest
-    operator: Operator | None = None
-    governance: Governance | None = None
-    sandbox: Sandbox | None = None
-    skills: tuple[Skill, ...] = ()
+    operator: Operator | None
+    governance: Governance | None
+    sandbox: Sandbox | None
+    skills: tuple[Skill, ...]
     """The skills that the agent is told, in this order."""
-    servers: tuple[McpDocument, ...] = ()
+    servers: tuple[McpDocument, ...]
     """The documents of the manifest's `mcp_servers`, in its order."""
 
     @property
@@ -114,9 +114,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         stored = folder_of(str(self.governance.effective.get("audit", {}).get("storage", "")))
         return stored or self.governance.path.parent
 
-    def rules(self, spent: Iterable[Spent] = (), *, budgets: Budgets | None = None) -> PolicyRules:
-        """A fresh set of rules, its budgets spent as said, or shared with others."""
-        return PolicyRules(self.governance, self.operator, spent=spent, budgets=budgets)
+    def rules(self, budgets: Budgets) -> PolicyRules:
+        """A fresh set of rules, whose budgets are shared with others."""
+        return PolicyRules(self.governance, self.operator, budgets=budgets)
 
 
 def bind(path: Path, workspace: Path | None = None) -> Binding:
@@ -138,7 +138,7 @@ def bind(path: Path, workspace: Path | None = None) -> Binding:
     operator_file, sandbox_file = manifest.operator, manifest.sandbox
     operator = loaded(lambda: load_operator(operator_file)) if operator_file else None
     sandbox = loaded(lambda: load_sandbox(sandbox_file, root)) if sandbox_file else None
-    skills = loaded(lambda: load_skills(operator, root)) if operator is not None else None
+    skills = loaded(lambda: load_skills(operator, root)) if operator is not None else ()
     governance_file = manifest.governance or _nearest(manifest, operator)
     consumers = [operator.ref] if operator else []
     governance = loaded(lambda: load_workspace(governance_file, root, consumers=consumers)) if governance_file else None

@@ -32,9 +32,9 @@ class Driven(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     native: bool
-    url: str = ""
-    near: bool = True
-    served: bool = True
+    url: str
+    near: bool
+    served: bool
 
     @property
     def transport(self) -> str | None:

@@ -53,7 +53,7 @@ def unmet(governance: Governance | None, *, key: bool) -> Iterator[Mistake]:
 
 def cautions(governance: Governance | None, folder: Path | None) -> Iterator[Mistake]:
     """Warn of demands that are met in a way the author may not have meant. `folder`: the audit log's."""
-    if governance is None or folder is None:
+    if governance is None:
         return
     audit = _section(governance, "audit")
     if governance.append_only and (days := _days(governance)):
@@ -61,7 +61,7 @@ def cautions(governance: Governance | None, folder: Path | None) -> Iterator[Mis
         yield _at(governance, "audit.retention", message)
     stored = audit.get("storage")
     if stored is not None and folder == governance.path.parent:
-        message = f"the log is written to {shown(folder)}: only file:///FOLDER has it written elsewhere"
+        message = f"the log is written to {shown(governance.path.parent)}: only file:///FOLDER has it written elsewhere"
         yield _at(governance, "audit.storage", message)
 
 

@@ -43,7 +43,7 @@ class ManifestMcpServer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     transport: str
-    ref: Path | None = None
+    ref: Path | None
 
 
 class Manifest(GovernanceDocument, frozen=True, kw_only=True):
@@ -60,16 +60,16 @@ class Manifest(GovernanceDocument, frozen=True, kw_only=True):
     tier: str
     """basic, governance-aware or sandboxed."""
     workspace: Path
-    capabilities: JsonObject | None = None
+    capabilities: JsonObject | None
     """The explicit map, which overrides the tier's (see `tiers.py`)."""
-    operator: Path | None = None
-    governance: Path | None = None
-    sandbox: Path | None = None
-    audit_kind: str = "governance"
+    operator: Path | None
+    governance: Path | None
+    sandbox: Path | None
+    audit_kind: str
     """governance (the binding's own log), external or off."""
-    audit_ref: str | None = None
-    mcp_servers: tuple[ManifestMcpServer, ...] = ()
-    tags: tuple[str, ...] = ()
+    audit_ref: str | None
+    mcp_servers: tuple[ManifestMcpServer, ...]
+    tags: tuple[str, ...]
 
     @property
     def audit_folder(self) -> Path | None:
@@ -92,11 +92,11 @@ class ToolGrant(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's memory. `kind`: none, thread, operator-context, external."""
 
-    kind: str = "thread"
-    policy: str = "summarising"
-    share_with: tuple[str, ...] = ()
-    uri: str | None = None
-    namespace: str | None = None
+    kind: str
+    policy: str
+    share_with: tuple[str, ...]
+    uri: str | None
+    namespace: str | None
 
     @property
     def lasting(self) -> bool:
@@ -111,16 +111,16 @@ class Operator(GovernanceDocument, frozen=True, kw_only=True):
     name: str
     summary: str
     version: str
-    tools: tuple[ToolGrant, ...] = ()
-    skills: tuple[str, ...] = ()
-    memory: OperatorMemory = OperatorMemory()
-    policies: tuple[str, ...] = ()
+    tools: tuple[ToolGrant, ...]
+    skills: tuple[str, ...]
+    memory: OperatorMemory
+    policies: tuple[str, ...]
     """Policies that must be consulted, without their `policy:`."""
-    audit_log: str | None = None
+    audit_log: str | None
     """The channel, without its `audit:`. None: the operator has no governance of its own."""
-    autonomy: str = "supervised"
+    autonomy: str
     """autonomous, supervised or gated."""
-    capabilities: tuple[str, ...] = ()
+    capabilities: tuple[str, ...]
 
     @property
     def ref(self) -> str:
@@ -141,10 +141,10 @@ class Sandbox(GovernanceDocument, frozen=True, kw_only=True):
     """A SANDBOX.md."""
 
     provider: str
-    mounts: tuple[Mount, ...] = ()
-    read_only: bool = False
-    egress: tuple[str, ...] = ()
-    id: str | None = None
+    mounts: tuple[Mount, ...]
+    read_only: bool
+    egress: tuple[str, ...]
+    id: str | None
 
     @property
     def local(self) -> bool:
@@ -179,11 +179,11 @@ class Policy(GovernanceDocument, frozen=True, kw_only=True):
     risk_min: int
     decision: str
     """allow, deny, require-approval or escalate."""
-    signers: tuple[Signer, ...] = ()
-    quorum: int = 1
-    autonomy: int = 2
+    signers: tuple[Signer, ...]
+    quorum: int
+    autonomy: int
     """The greatest autonomy at which it stays permissive."""
-    budget: Budget | None = None
+    budget: Budget | None
 
 
 def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
@@ -281,16 +281,14 @@ def _limit(given: JsonObject, key: str) -> tuple[str, ...] | None:
     return tuple(given[key]) if key in given else None
 
 
-def load_sandbox(path: Path, workspace: Path | None = None) -> Sandbox:
+def load_sandbox(path: Path, workspace: Path) -> Sandbox:
     """A SANDBOX.md. Raises GovernanceError."""
     page = read_document(path, schemas.SANDBOX)
-    raw, root = page.raw, workspace or workspace_of(path)
+    raw = page.raw
     mounts = raw.get("mounts")
     sources: list[Path | None] = []
     for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
-        source = mount.get("source") if isinstance(mount, dict) else None
-        is_file = isinstance(source, dict) and "file" in source
-        sources.append(reference(page, ("mounts", index, "source", "file"), root) if is_file else None)
+        sources.append(reference(page, ("mounts", index, "source", "file"), workspace))
         at = mount.get("at") if isinstance(mount, dict) else None
         if isinstance(at, str) and ".." in at.split("/"):
             page.refuse(("mounts", index, "at"), "should be an absolute path without '..'")

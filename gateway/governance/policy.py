@@ -151,7 +151,7 @@ class PolicyRules:
 
     # --- tools --------------------------------------------------------------------------------------------------
 
-    def grant(self, tool: str, server: str | None = None) -> ToolGrant | None:
+    def grant(self, tool: str, server: str | None) -> ToolGrant | None:
         """Return the grant for a tool, of an MCP server or not; None: no grant. Without an operator all are granted."""
         if self.operator is None:
             return ToolGrant(tool=tool, server=server)

@@ -85,12 +85,8 @@ def found_file(reference: str, *, of: Path, workspace: Path) -> Path | None:
 
 def consumer_exists(reference: str, *, of: Path, workspace: Path) -> bool:
     """Whether an entry of `appliesTo` names something of the workspace: a folder of operators, companies, skills."""
-    if match := _CONSUMER.match(reference):
-        target = workspace / match[1] / match[2]
-    elif reference.startswith(".."):
-        target = of.parent / reference
-    else:
-        return False
+    match = _CONSUMER.match(reference)
+    target = workspace / match[1] / match[2] if match else of.parent / reference
     return _exists(target) and Path(os.path.realpath(target)).is_relative_to(os.path.realpath(workspace))
 
 

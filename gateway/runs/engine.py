@@ -137,8 +137,8 @@ class Engine:
         thread = await self.store.thread(run.thread) if run.thread is not None else None
         live = self._starter.make(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
         await recovery.taken_up(live, events := await self.runs.events(run.id))
-        if live.audited is not None:
-            live.audited.replayed(events)
+        if live.interceptor is not None:
+            live.interceptor.replay([event for _, event in events])
         return live
 
     def _go_on(self, live: LiveRun) -> None:

@@ -7,17 +7,17 @@ It has a record and a log (run_record.py), the questions of its agent (questions
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.agents.entry import Entry
-from gateway.contract import Caller, Governor, RunGovernor
+from gateway.contract import Caller, Runner
 from gateway.contract.filling import Filled
 from gateway.core import delta, files
 from gateway.core import events as e
@@ -28,6 +28,7 @@ from gateway.core.types import (
     Answer,
     Artifact,
     Checkpoint,
+    Failure,
     Interrupt,
     Json,
     JsonObject,
@@ -66,21 +67,10 @@ class Hooks:
     """A run's agent is being told to stop, which may take longer than the run."""
 
 
-class Audited(Protocol):
-    """A governed run, as far as its operator is told of it beside its record."""
-
-    async def starts(self) -> None:
-        """Called before the run is created as one that runs. Raises Unavailable."""
-
-    async def started_not(self) -> None:
-        """Called where it then was not created."""
-
-    def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
-        """Called with the log of a run that is taken up again."""
-
-
 class LiveRun:
-    """See `gateway.contract.RunContext` for the methods that outbound adapters call."""
+    """See `gateway.contract.RunContext` for the methods that outbound adapters call, and
+    `gateway.contract.interception` for those that a run's interceptor calls.
+    """
 
     def __init__(
         self,
@@ -96,31 +86,27 @@ class LiveRun:
         house_rules: Rules,
         public_url: str,
         hooks: Hooks,
-        governor: Governor | None = None,
         caller: Caller | None = None,
         filled: Filled | None = None,
-        audit: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None,
     ) -> None:
         """`entry` is the agent as it is now: the run keeps its target. `public_url` is what URLs of files begin with.
 
-        `filled` is the input as far as it is known, where the run is new and came with a prompt. `audit`: see
-        `RunRecord`.
+        `filled` is the input as far as it is known, where the run is new and came with a prompt.
         """
         self.agent = agent
         self.entry = entry
-        self.record = RunRecord(run, log, store, hooks.owed, audit)
+        self.record = RunRecord(run, log, store, hooks.owed, self._changing if entry.intercepting else None)
         self.log = log
         self.opener = self.record.opener
-        self.conversation = ConversationContext(agent, threads, thread, given=caller, governor=governor)
+        self.conversation = ConversationContext(agent, threads, thread, given=caller)
         self._clock = Clock(entry.route.timeout)
         self.questions = Questions(self.record, self._clock)
         self.artifacts: list[Artifact] = []
-        self.outbound = entry.outbound
+        self.interceptor = entry.intercepting.intercept(self) if entry.intercepting else None
+        self.outbound: Runner = self.interceptor or entry.outbound
         self.traceparent: str | None = None
         self.task: asyncio.Task[None] | None = None
         """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
-        self.governed: RunGovernor | None = None
-        self.audited: Audited | None = None
         self.span: tracing.RunSpan | None = None
         self.ended = self.detached = False
         """`detached`: the gateway stops, and will find the run again."""
@@ -142,6 +128,8 @@ class LiveRun:
         """Losses from before the run was driven, which its span is yet to count."""
         self._calling = False
         """The outbound adapter is at work."""
+        self._aborted: Failure | None = None
+        """What its interceptor ends it with."""
         self._ending = False
         """It ends: its end is being written, or has been."""
 
@@ -168,12 +156,8 @@ class LiveRun:
         return self.conversation.callers
 
     @property
-    def governor(self) -> Governor | None:
-        return self.conversation.governor
-
-    @property
     def cancelled(self) -> bool:
-        return self.record.run.cancel_reason is not None
+        return self.record.run.cancel_reason is not None or self._aborted is not None
 
     async def set_thread(self, upstream: JsonObject) -> None:
         await self.conversation.set_thread(upstream)
@@ -193,6 +177,10 @@ class LiveRun:
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         return await self.questions.ask(self, interrupt)
+
+    def approval(self, tool: str, call: str, policy: str | None) -> tracing.ApprovalSpan:
+        """Trace an approval. One before the run is driven leaves no trace."""
+        return tracing.ApprovalSpan(None, None) if self.span is None else self.span.approval(tool, call, policy)
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
 
@@ -260,6 +248,21 @@ class LiveRun:
         relative_path: str | None = None,
         metadata: JsonObject | None = None,
     ) -> Artifact:
+        artifact = await self.store_artifact(
+            name, content, media_type=media_type, relative_path=relative_path, metadata=metadata
+        )
+        self.emit(e.ArtifactAdded(artifact=artifact))
+        return artifact
+
+    async def store_artifact(
+        self,
+        name: str,
+        content: AsyncIterator[bytes] | bytes,
+        *,
+        media_type: str = "application/octet-stream",
+        relative_path: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Artifact:
         artifact_id = new_id()
         artifact = Artifact(
             id=artifact_id,
@@ -275,7 +278,6 @@ class LiveRun:
         limit = self._house_rules.artifact_limit
         artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
         self.artifacts.append(artifact)
-        self.emit(e.ArtifactAdded(artifact=artifact))
         return artifact
 
     async def uploads(self) -> Sequence[Artifact]:
@@ -293,11 +295,15 @@ class LiveRun:
         return self._store.open_artifact(artifact_id)
 
     def note(self, update: ThreadUpdate) -> None:
+        event = self.noted(update)
+        if event is not None:
+            self.emit(event)
+
+    def noted(self, update: ThreadUpdate) -> e.Custom | None:
         in_turn = self._terminal is None and not self.ended
-        if in_turn:
-            self.emit(e.Custom(name=update.protocol, data=update.data))
         if not (in_turn and update.kept):
             self.conversation.record(replace(update, after=self.run.id), tell=not in_turn)
+        return e.Custom(name=update.protocol, data=update.data) if in_turn else None
 
     def started_at_once(self, *, told: bool) -> list[e.Event]:
         """See `RunRecord.begins`, for a run that neither waits for its time nor for others on its thread."""
@@ -350,11 +356,14 @@ class LiveRun:
     @property
     def held(self) -> bool:
         """Whether it is not yet to be sent when it starts. Then `drive` commits the mark once it is `ready`."""
-        return self._incomplete
+        return self._incomplete or (self.interceptor is not None and self.interceptor.holds)
 
     async def ready(self) -> Json:
         """Wait until a run that is held may be sent; its input. Raises NotGiven, and what else then ends the run."""
-        return await completed(self, self._filled) if self._incomplete else self.run.request.input
+        given = await completed(self, self._filled) if self._incomplete else self.run.request.input
+        if self.interceptor is not None:
+            await self.interceptor.ready()
+        return given
 
     async def _sent(self, given: Json) -> None:
         async with self.record.lock:
@@ -369,8 +378,17 @@ class LiveRun:
         async with self.record.lock:
             if self.thread is not None:  # runs before it may have changed it
                 self.conversation.refreshed(await self._store.thread(self.thread.id))
-            run = replace(self.run, status=RunStatus.RUNNING, dispatched=not self.held, updated_at=time.time())
-            await self.record.write((e.RunStarted(),), run)
+            async with self.starting():
+                run = replace(self.run, status=RunStatus.RUNNING, dispatched=not self.held, updated_at=time.time())
+                await self.record.write((e.RunStarted(),), run)
+
+    def starting(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Entered while the start is committed."""
+        return contextlib.nullcontext() if self.interceptor is None else self.interceptor.starting()
+
+    async def _changing(self, events: Sequence[e.Event], run: Run) -> None:
+        if self.interceptor is not None:
+            await self.interceptor.changing(events, run)
 
     async def finish(self, end: e.Event) -> None:
         """Commit the end, once; tell everyone. The last step of the run's own task, which is carried out whole."""
@@ -381,6 +399,8 @@ class LiveRun:
         async with self.record.lock:
             if self.run.cancel_reason is not None and not isinstance(end, e.RunCancelled):
                 end = e.RunCancelled(reason=self.run.cancel_reason)
+            elif self._aborted is not None:
+                end = e.RunFailed(failure=self._aborted)
             try:
                 await self._commit_end(delta.sound(end))
             except Exception as error:  # whatever it is, the run has ended
@@ -394,6 +414,13 @@ class LiveRun:
         self._hooks.ended(self)
 
     async def _commit_end(self, end: e.Event) -> None:
+        if self.interceptor is None:
+            await self._conclude(end)
+            return
+        async with self.interceptor.concluding(end) as last:
+            await self._conclude(last)
+
+    async def _conclude(self, end: e.Event) -> None:
         await self.record.conclude(end, self.agent, self.thread, self.artifacts, recalled=self._recalled)
 
     async def cancel(self, reason: str) -> None:
@@ -412,11 +439,19 @@ class LiveRun:
         if not self.run.dispatched or self.task is None:
             self._interrupt()
             return
-        self._tell_agent()
-        asyncio.get_running_loop().call_later(self._house_rules.cancel_grace, self._grace_over)
+        self._stop_agent()
+
+    def abort(self, failure: Failure) -> None:
+        if self.cancelled or self._ending:
+            return
+        self._aborted = failure
+        self.questions.cancel_all()
+        self._stop_agent()
 
     def detach(self) -> None:
         """Let go of the run without ending it: the gateway stops, and will find it again. Who waits for it is told."""
+        if self.interceptor is not None:
+            self.interceptor.close()
         self.detached = True
         self._interrupt()
         if self._let_go:
@@ -443,7 +478,8 @@ class LiveRun:
         await self.record.change(self._answer(answer, interrupt_id))
 
     async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
-        await self.questions.answer(answer, interrupt_id, cancelled=self.cancelled, span=self.span)
+        accepts = self.interceptor.accepts if self.interceptor is not None else None
+        await self.questions.answer(answer, interrupt_id, cancelled=self.cancelled, span=self.span, accepts=accepts)
 
     async def stopped(self, timeout: float | None) -> bool:
         """Wait until the run has ended or asks something; False when `timeout` seconds passed first.
@@ -467,6 +503,11 @@ class LiveRun:
         return self.detached and not self._ending
 
     # --- inside ------------------------------------------------------------------------------------------------
+
+    def _stop_agent(self) -> None:
+        """Tell the agent to stop, and wait no longer for it than the grace."""
+        self._tell_agent()
+        asyncio.get_running_loop().call_later(self._house_rules.cancel_grace, self._grace_over)
 
     def _tell_agent(self) -> None:
         self._hooks.calling(asyncio.ensure_future(self.call_cancel()))

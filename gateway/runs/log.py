@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.core.output import Output
+from gateway.core.output import Output, fewer
 from gateway.store import LogEntry, RunChange, Store, Unsynced
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,12 @@ class RunLog:
             return
         if not events:
             return
+        if self.last + len(events) > self._reserved:
+            self._held.extend(events)
+            return self._extend_soon()
         wrong: InterlinguaError | None = None
         good: list[e.Event] = []
-        folded = events if len(events) == 1 else _fewer(events)
+        folded = fewer(events)
         for event in folded:
             try:
                 self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
@@ -109,8 +112,7 @@ class RunLog:
         self._store.append(self.run_id, entries)
         self._publish(events, entries)
         if self.last > self._reserved - RESERVE // 2:
-            self.holding = True
-            self._extending = asyncio.ensure_future(self._extend())
+            self._extend_soon()
 
     async def commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
         """Write a transition and its events; show them once they are durable, or (`soon`) once they are written.
@@ -175,20 +177,26 @@ class RunLog:
     def close(self) -> None:
         """No more events will come: wake every watcher."""
         self.ended = True
-        self._wake()
+        self._tell()
 
     def leave(self) -> None:
         """No more events will come here: every watcher is told so, after what there is."""
         self.left = True
-        self._wake()
+        self._tell()
+
+    def _extend_soon(self) -> None:
+        self.holding = True
+        self._extending = asyncio.ensure_future(self._extend())
 
     async def _extend(self) -> None:
         try:
-            reserved = self.last + max(RESERVE, self.last)
-            await self._store.commit(self.run_id, RunChange(reserved=reserved))
-            self._reserved = reserved
+            while self.newest > self._reserved - RESERVE // 2:  # more may come meanwhile
+                reserved = self.newest + max(RESERVE, self.newest)
+                await self._store.commit(self.run_id, RunChange(reserved=reserved))
+                self._reserved = reserved
         except InterlinguaError as error:  # the run's next transition meets the same and ends it
             log.error("run %s: reserving event numbers failed: %s", self.run_id, error)
+            self._reserved = max(self._reserved, self.newest)  # what is held is written all the same
         finally:
             self._release()
 
@@ -218,7 +226,7 @@ class RunLog:
         if self._tail_bytes > 2 * TAIL_BYTES:
             self._trim()
         if self.waiting:
-            self._wake()
+            self._tell()
 
     def _trim(self) -> None:
         drop = 0
@@ -227,7 +235,7 @@ class RunLog:
             drop += 1
         del self._tail[:drop], self._sizes[:drop]
 
-    def _wake(self) -> None:
+    def _tell(self) -> None:
         for watch in tuple(self.waiting):
             watch.tell()
 
@@ -248,17 +256,3 @@ class RunLog:
     def tail_first(self) -> int:
         """Number of the oldest event still in memory; above `last` if there is none."""
         return self._tail[0][0] if self._tail else self.last + 1
-
-
-def _fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
-    """Events that fold into the same document in fewer steps: a burst of one part's text is a single one."""
-    first = events[0]
-    if type(first) is not e.PartDelta or type(first.delta) is not str:
-        return events
-    part = first.part
-    texts: list[str] = []
-    for event in events:
-        if type(event) is not e.PartDelta or event.part != part or type(event.delta) is not str:
-            return events
-        texts.append(event.delta)
-    return [e.PartDelta(part=part, delta="".join(texts))]

@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.agents.roster import Roster
-from gateway.contract import LIST_SECONDS, Caller, Governor, Kept, Relay, ThreadWatch
+from gateway.contract import LIST_SECONDS, Caller, Extended, Kept, Relay, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import (
     Agent,
@@ -243,8 +244,9 @@ class EngineAgents:
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
         self._roster.hosted_changed(protocol, described)
 
-    def governor(self, name: str, protocol: str) -> Governor | None:
-        return self._roster.entry(name, protocol).governor
+    def extension(self, name: str, protocol: str, key: str) -> Any:
+        outbound = self._roster.entry(name, protocol).outbound
+        return outbound.extension(key) if isinstance(outbound, Extended) else None
 
     def routed(self, name: str) -> bool:
         return self._roster.routed(name)
@@ -318,7 +320,6 @@ class EngineBackchannel:
             self._conversations,
             thread,
             given=caller,
-            governor=entry.governor,
             last=newest[0].id if newest else None,
             told=told,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -99,10 +100,16 @@ class Questions:
             await record.write((e.Interrupted(interrupt=interrupt),), run)
 
     async def answer(
-        self, answer: Answer, interrupt_id: str | None, *, cancelled: bool, span: tracing.RunSpan | None
+        self,
+        answer: Answer,
+        interrupt_id: str | None,
+        *,
+        cancelled: bool,
+        span: tracing.RunSpan | None,
+        accepts: Callable[[Interrupt, Answer], Awaitable[bool]] | None = None,
     ) -> None:
         """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict if none is open, or the run
-        is `cancelled`.
+        is `cancelled`. One that `accepts` does not accept leaves the question open.
         """
         record = self._record
         async with record.lock:
@@ -110,6 +117,8 @@ class Questions:
             chosen = next((i for i in interrupts if interrupt_id in (None, i.id)), None)
             if chosen is None or cancelled:
                 raise Conflict("the run is not waiting for an answer")
+            if accepts is not None and not await accepts(chosen, answer):
+                return
             left = tuple(i for i in interrupts if i.id != chosen.id)
             status = RunStatus.INTERRUPTED if left else RunStatus.RUNNING
             run = replace(record.run, status=status, interrupts=left, updated_at=time.time())

@@ -42,10 +42,10 @@ class RunRecord:
         log: RunLog,
         store: Store,
         owed: Callable[[Delivery], None],
-        audit: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None,
+        changing: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None,
     ) -> None:
-        """`owed` is told of every callback that the run owes. `audit` is awaited before a record is written; what it
-        raises keeps the record from being written.
+        """`owed` is told of every callback that the run owes. `changing` is awaited before a record is written; what
+        it raises keeps the record from being written.
         """
         self.run = run
         self.log = log
@@ -57,7 +57,7 @@ class RunRecord:
         """The end, told as a failure, while the store does not take it."""
         self._store = store
         self._owed = owed
-        self._audit = audit
+        self._changing = changing
         self._unseen = False
         self._background = TaskSet()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -98,8 +98,8 @@ class RunRecord:
 
     async def write(self, events: tuple[e.Event, ...], run: Run) -> None:
         """Commit a new record with its events. Called with `lock` held."""
-        if self._audit is not None:
-            await self._audit(events, run)
+        if self._changing is not None:
+            await self._changing(events, run)
         run = replace(run, losses=dict(self.losses))
         delivery = ending.delivery(run, self.run)
         await self._commit(events, RunChange(run=run, delivery=delivery))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +29,6 @@ from gateway.core.types import (
     Run,
     RunQuery,
     RunRequest,
-    RunStatus,
     Thread,
     ThreadChange,
 )
@@ -46,9 +43,6 @@ from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.runs.watching import elsewhere
 from gateway.store import Delivery, LogEntry, Store, Unsynced
 from gateway.transport.tasks import TaskSet
-
-if TYPE_CHECKING:
-    from gateway.governance.enforcing import RouteGovernor
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +123,13 @@ class Starter:
             live.lost("prompt")
         now = request.start_at is None or request.start_at <= time.time()
         at_once = now and request.if_busy is IfBusy.REJECT
-        told = told or thread is not None or live.governed is not None
+        told = told or thread is not None or live.interceptor is not None
         started = live.started_at_once(told=told) if at_once else []
-        create = self._create if live.audited is None else self._create_audited
-        turn = await create(live, started, thread)
+        if started and live.interceptor is not None:
+            async with live.interceptor.starting():
+                turn = await self._create(live, started, thread)
+        else:
+            turn = await self._create(live, started, thread)
         if live.thread is not None:
             self._conversations.watchers.tell(live.thread.id, live.run)
         self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
@@ -167,7 +164,7 @@ class Starter:
         filled: Filled | None = None,
     ) -> LiveRun:
         """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
-        return _kind_of(entry.governor)(
+        return LiveRun(
             run=run,
             agent=agent,
             entry=entry,
@@ -243,16 +240,6 @@ class Starter:
         if self._stopping:
             raise Unavailable("the gateway is shutting down")
 
-    async def _create_audited(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:
-        assert live.audited is not None
-        if live.run.status is RunStatus.RUNNING:
-            await live.audited.starts()
-        try:
-            return await self._create(live, started, thread)
-        except BaseException:
-            await live.audited.started_not()
-            raise
-
     async def _clear(self, thread_id: str) -> None:
         """Cancel what runs or waits on a thread, and wait until it has ended. Raises Unavailable, with nothing done,
         where another gateway process drives some of it.
@@ -315,17 +302,6 @@ class Starter:
         """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""
         while begun := [work for work in self._unfinished if not work.done()]:  # of done ones `gather` may not yield
             await asyncio.gather(*begun, return_exceptions=True)
-
-
-def _kind_of(governor: RouteGovernor | None) -> Callable[..., LiveRun]:
-    """The class of a route's runs, with the arguments of `LiveRun`. Only governed routes load what governs them."""
-    if governor is None:
-        return LiveRun
-    if not governor.judges:
-        return functools.partial(LiveRun, governor=governor)
-    from gateway.runs.governed import GovernedRun
-
-    return functools.partial(GovernedRun, rules=governor)
 
 
 class UnwrittenEnds:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from gateway.contract import Caller, Governor
+from gateway.contract import Caller
 from gateway.core.types import Agent, JsonObject, Thread, ThreadChange, ThreadUpdate
 from gateway.runs.threads import Threads
 
@@ -21,14 +21,12 @@ class ConversationContext:
         thread: Thread | None,
         *,
         given: Caller | None = None,
-        governor: Governor | None = None,
         last: str | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> None:
         """`last` is the thread's newest run. `told`: see `GatewayBackchannel.relay`."""
         self.agent = agent
         self.thread = thread
-        self.governor = governor
         self._threads = threads
         self._given = given
         self._last = last

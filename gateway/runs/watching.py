@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
 
 from gateway.contract import Batch, Take
 from gateway.core import events as e
@@ -23,10 +24,22 @@ from gateway.transport.deadline import CLOCK_SLACK
 
 READ_BYTES = 256 * 1024
 
+Events: TypeAlias = tuple[tuple[int, e.Event], ...]
 
-def decoded(entries: Iterable[LogEntry]) -> tuple[tuple[int, e.Event], ...]:
+
+def decoded(entries: Iterable[LogEntry]) -> Events:
     """Stored entries as watchers get them."""
     return tuple([(entry.number, e.decode(entry.data)) for entry in entries])
+
+
+def _nobody(_: Batch) -> None:
+    """Before anybody follows."""
+
+
+def _dropped(waiting: Awaitable[None] | None) -> None:
+    """Who would have awaited it was cancelled."""
+    if inspect.iscoroutine(waiting):
+        waiting.close()
 
 
 class HasRun(Protocol):
@@ -45,8 +58,11 @@ class LogWatch:
         self.after = after
         self._deltas = deltas
         self._loop = asyncio.get_running_loop()
-        self._news: asyncio.Future[None] | None = None
-        self._take: Take | None = None
+        self._take: Take = _nobody
+        self._stopped = False
+        self._news: asyncio.Future[Awaitable[None] | None] | None = None
+        """Set while this waits: with what is to be awaited next."""
+        self._told = False
         self._due = self._fires = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -72,45 +88,86 @@ class LogWatch:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
         log = self._log
-        if log.moved is not None:
-            log.moved.set()
-        while self.after >= log.last:
-            if log.ended:
-                return None
-            if log.left:
+        self._stopped = False
+        self._due = math.inf if timeout is None else self._loop.time() + timeout
+        self._take = take
+        while not self._stopped:
+            if self.after < log.last:
+                waiting = self._given(events) if (events := log.newer(self.after)) is not None else await self._read()
+            elif log.ended:
+                return True
+            elif log.left:
                 raise let_go_of(log.run_id)
-            news = self._news = self._loop.create_future()
-            self._due = math.inf if timeout is None else self._loop.time() + timeout
-            if self._due < self._fires:
-                self._look_at(self._due)
-            self._take = take
-            log.waiting.add(self)
-            try:
-                await news
-            finally:
-                log.waiting.discard(self)
-        events = log.newer(self.after)
-        if events is not None:
-            self.after = log.last
-            return Batch(events=events, last=log.last, snapshot=log.output)
-        return await self._read()
+            else:
+                waiting = await self._news_come()
+            if waiting is not None:
+                await waiting
+            if log.moved is not None:
+                log.moved.set()
+        return False
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     def tell(self) -> None:
-        """Something was said, or the log has ended, while this waits: a call where it is taken, a wake-up where not."""
-        log, news, take = self._log, self._news, self._take
+        """Events were appended, or the log has ended, while this waits: they are taken once what happens now is over.
+
+        By then the run's record says what they say, and all that was said in one turn of the loop is one batch.
+        """
+        if not self._told:
+            self._told = True
+            self._loop.call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        self._told = False
+        log, news = self._log, self._news
         if news is None or news.done():
             return
-        if take is not None and self.after < log.last and (events := log.newer(self.after)) is not None:
-            try:
-                if take(Batch(events=events, last=log.last, snapshot=log.output)):
-                    self.after = log.last
-                    return
-            except Exception as error:  # a reader's trouble is not the run's
+        if self.after >= log.last or (events := log.newer(self.after)) is None:
+            news.set_result(None)
+            return
+        self._news = None  # `take` may call `stop`
+        try:
+            waiting = self._given(events)
+        except Exception as error:  # it is the follower's
+            if not news.done():
                 news.set_exception(error)
-                return
-        news.set_result(None)
+            return
+        self._news = news
+        if news.done():
+            _dropped(waiting)
+        elif waiting is not None or self._stopped or log.ended or log.left:
+            news.set_result(waiting)
+        elif log.moved is not None:
+            log.moved.set()
+
+    def _given(self, events: Events) -> Awaitable[None] | None:
+        """Give the newest events to who follows."""
+        log = self._log
+        waiting = self._take(Batch(events=events, last=log.last, snapshot=log.output))
+        self.after = log.last
+        return waiting
+
+    async def _news_come(self) -> Awaitable[None] | None:
+        """Wait while all that comes is taken by `_pass_on`. Returns what to await next, if anything."""
+        news: asyncio.Future[Awaitable[None] | None] = self._loop.create_future()
+        self._news = news
+        if self._due < self._fires:
+            self._look_at(self._due)
+        self._log.waiting.add(self)
+        try:
+            return await news
+        except asyncio.CancelledError:
+            if news.done() and not news.cancelled() and news.exception() is None:
+                _dropped(news.result())
+            raise
+        finally:
+            self._news = None
+            self._log.waiting.discard(self)
 
     def _look_at(self, due: float) -> None:
         """One timer looks now and then whether the wait has become too long, instead of one that is set every time."""
@@ -128,18 +185,20 @@ class LogWatch:
         else:
             news.set_exception(TimeoutError())
 
-    async def _read(self) -> Batch:
-        """A batch from the store: what fell out of memory before this watcher came by."""
+    async def _read(self) -> Awaitable[None] | None:
+        """Take a batch from the store: what fell out of memory before this watcher came by."""
         log, after = self._log, self.after
         until = log.tail_first
         entries = await self._store.events(log.run_id, after, max_bytes=READ_BYTES, deltas=self._deltas)
         entries = [entry for entry in entries if entry.number < until]
         events = decoded(entries)
         # where there are none, all up to the tail are deltas: the snapshot stands for them
-        self.after = entries[-1].number if entries else until - 1
-        skipped = not self._deltas and (self.after - after) > len(events)
-        at_head = self.after == log.last
-        return Batch(events=events, last=self.after, snapshot=log.output if at_head else None, skipped=skipped)
+        last = entries[-1].number if entries else until - 1
+        skipped = not self._deltas and (last - after) > len(events)
+        snapshot = log.output if last == log.last else None
+        waiting = self._take(Batch(events=events, last=last, snapshot=snapshot, skipped=skipped))
+        self.after = last
+        return waiting
 
 
 POLL_SECONDS = 0.2
@@ -160,27 +219,38 @@ class StoredWatch:
         self._output = output
         self.after = after
         self._deltas = deltas
+        self._stopped = False
 
     @property
     def newest(self) -> int:
         """The cursor itself: a run that has ended says nothing new."""
         return self.after
 
-    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
-        """See `gateway.contract.Watch.next`; never waits for more than the store."""
-        after = self.after
-        entries = await self._store.events(self.run.id, after, max_bytes=READ_BYTES, deltas=self._deltas)
-        if not entries:
-            return None
-        events = decoded(entries)
-        self.after = entries[-1].number
-        complete = isinstance(events[-1][1], e.TERMINAL)
-        return Batch(
-            events=events,
-            last=self.after,
-            snapshot=self._output if complete else None,
-            skipped=not self._deltas and self.after - after > len(events),
-        )
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
+        """See `gateway.contract.Watch.follow`; never waits for more than the store."""
+        self._stopped = False
+        while not self._stopped:
+            after = self.after
+            entries = await self._store.events(self.run.id, after, max_bytes=READ_BYTES, deltas=self._deltas)
+            if not entries:
+                return True
+            events = decoded(entries)
+            last = entries[-1].number
+            waiting = take(
+                Batch(
+                    events=events,
+                    last=last,
+                    snapshot=self._output if isinstance(events[-1][1], e.TERMINAL) else None,
+                    skipped=not self._deltas and last - after > len(events),
+                )
+            )
+            self.after = last
+            if waiting is not None:
+                await waiting
+        return False
+
+    def stop(self) -> None:
+        self._stopped = True
 
 
 class ForeignWatch:
@@ -196,24 +266,41 @@ class ForeignWatch:
         self._output = output
         self._after = after
         self._read = 0
+        self._stopped = asyncio.Event()
 
     @property
     def newest(self) -> int:
         """The newest event that was read: this process does not know what the other one has numbered since."""
         return self._read
 
-    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
-        async with asyncio.timeout(timeout):
-            while True:
-                last_look = self.run.status.ended
-                batch = await self._news()
-                if batch is not None:
-                    return batch
-                if last_look:
-                    return None
-                self.run = await self._store.run(self.run.id)
-                if not self.run.status.ended:
-                    await asyncio.sleep(POLL_SECONDS)
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
+        self._stopped.clear()
+        due = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
+        while not self._stopped.is_set():
+            last_look = self.run.status.ended
+            if (batch := await self._news()) is not None:
+                if (waiting := take(batch)) is not None:
+                    await waiting
+                continue
+            if last_look:
+                return True
+            self.run = await self._store.run(self.run.id)
+            if not self.run.status.ended:
+                await self._poll(due)
+        return False
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _poll(self, due: float) -> None:
+        """Wait a moment, or until `stop`. Raises TimeoutError at `due` (loop time)."""
+        left = due - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(min(left, POLL_SECONDS)):
+                await self._stopped.wait()
+        except TimeoutError:
+            if left <= POLL_SECONDS:
+                raise
 
     async def _news(self) -> Batch | None:
         """What was written since, if it is above the cursor."""

@@ -6,7 +6,7 @@
       run_span      the run, from dispatch to its end      made by the engine; its parent is `Run.request.traceparent`
         call_span   the call of the agent                  made by the engine around `Outbound.run` and `attach`
         (tools)     its tool calls                         made by the run's span, of the events that the engine emits
-        RunSpan.approval  whether one may be made          made by the engine around the question
+        RunSpan.approval  whether one may be made          made around the question, by who asks it
     describe_span   asking an agent what it is             made by the engine around `Outbound.describe`
     callback_span   one attempt to deliver a callback      made by the engine around the request
 

@@ -134,6 +134,22 @@ class Histogram(Metric):
         if self._listener is not None:
             self._listener(value, dict(zip(self.labels, labels, strict=True)))
 
+    def quantile(self, share: float, *first: str) -> float | None:
+        """About how large a share of the observations is at most, of all whose labels begin with these; None without
+        observations. Those beyond the last bound count as that bound.
+        """
+        counts: list[int] = [sum(of_bound) for of_bound in zip(*self._beginning(first), strict=True)]
+        wanted = share * sum(counts)
+        below, least = 0, 0.0
+        for bound, count in zip(self.bounds, counts, strict=False):
+            if count and below + count >= wanted:
+                return least + (bound - least) * max(0.0, wanted - below) / count
+            below, least = below + count, bound
+        return least if counts else None
+
+    def _beginning(self, first: tuple[str, ...]) -> Iterator[list[int]]:
+        return (counts for labels, counts in self.counts.items() if labels[: len(first)] == first)
+
     def clear(self) -> None:
         """Forget everything."""
         super().clear()
@@ -180,6 +196,9 @@ requests = Counter(
     "status",
 )
 reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "result")
+routes_current = Gauge(
+    "interlingua_routes_current", "1; 0 once the newest route table was refused, until one is taken."
+)
 
 
 def agent(name: str) -> str:

@@ -64,8 +64,8 @@ def test_a_governed_agent_may_be_behind_every_door_that_asks_and_no_other(adapte
     assert exposed(table(tmp_path, f"{{{asking}}}")) == cautions(table(tmp_path, f"{{{asking}}}")) == ()
     (mistake,) = exposed(table(tmp_path, f"{{{adapter.name}: }}"))
     assert f"those of {adapter.name} are not" in str(mistake)
-    (mistake,) = exposed(table(tmp_path, f"{{{asking}, plain: }}"))
-    assert "those of plain are not" in str(mistake)
+    (mistake,) = exposed(table(tmp_path, f"{{{asking}, example: }}"))
+    assert "those of example are not" in str(mistake)
 
 
 def test_nobody_is_called_anonymous_and_what_such_a_one_made_is_nobodys() -> None:

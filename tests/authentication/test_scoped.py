@@ -25,6 +25,7 @@ from gateway.contract import (
     GatewayRuns,
     GatewayThreads,
     RunContext,
+    next_batch,
 )
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unauthenticated
@@ -144,18 +145,24 @@ OF_THREADS: dict[str, Call] = {
     "artifacts": lambda gateway, id: gateway.files.list(thread=id),
     "add_artifact": lambda gateway, id: gateway.files.add(uploaded(thread=id), content()),
     "update_thread": lambda gateway, id: gateway.threads.update(id, metadata={"mark": 1}),
+    "patch": lambda gateway, id: gateway.threads.patch(id, metadata={"mark": 1}),
+    "state": lambda gateway, id: gateway.threads.state(id),
+    "states": lambda gateway, id: gateway.threads.states(id),
     "copy_thread": lambda gateway, id: gateway.threads.copy(id),
     "delete_thread": lambda gateway, id: gateway.threads.delete(id),
 }
 OF_AGENTS: dict[str, Call] = {
     "agent": lambda gateway, name: gateway.agents.get(name, PROTOCOL),
-    "governor": lambda gateway, name: asyncio.to_thread(gateway.agents.governor, name, PROTOCOL),
+    "extension": lambda gateway, name: asyncio.to_thread(gateway.agents.extension, name, PROTOCOL, "governor"),
     "create_agent": lambda gateway, name: gateway.agents.create(name, PROTOCOL, {}),
     "destroy_agent": lambda gateway, name: gateway.agents.destroy(name, PROTOCOL),
     "start": lambda gateway, name: gateway.runs.start(request(agent=name, protocol=PROTOCOL)),
     "relay": lambda gateway, name: gateway.backchannel.relay(name, PROTOCOL, "_x/ask", NOTHING),
     "forward": lambda gateway, name: gateway.backchannel.forward(name, PROTOCOL, "_x/tell", NOTHING),
 }
+
+
+OF_ONE = {"run_id": OF_RUNS, "thread_id": OF_THREADS}
 
 
 async def same(call: Call, gateway: Gateway, id: str, unknown: str = UNKNOWN) -> None:
@@ -223,7 +230,7 @@ def test_an_agent_is_there_for_its_clients_by_its_id_as_by_its_name() -> None:
             bob = scoped(running, BOB)
             for name in ("echo", agent_id("echo"), agent_id("echo").upper()):
                 assert (await bob.agents.get(name, PROTOCOL)).name == "echo"
-                assert bob.agents.governor(name, PROTOCOL) is None
+                assert bob.agents.extension(name, PROTOCOL, "governor") is None
                 made = await bob.runs.start(request(agent=name, protocol=PROTOCOL))
                 assert (made.agent, made.request.principal, made.request.tools) == ("echo", "bob", ("re*",))
             assert bob.agents.names(PROTOCOL) == ["echo", "asker"]
@@ -284,6 +291,26 @@ def test_a_run_on_ones_own_thread_is_there_whoever_started_it_and_no_run_of_an_a
     run(main())
 
 
+def test_a_page_is_filled_with_what_a_client_may_see_however_much_of_it_it_may_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.access.scoped_gateway.PAGE", 2)
+
+    async def main() -> None:
+        async with house() as (running, _):
+            for number in range(9):
+                agent = "secret" if number in (1, 2, 3, 6) else "echo"
+                await scoped(running, ANA).threads.create(
+                    Thread(id=f"t{number}", created_at=number, updated_at=number, agent=agent)
+                )
+            narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
+            pages = [await narrow.threads.list(ThreadQuery(limit=3, offset=offset)) for offset in (0, 3, 6)]
+            assert [[thread.id for thread in page] for page in pages] == [["t8", "t7", "t5"], ["t4", "t0"], []]
+            assert await narrow.threads.count(ThreadQuery(limit=3, offset=3)) == 5
+
+    run(main())
+
+
 def test_a_thread_that_is_deleted_shows_its_former_owner_no_run_of_others() -> None:
     async def main() -> None:
         async with house() as (running, _):
@@ -313,6 +340,12 @@ def test_a_client_does_with_its_own_what_the_gateway_can() -> None:
             changed = await ana.threads.update("t1", metadata={"a": 1}, attributes={"kind": "x"})
             assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1}
             assert changed.attributes == {OWNER: "ana", "kind": "x"}
+            changed = await ana.threads.patch("t1", metadata={"b": 2}, values={"v": 1})
+            assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1, "b": 2}
+            state, states = await ana.threads.state("t1"), await ana.threads.states("t1")
+            assert state == await running.threads.state("t1") and states == await running.threads.states("t1")
+            history = await ana.threads.history("t1")
+            assert history == await running.threads.history("t1") != []
             params = msgspec.Raw(b'{"x":1}')
             for thread in (None, "t1"):
                 assert (
@@ -439,11 +472,11 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
             assert await ana.runs.wait(made.id, 0.01) is None and await ana.runs.wait(made.id, 0) is None
             async with ana.runs.watch(made.id) as watch:
                 assert watch.run.id == made.id
-                first = await watch.next(30)
-                assert first is not None
+                first = await next_batch(watch, 30)
+                assert first is not None and watch.newest == len(await ana.runs.events(made.id)) > 0
                 with pytest.raises(TimeoutError):
-                    await watch.next(0.01)
-                waits = [asyncio.ensure_future(watch.next(after)) for after in (5000,)]
+                    await next_batch(watch, 0.01)
+                waits = [asyncio.ensure_future(next_batch(watch, after)) for after in (5000,)]
                 await later(50)
                 go.set()
                 assert await waits[0] is not None
@@ -452,13 +485,13 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
             go.clear()
             other = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
             async with ana.runs.watch(other.id) as watch, ana.runs.watch(other.id) as bounded:
-                await watch.next(30)
-                await bounded.next(30)
+                await next_batch(watch, 30)
+                await next_batch(bounded, 30)
                 pending = [
                     asyncio.ensure_future(call)
                     for call in (
-                        watch.next(),
-                        bounded.next(5000),
+                        next_batch(watch),
+                        next_batch(bounded, 5000),
                         ana.runs.wait(other.id),
                         ana.runs.wait(other.id, 5000),
                     )
@@ -486,6 +519,13 @@ def test_each_method_is_called_as_the_gateways(method: str, part: type, scoped: 
         ]
 
     assert shape(scoped) == shape(part)
+
+
+@pytest.mark.parametrize("id", OF_ONE)
+def test_each_method_for_one_run_or_thread_is_tried_with_that_of_somebody_else(id: str) -> None:
+    tried = {name for call in OF_ONE[id].values() for name in call.__code__.co_names}
+    taking = {method for method, part, _ in METHODS if id in inspect.signature(getattr(part, method)).parameters}
+    assert taking - tried - {"lost"} == set(), "`lost` only counts"
 
 
 class Behind:
@@ -517,6 +557,8 @@ def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
         assert there.agents.created("secret") == "the answer of created"  # type: ignore[comparison-overlap]
         assert there.agents.routed("secret") == "the answer of routed"  # type: ignore[comparison-overlap]
         there.agents.hosted_changed("p", ["a"])
+        there.agents.noticed("secret", "words")
+        assert there.requests("p", ["a"], str, mcp=True) == "the answer of requests"  # type: ignore[arg-type,comparison-overlap]
         there.runs.lost("r1", "words", 2)
         await there.records.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
         assert await there.records.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
@@ -525,6 +567,8 @@ def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
             ("created", ("secret",), {}),
             ("routed", ("secret",), {}),
             ("hosted_changed", ("p", ["a"]), {}),
+            ("noticed", ("secret", "words"), {}),
+            ("requests", ("p", ["a"], str), {"mcp": True}),
             ("lost", ("r1", "words", 2), {}),
             ("keep", ("p", "n", {"a": 1}), {"owner": "x", "expires_at": 7.0}),
             ("kept", ("p",), {}),

@@ -6,7 +6,11 @@ from bench import way
 
 LIMITS = {"a chunk": 23, "/runs/wait": 69}
 ENDS = {
-    "a chunk": ("gateway/transport/stdio/lines.py", "adapters/agent_client/codec/updates_in.py", "gateway/runs/log.py"),
+    "a chunk": (
+        "gateway/transport/stdio/lines.py",
+        "adapters/agent_client/codec/updates_in.py",
+        "gateway/runs/log.py",
+    ),
     "/runs/wait": ("gateway/transport/asgi/request.py", "gateway/agents/router.py", "gateway/transport/http/client.py"),
 }
 """Some of the files that they certainly pass."""

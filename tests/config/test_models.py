@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError, load, loads
 from tests.config.conftest import ADAPTERS, DoorOptions, Read, Strategy
 
 ROUTE = "routes: [{name: a, target: {protocol: both, url: 'http://x:1/'}, %s}]"
@@ -200,3 +201,15 @@ def test_one_name_may_have_routes_that_differ_in_their_match(read: Read) -> None
 def test_a_config_cannot_be_changed(read: Read) -> None:
     with pytest.raises(ValueError, match="frozen"):
         read("").routes = ()  # type: ignore[misc]
+
+
+def test_a_protocol_s_former_name_still_works_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    renamed = {**ADAPTERS, "both": replace(ADAPTERS["both"], formerly="old")}
+    text = "inbound: {old: %s}\n" + ROUTE % "match: {protocol: [old]}"
+    config = loads(text.replace("protocol: both", "protocol: old") % "", renamed)
+    assert config.inbound["both"].path == "/old", "clients find it where it was"
+    (route,) = config.routes
+    assert (route.target.protocol, route.match.protocol) == ("both", ("both",))
+    assert [record.message for record in caplog.records] == ["routes.yaml: protocol 'old' is called 'both' now"]
+    with pytest.raises(ConfigError, match=r"routes.yaml:2 inbound.both.x: unknown key"):
+        loads("inbound:\n  old: {x: 1}\n", renamed)

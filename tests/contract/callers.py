@@ -28,7 +28,7 @@ from tests.support.raw_http import Exchange, Handler, Server, serving
 NAMES = sorted(ROUTES)
 
 IMPATIENT: dict[str, dict[str, Any]] = {
-    "plain": {"request_timeout": 1, "idle_timeout": 1},
+    "example": {"request_timeout": 1, "idle_timeout": 1},
     "agent_client": {"request_timeout": 1, "start_timeout": 1},
     "agent_communication": {"request_timeout": 1, "start_timeout": 1},
     "agent_context": {"request_timeout": 1, "start_timeout": 1},
@@ -43,7 +43,7 @@ IMPATIENT: dict[str, dict[str, Any]] = {
 }
 """Options that make an adapter give up within a second or two."""
 
-NOT_ASKED = ("plain",)
+NOT_ASKED = ("example",)
 """Protocols that publish nothing and have nothing to ask: `describe` works whoever is there."""
 
 FORGETFUL = ("agent_communication", "agent_context")

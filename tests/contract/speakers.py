@@ -94,8 +94,8 @@ class _Http:
         return found
 
 
-class Plain(_Http):
-    mount = "/plain"
+class Example(_Http):
+    mount = "/example"
 
     def complaint(self, answer: httpx2.Response) -> str:
         body = answer.json()
@@ -103,8 +103,9 @@ class Plain(_Http):
         return str(body["error"])
 
     def unknown(self) -> list[Request]:
-        run = f"/runs/{uuid.uuid4()}"
-        return [("GET", run, None), ("POST", f"{run}/answer", {"answer": 1}), ("POST", f"{run}/cancel", None)]
+        run, file = f"/runs/{uuid.uuid4()}", f"/files/{uuid.uuid4()}"
+        asked = [("GET", run, None), ("GET", file, None), ("POST", f"{run}/answer", {"answer": 1})]
+        return [*asked, ("POST", f"{run}/cancel", None)]
 
     def whole(self, text: str) -> Request:
         return "POST", f"/{self.agent}", {"input": {"message": text}}
@@ -248,13 +249,13 @@ class AgentProtocol(_Http):
 
 
 SPEAKERS: dict[str, type[Speaker]] = {
-    "plain": Plain,
+    "example": Example,
     "agent_connect": AgentConnect,
     "agent_protocol": AgentProtocol,
 }
 
 LEAVING = [
-    ("plain", "", "success"),
+    ("example", "", "success"),
     ("agent_connect", "continue", "success"),
     ("agent_connect", "cancel", "cancelled"),
     ("agent_protocol", "", "success"),

@@ -41,7 +41,7 @@ def gateway(urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> I
 def speakers(gateway: Gateway) -> Iterator[dict[str, Speaker]]:
     """One client of each protocol, all of the same agent."""
     with ExitStack() as stack:
-        yield {name: stack.enter_context(kind(gateway.url, "plain-echo")) for name, kind in SPEAKERS.items()}
+        yield {name: stack.enter_context(kind(gateway.url, "example-echo")) for name, kind in SPEAKERS.items()}
 
 
 @contextmanager

@@ -302,7 +302,7 @@ def test_readiness_tells_of_an_agent_that_cannot_start(tmp_path: Path) -> None:
 
 
 def test_an_open_stream_does_not_hold_up_the_end_of_the_gateway(tmp_path: Path) -> None:
-    routes = [{"name": "parrot", "target": {"protocol": "plain", "url": "http://127.0.0.1:9"}}]
+    routes = [{"name": "parrot", "target": {"protocol": "example", "url": "http://127.0.0.1:9"}}]
     hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
     with (
         Gateway(json.dumps({"routes": routes, "limits": {"shutdown": 60}}), tmp_path) as gateway,

@@ -14,6 +14,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from tests.e2e.conftest import routes
+from tests.support.postgres import PostgresServer
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
@@ -21,17 +22,22 @@ FOREIGN = "belongs to another gateway process"
 LONG = "60 seconds"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def gateways(
-    agent_protocol_server: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    agent_protocol_server: Process,
+    agent_connect_agent: Process,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Gateway, Gateway]]:
-    store = tmp_path_factory.mktemp("store") / "shared.db"
-    table = routes(agent_protocol_server, agent_connect_agent) + f"store: {{url: 'sqlite:///{store}'}}\n"
-    with (
-        Gateway(table, tmp_path_factory.mktemp("one")) as one,
-        Gateway(table, tmp_path_factory.mktemp("two")) as two,
-    ):
-        yield one, two
+    with contextlib.ExitStack() as stack:
+        url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'shared.db'}"
+        if request.param == "postgresql":
+            url = stack.enter_context(PostgresServer()).database()
+        table = routes(agent_protocol_server, agent_connect_agent) + f"store: {{url: '{url}'}}\n"
+        yield (
+            stack.enter_context(Gateway(table, tmp_path_factory.mktemp("one"))),
+            stack.enter_context(Gateway(table, tmp_path_factory.mktemp("two"))),
+        )
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_client.codec import agents, questions, turn, updates_out
-from adapters.agent_client.codec.updates_in import UpdateDecoder, stray
-from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec import agents, questions, turn
+from adapters.agent_client.codec.updates_out import envelope
+from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec.v1.version import V1UpdateDecoder, stray, updates_out
 from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
@@ -34,7 +35,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[jsonrpc.Message]:
 
 def _heard(messages: Iterable[jsonrpc.Message]) -> list[e.Event]:
     """What the outbound half makes of one turn: updates, permission questions (which go through `ask`), the end."""
-    decoder = UpdateDecoder()
+    decoder = V1UpdateDecoder()
     events: list[e.Event] = []
     for message in messages:
         if isinstance(message, Notification):
@@ -89,7 +90,7 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     if given.get("native"):
         newer: dict[str, Any] = {ORIGIN_V2: {}} if given.get("v2") else {}
         agent = msgspec.structs.replace(agent, extra={"agent_client": {"protocolVersion": 1}, **newer})
-    encoder, whole = UpdateEncoder(agent), updates_out.envelope(run.thread or "")
+    encoder, whole = V1UpdateEncoder(agent), envelope(run.thread or "")
     lines = [line for at in range(len(events)) for line in whole(encoder.feed(events[at : at + 1]))]
     lines += whole(encoder.finish(run))
     try:
@@ -108,7 +109,7 @@ def _asked(value: Any, given: Any) -> bytes:
         ("elicitation/create", questions.as_elicitation(interrupt, ("form", "url"))),
     ]
     lines = [jsonrpc.request(0, method, {"sessionId": "s", **params}) for method, params in asked if params is not None]
-    lines += updates_out.envelope("s")([updates_out.text(questions.as_text(interrupt))])
+    lines += envelope("s")([updates_out.text(questions.as_text(interrupt))])
     return b"".join(line + b"\n" for line in lines)
 
 

@@ -11,11 +11,15 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_client.codec.v2 import agents, questions, thread_updates, turn, updates_out
-from adapters.agent_client.codec.v2.session_memory import SessionMemory
+from adapters.agent_client.codec.agents import initialize_result
+from adapters.agent_client.codec.updates_out import envelope
+from adapters.agent_client.codec.v2 import agents, questions, turn, updates
+from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
+from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
+from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
 from gateway.wire import jsonrpc, ndjson
@@ -34,8 +38,8 @@ def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
     for message in _lines(chunks):
         if isinstance(message, Notification):
             update = unpack(message.params, SessionUpdate).update
-            state = turn.state_of(update)
-            if state is not None and turn.ends(state):
+            state = unpack(update)
+            if state.get("state") == "idle":
                 events += [*decoder.close(), *turn.ended(state)]
             for event in decoder.feed(update):
                 if isinstance(event, ThreadUpdate):  # goes through `note`
@@ -72,7 +76,7 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     )
     if given.get("native"):
         agent = msgspec.structs.replace(agent, extra={"agent_client": {}, ORIGIN_V2: {}})
-    encoder, whole = V2UpdateEncoder(agent, run=run.id), updates_out.envelope(run.thread or "")
+    encoder, whole = V2UpdateEncoder(agent, run=run.id), envelope(run.thread or "")
     lines = [line for at in range(len(events)) for line in whole(encoder.feed(events[at : at + 1]))]
     lines += whole(encoder.finish(run))
     lines += whole(turn.over(run, encoder.end, agent=agent, usage=encoder.usage))
@@ -87,14 +91,15 @@ def _asked(value: Any, given: Any) -> bytes:
 
 def _noted(value: Any, given: Any) -> bytes:
     """Notes of a thread as updates; those that are none left out."""
-    told = [thread_updates.told(update) for update in msgspec.convert(value, list[ThreadUpdate])]
-    lines = updates_out.envelope("s")([updates_out.update(said) for said in told if said is not None])
+    told = [updates.told(update) for update in msgspec.convert(value, list[ThreadUpdate])]
+    lines = envelope("s")([delta.encode(said) for said in told if said is not None])
     return b"".join(line + b"\n" for line in lines)
 
 
 def _published(value: Any, given: Any) -> bytes:
     """The answer of `initialize`."""
-    return jsonrpc.result(0, agents.initialize_result(msgspec.convert(value, Agent))) + b"\n"
+    agent = msgspec.convert(value, Agent)
+    return jsonrpc.result(0, V2.initialized(agent, initialize_result(agent))) + b"\n"
 
 
 READ = {"turn_v2": _heard, "between_v2": _between, "agent_v2": _agent}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.governance.front_matter import MarkdownPage
-from gateway.governance.manifests import Operator, Policy, ToolGrant
+from gateway.governance.manifests import Operator, OperatorMemory, Policy, ToolGrant
 from gateway.governance.policy import Decision, Kind, PolicyRules, Signatory
 from gateway.governance.posture import Approver, Governance, Level, RegisteredPolicy
 from gateway.yaml_document import Document
@@ -17,6 +17,7 @@ RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 def policy(slug: str, decision: str = "allow", **keys: Any) -> Policy:
     base: dict[str, Any] = {"action": "tool.call", "subject": None, "risk_min": 0, "autonomy": 4, "version": "1.0.0"}
+    base |= {"signers": (), "quorum": 1, "budget": None}
     return Policy(page=PAGE, slug=slug, decision=decision, **{**base, **keys})
 
 
@@ -52,7 +53,21 @@ def posture(*levels: Level) -> Governance:
 
 
 def operator(autonomy: str = "autonomous", *tools: ToolGrant) -> Operator:
-    return Operator(page=PAGE, id="coder", name="Coder", summary="", version="1.0.0", autonomy=autonomy, tools=tools)
+    memory = OperatorMemory(kind="none", policy="", share_with=(), uri=None, namespace=None)
+    return Operator(
+        page=PAGE,
+        id="coder",
+        name="Coder",
+        summary="",
+        version="1.0.0",
+        tools=tools,
+        skills=(),
+        memory=memory,
+        policies=(),
+        audit_log=None,
+        autonomy=autonomy,
+        capabilities=(),
+    )
 
 
 def decide(*levels: Level, risk: int = 1, subject: str = "write", of: Operator | None = None, **keys: Any) -> Decision:

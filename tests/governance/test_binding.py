@@ -8,6 +8,7 @@ import pytest
 
 from gateway.config import Config, ConfigError, load
 from gateway.governance.binding import Binding, bind
+from gateway.governance.budgets import Budgets
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.policy import Kind
 from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, policy, told, with_, write
@@ -36,7 +37,7 @@ def test_everything_that_a_manifest_names_is_read(tmp_path: Path) -> None:
     assert found.operator is not None and found.operator.policies == ("send",)
     assert found.governance is not None and found.governance.path == tmp_path / "GOVERNANCE.md"
     assert found.governed and found.audit_folder == tmp_path and found.sandbox is None
-    rules = found.rules()
+    rules = found.rules(Budgets())
     assert rules.call("send", risk=0, at=0.0).policy == "send"
     assert rules.call("draft", risk=0, at=0.0).kind is Kind.ALLOW
     assert rules.call("other", risk=0, at=0.0).kind is Kind.DENY
@@ -61,10 +62,13 @@ def test_the_posture_in_the_operators_folder_governs_before_that_of_the_workspac
 
 def test_a_view_for_another_operator_is_a_caution(tmp_path: Path) -> None:
     path = world(tmp_path, governance=GOVERNED)
-    (tmp_path / "operators" / "painter").mkdir()
+    for consumer in ("operators/painter", "companies/house"):
+        (tmp_path / consumer).mkdir(parents=True)
     for consumers, codes in (
         (["ws://operators/painter"], ["governance_view_of_another"]),
         (["ws://operators/painter", "ws://operators/coder"], []),
+        (["ws://operators/painter", "ws://companies/house"], []),
+        (["ws://operators/painter", "../painter"], []),
     ):
         governance(tmp_path / "operators" / "coder", extends="../../GOVERNANCE.md", appliesTo=consumers)
         assert [caution.code for caution in bind(path, tmp_path).cautions] == codes
@@ -113,6 +117,22 @@ def test_a_manifest_alone_governs_nothing_and_is_not_audited(tmp_path: Path) -> 
     assert (found.governed, found.audit_folder, found.cautions) == (False, None, ())
 
 
+def test_an_audit_log_is_written_where_the_documents_say(tmp_path: Path) -> None:
+    coder, own = tmp_path / "operators" / "coder", {"operator": "operators/coder/OPERATOR.md"}
+    write(coder / "OPERATOR.md", with_(OPERATOR, governance=GOVERNED))
+
+    def folder(**audit: str) -> Path | None:
+        path = manifest(tmp_path / "coder", {**own, "tier": "governance-aware", "audit": audit}, kind="server")
+        return bind(path, tmp_path).audit_folder
+
+    assert folder() == coder
+    governance(tmp_path)
+    assert folder() == tmp_path
+    governance(tmp_path, audit={"storage": "file:///var/log/x"})
+    assert folder() == Path("/var/log/x")
+    assert folder(kind="external", ref="file:///var/log/y") == Path("/var/log/y")
+
+
 def test_bindings_of_the_same_files_are_equal_and_of_changed_ones_are_not(tmp_path: Path) -> None:
     path = world(tmp_path)
     before = bind(path, tmp_path)
@@ -126,7 +146,7 @@ def test_bindings_of_the_same_files_are_equal_and_of_changed_ones_are_not(tmp_pa
 
 def routes(base: Path, *manifests: str) -> Path:
     lines = [
-        f"  - {{name: r{n}, target: {{protocol: plain, url: 'http://x'}}, manifest: {name}}}"
+        f"  - {{name: r{n}, target: {{protocol: example, url: 'http://x'}}, manifest: {name}}}"
         for n, name in enumerate(manifests)
     ]
     file = base / "routes.yaml"
@@ -159,7 +179,7 @@ def test_a_route_whose_documents_have_changed_is_another_route(tmp_path: Path) -
 def test_mistakes_of_manifests_are_told_after_the_files_own(tmp_path: Path) -> None:
     manifest(tmp_path / "coder", {"tier": "bassic"}, id="X")
     file = routes(tmp_path, "coder/ACP.md", "gone/ACP.md", "7")
-    file.write_text(file.read_text() + "  - {name: a b, target: {protocol: plain, url: 'http://x'}, manifest: 3}\n")
+    file.write_text(file.read_text() + "  - {name: a b, target: {protocol: example, url: 'http://x'}, manifest: 3}\n")
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert [str(one).replace(f"{tmp_path}/", "") for one in caught.value.mistakes] == [
@@ -184,5 +204,5 @@ def test_references_lead_into_the_folder_of_the_routes_and_no_further(tmp_path: 
 def test_the_example_governs() -> None:
     found = bind(ROOT / "examples" / "governed" / "mailcomposer" / "ACP.md")
     assert found.governed and found.cautions == ()
-    decided = found.rules().call("smtp-send", risk=2, at=0.0)
+    decided = found.rules(Budgets()).call("smtp-send", risk=2, at=0.0)
     assert (decided.kind, decided.policy) == (Kind.ASK, "send-mail")

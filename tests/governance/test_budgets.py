@@ -54,6 +54,7 @@ def test_an_amount_counts_by_the_day_and_an_unknown_one_asks() -> None:
         Kind.ALLOW,
     ]
     assert pay(-500, DAY) is Kind.ALLOW and pay(1, DAY) is Kind.ASK
+    assert rules.decide("tool.call", "x", risk=1, at=2 * DAY).kind is Kind.ASK
 
 
 def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:

@@ -44,6 +44,7 @@ def told(file: Path) -> list[str]:
         ({"kind": "external", "ref": "file:///var/log/agents"}, True, None),
         ({"kind": "external"}, True, "ref: an external audit log is a folder of this machine: write a ref of file:///"),
         ({"kind": "external", "ref": "https://audit.example"}, True, "ref: an external audit log is a folder of this"),
+        ({"kind": "external", "ref": "file://[x"}, True, "ref: an external audit log is a folder of this machine"),
         ({"kind": "external", "ref": "file://far.example/x"}, True, "ref: an external audit log is a folder of this"),
         (
             {"kind": "external", "ref": "file:///x"},
@@ -111,6 +112,13 @@ def test_a_transport_that_the_route_does_not_have(
         assert line.startswith(f"coder/ACP.md:{wrong}")
 
 
+OF_THE_PROVIDER: Keys = {
+    "identity": {"ref": "../IDENTITY.md"},
+    "lifecycle": {"destroy_on": "workspace-close"},
+    "policy": {"ref": "../POLICY.md"},
+}
+
+
 @pytest.mark.parametrize(
     ("sandbox", "target", "wrong"),
     [
@@ -121,6 +129,11 @@ def test_a_transport_that_the_route_does_not_have(
             STARTED,
             ["config: is not kept", "limits: is not kept", "env: is not kept"],
         ),
+        *(
+            ({"provider": provider}, SOCKET, [])
+            for provider in ("local", "mastra-modal", "mastra-daytona", "mastra-blaxel", "node-permission")
+        ),
+        *(({key: value}, STARTED, [f"{key}: is not kept"]) for key, value in OF_THE_PROVIDER.items()),
         ({"provider": "mastra-e2b"}, STARTED, ["provider: the gateway starts the agent as a program of this machine"]),
         ({"provider": "home-made"}, SOCKET, ["provider: 'home-made' is unknown: have local, mastra-e2b"]),
         ({"provider": "mastra-e2b", "network": {"egress": ["a.example"]}}, SOCKET, []),
@@ -153,6 +166,8 @@ def test_what_is_left_to_others_is_a_caution(sandbox: Keys, target: Keys, said: 
     manifest(tmp_path / "coder", BOXED)
     found = [str(caution).replace(f"{tmp_path}/", "") for caution in cautions(load(table(tmp_path, target)))]
     assert len([line for line in found if line.startswith(said)]) == 1
+    manifest(tmp_path / "coder")
+    assert "SANDBOX.md" not in str([*cautions(load(table(tmp_path, target)))])
 
 
 def test_mcp_servers_are_for_agents_that_are_given_some_and_can_start_them(tmp_path: Path) -> None:

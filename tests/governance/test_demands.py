@@ -102,7 +102,7 @@ def test_a_line_of_an_ancestor_is_named_where_it_demands_it(tmp_path: Path) -> N
 
 def test_a_route_table_that_names_such_a_posture_is_refused(tmp_path: Path) -> None:
     bound(tmp_path, audit={"headPointerSign": True})
-    route = "{name: a, target: {protocol: plain, url: 'http://127.0.0.1:1'}, manifest: coder/ACP.md}"
+    route = "{name: a, target: {protocol: example, url: 'http://127.0.0.1:1'}, manifest: coder/ACP.md}"
     also = route.replace("name: a", "name: b")
     (tmp_path / "routes.yaml").write_text(f"routes: [{route}, {also}]")
     with pytest.raises(ConfigError) as caught:

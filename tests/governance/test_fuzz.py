@@ -141,7 +141,10 @@ def test_any_value_in_any_place_loads_or_is_refused_in_its_file(
     write(world / file, keys)
     try:
         found = bind(world / "coder" / "ACP.md", world)
-        for driven in (Driven(native=True), Driven(native=False, url="http://127.0.0.1:1")):
+        for driven in (
+            Driven(native=True, url="", near=True, served=True),
+            Driven(native=False, url="http://127.0.0.1:1", near=True, served=True),
+        ):
             assert all(one.line and one.message for one in (*declined(found, driven), *cautions(found, driven)))
     except GovernanceError as error:
         assert error.mistakes and all(mistake.message and mistake.line for mistake in error.mistakes)

@@ -230,6 +230,9 @@ def test_an_operators_tools_memory_and_governance_are_typed(tmp_path: Path) -> N
         ),
     )
     found = load_operator(path)
+    for grant in (found.tools[0], found.tools[4]):
+        assert [grant.server, grant.allow, grant.workspace, grant.network, grant.secrets] == [None] * 5
+    assert found.tools[2].tool is None
     assert found.tools == (
         ToolGrant(tool="notes-search"),
         ToolGrant(tool="dispatch", workspace="/strategy/*", network=(), secrets=("k",)),
@@ -271,6 +274,17 @@ def test_a_wrong_operator_is_told_what_is_wrong(keys: Keys, told_of: str | None,
     assert mistake.partition(" ")[2] == wanted
 
 
+def test_a_file_that_cannot_be_read_is_told_once_and_one_that_can_with_all_that_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "OPERATOR.md"
+    assert mistakes(load_operator, path, tmp_path) == ["OPERATOR.md: no such file"]
+    write(path, with_(OPERATOR, profil={}))
+    path.write_text(path.read_text().replace("---\n", "---\nid: coder\n", 1))
+    with pytest.raises(GovernanceError) as caught:
+        load_operator(path)
+    lines = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["OPERATOR.md:4 id", "OPERATOR.md:11 profil"]
+
+
 # --- SANDBOX.md and POLICY.md ----------------------------------------------------------------------------------------
 
 
@@ -301,6 +315,20 @@ def test_a_mount_that_climbs_is_refused(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("mounts", [7, {}, [7], [{"source": 7}], [{"source": {"file": 7}}]])
+def test_mounts_that_are_none_are_told(tmp_path: Path, mounts: Any) -> None:
+    path = write(tmp_path / "SANDBOX.md", with_(SANDBOX, mounts=mounts))
+    assert all(" mounts" in one for one in mistakes(lambda p: load_sandbox(p, p.parent), path, tmp_path))
+
+
+def test_a_policy_that_says_no_more_needs_one_person_up_to_the_middle_of_the_ladder(tmp_path: Path) -> None:
+    keys = with_(POLICY, slug="spend", decision="require-approval", signers=[{"userId": "ann"}])
+    found = load_policy(write(tmp_path / "POLICY.md", keys))
+    assert (found.quorum, found.autonomy, found.risk_min, found.subject, found.budget) == (1, 2, 0, None, None)
+    signers = [{"userId": "ann"}, {"role": "cfo"}]
+    assert load_policy(write(tmp_path / "POLICY.md", {**keys, "signers": signers, "quorum": 3})).quorum == 3
+
+
 def test_a_policy_is_typed(tmp_path: Path) -> None:
     path = write(
         tmp_path / "POLICY.md",
@@ -326,6 +354,7 @@ def test_a_policy_is_typed(tmp_path: Path) -> None:
     ("keys", "told_of"),
     [
         ({"decision": "require-approval"}, "signers: required (schema.invalid)"),
+        ({"decision": "escalate", "signers": 7}, "signers: should be a list, not a whole number (schema.invalid)"),
         ({"decision": "allow", "autonomy": 0}, "autonomy: 0 would never let it allow what it allows"),
         (
             {"decision": "escalate", "signers": [{"userId": "a"}, {"userId": "a"}], "quorum": 2},
@@ -377,6 +406,13 @@ def test_a_reference_inside_the_workspace_is_resolved(to: str, world: Path) -> N
     assert found is not None and found.samefile(world / "in" / "operators" / "coder" / "OPERATOR.md")
 
 
+def test_a_workspace_that_is_reached_by_a_link_is_one(world: Path) -> None:
+    (world / "alias").symlink_to("in")
+    path = manifest(world / "in" / "coder", {"operator": "../operators/coder/OPERATOR.md"}, kind="server")
+    found = load_manifest(world / "alias" / path.relative_to(world / "in"), world / "alias")
+    assert found.operator == world / "alias" / "operators" / "coder" / "OPERATOR.md"
+
+
 @pytest.mark.parametrize(
     ("to", "why"),
     [
@@ -387,6 +423,9 @@ def test_a_reference_inside_the_workspace_is_resolved(to: str, world: Path) -> N
         ("../folder/../../in/link.md", "leads out of the workspace in by a link"),
         ("/etc/passwd", "'/etc/passwd' is not a path inside the workspace: write ./FILE or ../FILE"),
         ("file:///etc/passwd", "'file:///etc/passwd' is not a path inside the workspace: write ./FILE or ../FILE"),
+        ("operators\\coder", "'operators\\coder' is not a path inside the workspace: write ./FILE or ../FILE"),
+        ("x\0y", "'x\0y' is not a path inside the workspace: write ./FILE or ../FILE"),
+        ("../" + "x" * 300, f"there is no in/{'x' * 300}"),
         ("../operators", "in/operators is not a file"),
         ("OPERATOR.md", "there is no in/OPERATOR.md; beside this file it is written ./OPERATOR.md"),
         ("ws://operators/nobody", "there is no in/operators/nobody/OPERATOR.md"),

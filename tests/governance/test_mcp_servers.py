@@ -69,6 +69,7 @@ def test_a_remote_one_has_an_address(transport: str, tmp_path: Path) -> None:
         ),
         ({"kind": "npm", "package": "x", "args": ["${A}"]}, "stdio", {}, "server.args[0]: nothing is filled in here"),
         ({"kind": "carrier"}, "stdio", {}, "mcp/box.MCP.md:"),
+        ({}, "stdio", {}, "mcp/box.MCP.md:"),
         (REMOTE, "http", {"transport": "sse"}, "metadata.aip44.mcp_servers[0].transport: mcp/box.MCP.md says http"),
         (REMOTE, "http", {"ref": "mcp/gone.MCP.md"}, "metadata.aip44.mcp_servers[0].ref: there is no mcp/gone.MCP.md"),
     ],

@@ -67,7 +67,7 @@ def test_a_sandbox_admits_what_it_mounts_as_it_is_called_inside(tmp_path: Path) 
         {"source": "workspace", "at": "/box/vendored", "mode": "read-only"},
     ]
     keys = with_(SANDBOX, provider="mastra-e2b", mounts=mounts)
-    roots = roots_of(tmp_path, load_sandbox(write(tmp_path / "SANDBOX.md", keys)))
+    roots = roots_of(tmp_path, load_sandbox(write(tmp_path / "SANDBOX.md", keys), tmp_path))
     assert roots.admit("/box/a/../b", write=True) == "/box/b"
     assert roots.admit("/box/vendored/x") == "/box/vendored/x"
     for path in ("/box/vendored/x", "/box/a/../vendored/x"):
@@ -80,10 +80,10 @@ def test_a_sandbox_admits_what_it_mounts_as_it_is_called_inside(tmp_path: Path) 
 
 def test_a_sandbox_that_is_read_only_or_mounts_nothing_admits_no_more(tmp_path: Path) -> None:
     mounts = [{"source": "workspace", "at": "/box"}]
-    sandbox = load_sandbox(write(tmp_path / "SANDBOX.md", with_(SANDBOX, mounts=mounts, read_only=True)))
+    sandbox = load_sandbox(write(tmp_path / "SANDBOX.md", with_(SANDBOX, mounts=mounts, read_only=True)), tmp_path)
     with pytest.raises(Denied, match="not to be written"):
         roots_of(tmp_path, sandbox).admit("/box/a", write=True)
-    bare = load_sandbox(write(tmp_path / "SANDBOX.md", SANDBOX))
+    bare = load_sandbox(write(tmp_path / "SANDBOX.md", SANDBOX), tmp_path)
     with pytest.raises(Denied, match="outside"):
         roots_of(tmp_path, bare).admit(str(tmp_path))
 

@@ -37,6 +37,13 @@ def manifest(tier: str, capabilities: dict[str, Any] | None = None) -> Manifest:
         tier=tier,
         workspace=Path("/w"),
         capabilities=capabilities,
+        operator=None,
+        governance=None,
+        sandbox=None,
+        audit_kind="governance",
+        audit_ref=None,
+        mcp_servers=(),
+        tags=(),
     )
 
 

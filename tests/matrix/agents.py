@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 ROUTES: dict[str, dict[str, str]] = {
-    "plain": {
-        "echo": "{{protocol: plain, url: {plain}/echo}}",
-        "fail": "{{protocol: plain, url: {plain}/fail}}",
-        "ask": "{{protocol: plain, url: {plain}/ask}}",
-        "slow": "{{protocol: plain, url: {plain}/slow}}",
+    "example": {
+        "echo": "{{protocol: example, url: {example}/echo}}",
+        "fail": "{{protocol: example, url: {example}/fail}}",
+        "ask": "{{protocol: example, url: {example}/ask}}",
+        "slow": "{{protocol: example, url: {example}/slow}}",
     },
     "agent_connect": {
         "echo": "{{protocol: agent_connect, url: {agent_connect}, agent: echo}}",
@@ -55,7 +55,7 @@ MESSAGES: dict[str, dict[str, str]] = {
 
 
 ANSWERS: dict[str, dict[str, object]] = {
-    "plain": {"approved": True},
+    "example": {"approved": True},
     "agent_connect": {"approved": True, "reason": "blue"},
     "agent_protocol": {"message": "blue"},
     "agent_client": {"optionId": "ok"},
@@ -65,7 +65,7 @@ ANSWERS: dict[str, dict[str, object]] = {
 """An answer that each asker takes."""
 
 ANSWERED = {
-    "plain": "true",
+    "example": "true",
     "agent_connect": "approved",
     "agent_protocol": "blue",
     "agent_client": '"ok"',

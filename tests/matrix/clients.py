@@ -32,11 +32,11 @@ class Client(Protocol):
     def refused(self, path: str, body: bytes) -> httpx2.Response: ...
 
 
-class Plain:
-    """The toy protocol: everything is a stream of lines."""
+class Example:
+    """The example protocol: everything is a stream of lines."""
 
     def __init__(self, base: str) -> None:
-        self.http = httpx2.Client(base_url=f"{base}/plain", timeout=PATIENCE)
+        self.http = httpx2.Client(base_url=f"{base}/example", timeout=PATIENCE)
 
     def _lines(self, method: str, path: str, body: Any = None, *, until: Callable[[dict[str, Any]], bool]) -> End:
         text, run = "", ""
@@ -364,12 +364,12 @@ class AgentProtocol:
 
 
 CLIENTS: dict[str, type[Client]] = {
-    "plain": Plain,
+    "example": Example,
     "agent_client": AgentClient,
     "agent_communication": AgentCommunication,
     "agent_connect": AgentConnect,
     "agent_context": AgentContext,
     "agent_protocol": AgentProtocol,
 }
-CANCELS = ("plain", "agent_client", "agent_communication", "agent_connect", "agent_context")
+CANCELS = ("example", "agent_client", "agent_communication", "agent_connect", "agent_context")
 """Inbound protocols that can cancel."""

@@ -101,7 +101,7 @@ def test_a_run_can_be_cancelled(door: Door, inbound: str, outbound: str) -> None
 @pytest.mark.parametrize("inbound", CLIENTS)
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"input": ', b"\xff\xfe", b'"text"'])
 def test_a_body_that_is_not_the_protocols_is_refused_in_its_own_words(door: Door, inbound: str, body: bytes) -> None:
-    answer: httpx2.Response = door(inbound).refused("plain-echo", body)
+    answer: httpx2.Response = door(inbound).refused("example-echo", body)
     assert answer.status_code in (400, 422, 501), answer.text
     assert answer.headers["content-type"].startswith("application/json") and answer.text
 

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants ROOM [N]`: try all mutants of a room (a folder or a file), or N that are drawn.
+"""`python -m tests.mutants ROOM... [N]`: try all mutants of rooms (folders or files), or N that are drawn.
 
 Exit codes: 0, 1 (a mutant survives and mutants.toml does not say why), 2 (wrong usage, or the tests fail unchanged).
 """
@@ -19,20 +19,24 @@ from tests.mutants.mutate import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).with_name("mutants.toml")
-WORKERS = min(2, os.cpu_count() or 1)
+WORKERS = (os.cpu_count() or 1) + 1
+"""Much of the tests' time is waiting."""
 
 
 def main(words: Sequence[str], root: Path = ROOT, data: Path = DATA) -> int:
     """See above. `root` is the repository, `data` the file of its rooms."""
     known = tomllib.loads(data.read_text(encoding="utf-8"))
-    room = words[0].strip("/") if words else ""
-    tests = next((given["tests"] for given in known["rooms"] if _below(room, given["paths"])), None)
-    if tests is None:
+    rooms = [word.strip("/") for word in words if not word.isdecimal()]
+    tests = [next((given["tests"] for given in known["rooms"] if _below(room, given["paths"])), None) for room in rooms]
+    if not tests or None in tests:
         print("ROOM is one of these, or below one:", *(path for given in known["rooms"] for path in given["paths"]))
         return 2
-    files = [room] if room.endswith(".py") else [str(p.relative_to(root)) for p in sorted((root / room).rglob("*.py"))]
+    found = [
+        path for room in rooms for path in ([root / room] if room.endswith(".py") else (root / room).rglob("*.py"))
+    ]
+    files = sorted({str(path.relative_to(root)) for path in found})
     every = [mutant for file in files for mutant in mutants(root, file)]
-    count = int(words[1]) if len(words) > 1 and words[1] else len(every)
+    count = next((int(word) for word in words if word.isdecimal()), len(every))
     drawn = every if count >= len(every) else random.Random(0).sample(every, count)
     drawn.sort(key=lambda each: (each.file, each.line))
 
@@ -47,7 +51,7 @@ def main(words: Sequence[str], root: Path = ROOT, data: Path = DATA) -> int:
             print(f"{mutant.file}:{mutant.line}: {how}\n  - {mutant.old}\n  + {mutant.new}", flush=True)
 
     trial = Trial(root, drawn, WORKERS, survived)
-    paths = [str(path) for test in tests for path in sorted(root.glob(test))]
+    paths = sorted({str(path) for patterns in tests for test in patterns or [] for path in root.glob(test)})
     code = pytest.main(["-q", "-q", "-s", "-p", "no:cacheprovider", f"--rootdir={root}", *paths], plugins=[trial])
     if trial.wrong or code:
         print(f"nothing tried: {trial.wrong or f'pytest ended with {code}'}")
@@ -59,7 +63,7 @@ def main(words: Sequence[str], root: Path = ROOT, data: Path = DATA) -> int:
             print(f"{file}: explained, but gone or killed: {key}")
     explained = len(alive) - len(unexplained)
     print(
-        f"{room}: {len(every)} mutants, {len(drawn)} tried, {len(drawn) - len(alive)} killed, "
+        f"{' '.join(rooms)}: {len(every)} mutants, {len(drawn)} tried, {len(drawn) - len(alive)} killed, "
         f"{explained} explained, {len(unexplained)} not"
     )
     return 1 if unexplained else 0

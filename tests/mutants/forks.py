@@ -29,8 +29,10 @@ from _pytest import main
 
 from tests.mutants.mutate import Mutant
 
-SLACK: Final = 15.0
+SLACK: Final = 8.0
 """Seconds that a test may take besides ten times what it took without a change. One that takes longer has failed."""
+FAST: Final = 0.1
+"""Seconds of a test that is also tried on a change of code that runs on import, though it does not run the file."""
 MEMORY: Final = "/dev/shm"
 """The temporary folders of the tests are there if possible: much of their time is spent waiting for a disk."""
 FAILED: Final = 1
@@ -48,11 +50,14 @@ class Covered:
     killed: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def of(self, mutant: Mutant) -> list[int]:
-        """The tests that run the lines of a mutant, and, if its code runs on import, all others after them. Those that
-        noticed most changes of the file come first, then the fastest.
+        """The tests that run the lines of a mutant, and after them, if its code runs on import, all that run the file
+        or are fast. Those that noticed most changes of the file come first, then the fastest.
         """
         near: set[int] = set().union(*(self.tests.get((mutant.file, line), ()) for line in mutant.lines))
-        found = near if mutant.function is not None else self.seconds
+        found = near
+        if mutant.function is None:
+            of_file = (tests for (file, _), tests in self.tests.items() if file == mutant.file)
+            found = near.union(*of_file, (test for test, seconds in self.seconds.items() if seconds < FAST))
         return sorted(found, key=lambda n: (n not in near, -self.killed[mutant.file, n], self.seconds[n]))
 
 

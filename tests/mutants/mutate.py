@@ -78,7 +78,7 @@ class _Finder:
         self._function: tuple[str, int] | None = None
         self._statement = 0
         self._definition = range(1, len(self._starts))
-        self._compared: list[ast.expr] = []
+        self._idle: set[ast.AST] = set()
 
     def block(self, node: ast.AST) -> None:
         """All below a node. What only describes is left out: annotations, decorators, asserts, texts that are put
@@ -91,8 +91,9 @@ class _Finder:
                     self._visit(child)
 
     def _visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Assert) or _describes(node):
+        if isinstance(node, ast.Assert) or node in self._idle or _describes(node):
             return
+        self._idle |= _idle(node)
         if isinstance(node, ast.stmt):
             self._statement = node.lineno
         if self._function is None and isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -115,7 +116,7 @@ class _Finder:
         """(first byte, the byte after the last, what stands there instead)."""
         match node:
             case ast.Compare(left=left, ops=ops, comparators=rights):
-                self._compared = [right for right in rights if _is_none(right)]
+                self._idle |= {right for right in rights if _is_none(right)}
                 for op, before, after in zip(ops, [left, *rights], rights, strict=False):
                     yield from self._between(before, after, op)
             case ast.BoolOp(op=op, values=values):
@@ -125,7 +126,7 @@ class _Finder:
                 yield (*self._span(node), self._text(*self._span(operand)))
             case ast.Constant(value=bool() as value):
                 yield (*self._span(node), str(not value))
-            case ast.Constant(value=None) if node not in self._compared:
+            case ast.Constant(value=None):
                 yield (*self._span(node), "True")
             case ast.Constant(value=int() as value) if value < SMALL:
                 yield (*self._span(node), repr(value + 1))
@@ -140,6 +141,8 @@ class _Finder:
                     )
             case ast.Return(value=None) | ast.Raise() | ast.Expr(value=ast.Call() | ast.Await()):
                 yield (*self._span(node), "pass")
+            case ast.Return(value=ast.Constant(value=False)):
+                pass  # None is as good, and True is tried
             case ast.Return(value=value) if value is not None and not _is_none(value):
                 yield (*self._span(node), "return None")
         tests = [node.test] if isinstance(node, ast.If | ast.While | ast.IfExp) else []
@@ -185,7 +188,20 @@ class _Finder:
         self.found.append(Mutant(self._file, line, reached, self._function, old, changed, text))
 
 
-def _is_none(node: ast.expr) -> bool:
+def _idle(node: ast.AST) -> set[ast.AST]:
+    """What no test can notice of a node's parts: the `None` of a type, the default of a `pop` whose result is not used,
+    and how soon a `zip` finds a defect."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="pop"), args=[_, default])):
+            return {default}
+        case ast.Subscript(slice=part):
+            return {each for each in ast.walk(part) if _is_none(each)}
+        case ast.Call(func=ast.Name(id="zip"), keywords=keywords):
+            return set(keywords)
+    return set()
+
+
+def _is_none(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 

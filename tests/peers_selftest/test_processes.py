@@ -78,7 +78,7 @@ def test_a_killed_process_ends_at_once_without_its_own_shutdown(tmp_path: Path) 
 
 def test_a_gateway_that_is_forked_says_and_ends_as_a_fresh_one(tmp_path: Path) -> None:
     (tmp_path / "routes.yaml").write_text("routes: [{name: a b, target: {protocol: mpc}}]\n")
-    (tmp_path / "good.yaml").write_text("routes: [{name: ${NAME}, target: {protocol: plain, url: 'http://x:1'}}]\n")
+    (tmp_path / "good.yaml").write_text("routes: [{name: ${NAME}, target: {protocol: example, url: 'http://x:1'}}]\n")
     variables = {"NAME": "given", "PYTHONPATH": str(ROOT)}
     for arguments in (["check"], ["check", "good.yaml"], ["--nonsense"]):
         seen = []
@@ -89,7 +89,7 @@ def test_a_gateway_that_is_forked_says_and_ends_as_a_fresh_one(tmp_path: Path) -
 
 
 def test_a_forked_gateway_is_a_process_that_ends_by_a_signal(tmp_path: Path) -> None:
-    with Gateway("routes: [{name: a, target: {protocol: plain, url: 'http://127.0.0.1:9'}}]\n", tmp_path) as gateway:
+    with Gateway("routes: [{name: a, target: {protocol: example, url: 'http://127.0.0.1:9'}}]\n", tmp_path) as gateway:
         assert gateway.process.alive and port_answers(gateway.port)()
         gateway.kill9()
         assert gateway.process.wait(60) == -signal.SIGKILL and not port_answers(gateway.port)()

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.agents import hosts
-from gateway.contract import RunContext
+from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import Agent, RunStatus
@@ -78,7 +78,7 @@ def test_a_hosted_agent_that_is_attached_finds_the_runs_it_started_in_progress(t
             async with self.gateway.runs.watch(inner) as watch:
                 assert watch.run.id in self.gateway.live, "else it could not be answered or cancelled"
                 gate.set()
-                while await watch.next(30) is not None:
+                while await next_batch(watch, 30) is not None:
                     pass
             context.emit(e.RunFinished(output=(await self.gateway.runs.get(inner)).output))
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gateway.contract import RunContext
+from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import (
     AgentFailed,
@@ -36,7 +36,7 @@ async def ended(gateway: Engine, run_id: str) -> Run:
 async def watched(gateway: Engine, run_id: str, after: int = 0, *, deltas: bool = True) -> list[tuple[int, e.Event]]:
     seen: list[tuple[int, e.Event]] = []
     async with gateway.runs.watch(run_id, after, deltas=deltas) as watch:
-        while (batch := await watch.next(timeout=30)) is not None:
+        while (batch := await next_batch(watch, timeout=30)) is not None:
             seen += batch.events
     return seen
 
@@ -247,7 +247,7 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
         async with engine((route(), Scripted(flood))) as gateway:
             created = await gateway.runs.start(request())
             async with gateway.runs.watch(created.id) as slow, gateway.runs.watch(created.id, deltas=False) as skipping:
-                first = await slow.next(timeout=30)
+                first = await next_batch(slow, timeout=30)
                 assert first is not None
                 log = gateway.live[created.id].log
                 await ended(gateway, created.id)
@@ -258,13 +258,13 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
                 ]
                 assert sum(tokens) < 600_000
                 seen = [*first.events]
-                while (batch := await slow.next(timeout=30)) is not None:
+                while (batch := await next_batch(slow, timeout=30)) is not None:
                     assert sum(len(event.delta) for _, event in batch.events if isinstance(event, e.PartDelta)) < 2**20
                     seen += batch.events
                 assert [n for n, _ in seen] == list(range(1, log.last + 1))
                 few: list[e.Event] = []
                 skipped = False
-                while (batch := await skipping.next(timeout=30)) is not None:
+                while (batch := await next_batch(skipping, timeout=30)) is not None:
                     few += [event for _, event in batch.events]
                     skipped |= batch.skipped
                     final = batch
@@ -289,7 +289,7 @@ def test_a_slow_watcher_that_skips_deltas_gets_all_else_however_long_it_is() -> 
             async with gateway.runs.watch(created.id, deltas=False) as skipping:
                 await ended(gateway, created.id)
                 seen: list[tuple[int, e.Event]] = []
-                while (batch := await skipping.next(timeout=30)) is not None:
+                while (batch := await next_batch(skipping, timeout=30)) is not None:
                     seen += batch.events
             every = await gateway.runs.events(created.id)
             assert [event.name for _, event in seen if isinstance(event, e.Custom)] == [f"mark{n}" for n in range(8)]
@@ -310,7 +310,7 @@ def test_backpressure_slows_the_agent_only_where_the_route_asks_for_it() -> None
             created = await gateway.runs.start(request())
             async with gateway.runs.watch(created.id) as reader:
                 finished = (await gateway.runs.wait(created.id, timeout=0.5 if backpressure else 30)) is not None
-                while await reader.next(timeout=30) is not None:
+                while await next_batch(reader, timeout=30) is not None:
                     pass
             await ended(gateway, created.id)
             return finished

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.contract import RunContext
+from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunQuery, RunStatus, Thread, ThreadStatus
@@ -86,7 +86,7 @@ def test_who_waits_for_a_run_that_is_let_go_of_hears_that_it_goes_on_at_the_next
 
         async def watches() -> None:
             async with gateway.runs.watch(started.id) as watch:
-                while await watch.next():
+                while await next_batch(watch):
                     if watch.after == gateway.live[started.id].log.last > 2:  # type: ignore[attr-defined]
                         read.set()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.contract import RunContext
+from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
@@ -51,7 +51,7 @@ def thread() -> Thread:
 async def seen(gateway: Engine, run_id: str, after: int = 0) -> list[tuple[int, e.Event]]:
     found: list[tuple[int, e.Event]] = []
     async with gateway.runs.watch(run_id, after) as watch:
-        while (batch := await watch.next(PATIENCE)) is not None:
+        while (batch := await next_batch(watch, PATIENCE)) is not None:
             found += batch.events
     return found
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.contract import Caller, Governor, RunGovernor
+from gateway.contract import Caller
+from gateway.contract.governing import Governor, RunGovernor
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.memory import Recalled

@@ -33,13 +33,13 @@ __all__ = [
     "agent_connect_replay",
     "agent_protocol_client",
     "agent_protocol_server",
+    "example_agent",
     "lines_of",
     "make_peer",
     "node",
     "peer_modules",
     "peer_names",
     "peer_python",
-    "plain_agent",
     "run_program",
 ]
 BUILT = ROOT / ".peers"
@@ -227,9 +227,9 @@ def agent_connect_replay(*args: str) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def plain_agent() -> Iterator[Process]:
-    """Agents of the toy protocol; see `plain_agent.py`."""
-    with _own("plain_agent.py", (), free_port()) as process:
+def example_agent() -> Iterator[Process]:
+    """Agents of the example protocol; see `example_agent.py`."""
+    with _own("example_agent.py", (), free_port()) as process:
         yield process
 
 

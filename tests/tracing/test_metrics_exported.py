@@ -49,7 +49,7 @@ def exported(families: dict[str, Metric]) -> Samples:
 
 def _sample(name: str, point: NumberDataPoint | HistogramDataPoint, **more: str) -> str:
     labels = {item.key: item.value.string_value for item in point.attributes} | more
-    return name + "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
+    return name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
 
 
 def test_what_is_exported_is_what_the_page_says(

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, WhileConnected
-from gateway.transport.asgi.event_stream import EventStream
+from gateway.transport.asgi.request import EventStream
 from tests.support.aio import run
 
 Message = MutableMapping[str, Any]
@@ -30,11 +30,11 @@ class Echo:
         raise ValueError("a secret")
 
     async def break_off(self, request: HttpRequest) -> None:
-        await EventStream(request).write(b"data: 1\n\n")
+        await EventStream(request).sent(b"data: 1\n\n")
         raise ValueError("a secret")
 
     async def refuse_late(self, request: HttpRequest) -> None:
-        await EventStream(request).write(b"data: 1\n\n")
+        await EventStream(request).sent(b"data: 1\n\n")
         raise Invalid("too late to be a status")
 
     async def wait(self, request: HttpRequest) -> Reply:

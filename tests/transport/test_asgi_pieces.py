@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.transport.asgi.uvicorn import HEAD_LIMIT, short_way
+from gateway.transport.asgi import HttpRequest
+from gateway.transport.asgi.uvicorn import HEAD_LIMIT
 from tests.support.aio import run
 from tests.transport.asgi_support import WHOLE, connected
 
@@ -16,26 +17,24 @@ START = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 class Served:
-    """An application that puts pieces while it may, and sends one more when it may not."""
+    """An application that writes pieces until it has to wait, and then ends."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.put = 0
         self.behind = asyncio.Event()
-        self.before_the_start: bool | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        short = short_way(scope)
-        assert short is not None
-        self.before_the_start = short.ready
-        await send(START)
-        while self.put < self.most and short.ready:
-            short.put(PIECE)
+        request = HttpRequest(scope, receive, send)
+        await request.begin(200, [])
+        waiting = None
+        while self.put < self.most and waiting is None:
+            waiting = request.write(PIECE)
             self.put += 1
-        if not short.ready:
+        if waiting is not None:
             self.behind.set()
-            await send({"type": "http.response.body", "body": b"late", "more_body": True})
-        await send({"type": "http.response.body", "body": b"end"})
+            await waiting
+        await request.end(b"end")
 
 
 async def served(application: Served, *, slow: bool = False) -> bytes:
@@ -52,21 +51,20 @@ async def served(application: Served, *, slow: bool = False) -> bytes:
     return got
 
 
-def test_pieces_that_are_put_arrive_in_order_between_start_and_end() -> None:
+def test_pieces_arrive_in_order_between_start_and_end() -> None:
     async def scene() -> None:
         application = Served(most=3)
         assert await served(application) == PIECE * 3 + b"end"
-        assert application.before_the_start is False
 
     run(scene())
 
 
-def test_a_client_that_reads_slowly_is_behind_and_gets_the_rest_by_the_long_way() -> None:
+def test_a_client_that_reads_slowly_is_waited_for_and_gets_all() -> None:
     async def scene() -> None:
         application = Served(most=100_000)
         got = await served(application, slow=True)
         assert application.put < application.most
-        assert got == PIECE * application.put + b"lateend"
+        assert got == PIECE * application.put + b"end"
 
     run(scene())
 

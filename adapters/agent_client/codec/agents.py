@@ -14,10 +14,8 @@ from adapters.agent_client.codec.options import (
 )
 from adapters.agent_client.tunnel.mcp_messages import TYPE
 from adapters.agent_client.wire import PROTOCOL, VERSION
-from gateway.core import files
+from gateway.core import files, media, projection
 from gateway.core.errors import AgentBroken
-from gateway.core.media import ANY, AUDIO, IMAGE
-from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
 
 __all__ = [
@@ -104,7 +102,7 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
         version=number or "0.0.0",
         description=title or "",
         input_schema=_input_schema(initialize),
-        output_schema=MESSAGE_OUTPUT_SCHEMA,
+        output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
         input_assumed=True,
         output_assumed=True,
         config_schema=CONFIG,
@@ -116,7 +114,7 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
             custom_streaming=True,
             cancel=True,
             artifacts=True,
-            files=(ANY,),
+            files=(media.ANY,),
         ),
         text_input="/message",
         text_output="/message",
@@ -200,8 +198,8 @@ def prompt_capabilities(agent: Agent | None) -> JsonObject:
     init = native(agent)
     if init is None:
         return {
-            "image": agent is None or files.takes(agent, IMAGE),
-            "audio": agent is None or files.takes(agent, AUDIO),
+            "image": agent is None or files.takes(agent, media.IMAGE),
+            "audio": agent is None or files.takes(agent, media.AUDIO),
             "embeddedContext": True,
         }
     return _prompt_capabilities(init)

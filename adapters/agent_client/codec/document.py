@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.core import projection
-from gateway.core.delta import Json, split
-from gateway.core.delta.algebra import settle, settle_list
+from gateway.core.delta import Json, algebra, split
 
 _USER: Final = ("user", "human")
 _ASSISTANT: Final = ("assistant", "ai", "agent", "bot", "AIMessageChunk")
@@ -100,12 +99,12 @@ class DocumentText:
         if not isinstance(value, list) or not value:
             return ""
         if self._items == 0:
-            return self._new(settle_list(value))
+            return self._new(algebra.settle_list(value))
         first, *more = value
         said = _leaf(first, self._rest) if self._listening and first is not None else ""
         if not more or not isinstance(said, str):
             return said
-        following = self._new([settle(item) for item in more])
+        following = self._new([algebra.settle(item) for item in more])
         return DocumentGrowth(said, following.items, unsure=following.unsure)
 
     def _new(self, items: list[Json]) -> DocumentGrowth:

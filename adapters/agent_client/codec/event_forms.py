@@ -4,21 +4,29 @@ An agent's update becomes one event, or several. Each event has a plain form (be
 with the next ones' keys put over it. Where the plain form is JSON-equal to what the agent sent there is no `origin`.
 Else the last event's says what differs, `{"agent_client": {"more": {key: value}, "less": [key]}}`; the ones before it
 have `{"next": true}`: their update goes on. `{"silent": true}` is on events that stand for no update.
+
+An update of version 2 is first said in version 1's words. Where these, turned back, are not what the agent said, the
+last event has the difference under "agent_client.v2", in the same way. Where an update becomes several of version 1's,
+or none that says it, one event has it whole, `{"update": ...}`, and those that belong to it `{"silent": true}`. `lost`
+names what version 1's words leave out (losses.py); `messageId` is the message's where version 1 calls it otherwise;
+`aside` is on what the agent did not say for the run in whose log it stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Json, JsonObject
+
+_E = TypeVar("_E", bound=e.Event)
 
 KEY: Final = "sessionUpdate"
 MESSAGE: Final = "agent_message_chunk"
@@ -47,21 +55,22 @@ _CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 # --- origin ------------------------------------------------------------------------------------------------------
 
 
-def beyond(event: e.Event) -> JsonObject | None:
-    """What this codec put into an event's `origin`."""
-    origin = event.origin
-    if origin is None:
-        return None
-    mine = origin.get(PROTOCOL)
+def beyond(event: e.Event, key: str = PROTOCOL) -> JsonObject | None:
+    """What this codec put into an event's `origin`; under ORIGIN_V2 what version 2 says beyond version 1."""
+    mine = None if event.origin is None else event.origin.get(key)
     return mine if isinstance(mine, dict) else None
 
 
-def difference(plain: JsonObject, said: JsonObject) -> JsonObject | None:
-    """The `origin` of an event whose plain form is `plain` where the agent said `said`."""
+def marked(event: _E, marks: JsonObject, key: str = ORIGIN_V2) -> _E:
+    """The event with more of it."""
+    return replace(event, origin={**(event.origin or {}), key: {**(beyond(event, key) or {}), **marks}})
+
+
+def difference(plain: JsonObject, said: JsonObject) -> JsonObject:
+    """What is put there for an event whose plain form is `plain` where the agent said `said`. Empty if it said that."""
     more = {key: value for key, value in said.items() if key not in plain or not delta.same(plain[key], value)}
     less = [key for key in plain if key not in said]
-    mine: JsonObject = {**({"more": more} if more else {}), **({"less": less} if less else {})}
-    return {PROTOCOL: mine} if mine else None
+    return {**({"more": more} if more else {}), **({"less": less} if less else {})}
 
 
 def restored(plain: JsonObject, mine: JsonObject) -> JsonObject:
@@ -80,10 +89,9 @@ def joined(events: Sequence[e.Event], said: JsonObject) -> list[e.Event]:
     plain: JsonObject = {}
     for event in events:
         plain = merged(plain, form(event) or {})
-    origin = difference(plain, said)
     out: list[e.Event] = [replace(event, origin=_NEXT) for event in events[:-1]]
-    last = events[-1]
-    return [*out, last if origin is None else replace(last, origin=origin)]
+    marks = difference(plain, said)
+    return [*out, marked(events[-1], marks, PROTOCOL) if marks else events[-1]]
 
 
 # --- plain forms -------------------------------------------------------------------------------------------------
@@ -197,6 +205,10 @@ class UpdateAssembly:
                 return None
             said = restored(said, mine)
         return said
+
+    def drop(self) -> None:
+        """The update that is held is told in another way."""
+        self._held = None
 
     def _with_content(self, event: e.Event, said: JsonObject) -> JsonObject:
         """A tool's result where clients look for it, if it is text and nothing else was shown."""

@@ -10,7 +10,7 @@ from adapters.agent_client.codec.event_forms import MESSAGE, USER
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.delta.values import REPLACEMENT, stitch
+from gateway.core.delta import values
 from gateway.core.types import JsonObject, Role
 
 
@@ -30,7 +30,7 @@ class _Open:
     def whole(self, said: str) -> str:
         """Text without half characters: half of one at its end waits for the next text of the message."""
         if self.held or not said.isascii():
-            said, self.held = stitch(self.held, said)
+            said, self.held = values.stitch(self.held, said)
         return said
 
     def begin(self, part: str, kind: str) -> None:
@@ -43,7 +43,7 @@ class _Open:
         if part is None:
             return []
         held, self.held = self.held, ""
-        lost: list[Any] = [e.PartDelta(part=part, delta=REPLACEMENT)] if held else []
+        lost: list[Any] = [e.PartDelta(part=part, delta=values.REPLACEMENT)] if held else []
         return [*lost, e.PartEnded(part=part)]
 
 
@@ -86,15 +86,17 @@ class RunMessages:
                 said = {**said, "content": {**content, "text": text}}
             said = delta.sound(said)
             form = event_forms.chunk(kind, {"type": "text", "text": text}, message.id)
-            origin = event_forms.difference(form, said)
-            return [*out, e.PartDelta(part=self.part, delta=text, origin=origin)]
+            marks = event_forms.difference(form, said)
+            grown = e.PartDelta(part=self.part, delta=text)
+            return [*out, event_forms.marked(grown, marks, PROTOCOL) if marks else grown]
         if kind != MESSAGE or not isinstance(content.get("type"), str):
             return None
         message, out = self._turn_to(kind, id, file=True)
         said = delta.sound(said)
-        origin = event_forms.difference(event_forms.chunk(kind, said["content"], message.id), said)
+        marks = event_forms.difference(event_forms.chunk(kind, said["content"], message.id), said)
         part = self._new_part()
-        file = e.PartStarted(part=part, message=message.name, kind="file", value=said["content"], origin=origin)
+        file = e.PartStarted(part=part, message=message.name, kind="file", value=said["content"])
+        file = event_forms.marked(file, marks, PROTOCOL) if marks else file
         return [*out, file, e.PartEnded(part=part)]
 
     def tool_called(self) -> list[e.Event]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.core import delta
-from gateway.core.choices import Choice, choices
+from gateway.core import choices, delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Json, JsonObject
 
@@ -46,7 +45,7 @@ def set_option(agent: Agent, config: Mapping[str, Any], option: str, value: str 
     schema = _settings(agent).get(option)
     if schema is None:
         raise Invalid(f"there is no option {option!r}", path="/configId")
-    found = choices(schema, _MOST) or []
+    found = choices.choices(schema, _MOST) or []
     if isinstance(value, bool):
         chosen = next((choice for choice in found if choice.value is value), None)
     else:
@@ -73,12 +72,12 @@ def _settings(agent: Agent) -> dict[str, JsonObject]:
     return {
         name: schema
         for name, schema in properties.items()
-        if isinstance(schema, dict) and choices(schema, _MOST) and name != AGENT_OPTION
+        if isinstance(schema, dict) and choices.choices(schema, _MOST) and name != AGENT_OPTION
     }
 
 
 def _option(name: str, schema: JsonObject, config: Mapping[str, Any], booleans: bool) -> JsonObject:
-    found = choices(schema, _MOST) or []
+    found = choices.choices(schema, _MOST) or []
     value: Json = config.get(name, schema.get("default", delta.ABSENT))
     current = next((choice for choice in found if delta.same(choice.value, value)), None)
     title, description = schema.get("title"), schema.get("description")
@@ -101,7 +100,7 @@ def _option(name: str, schema: JsonObject, config: Mapping[str, Any], booleans: 
     }
 
 
-def _unset(schema: JsonObject, found: list[Choice]) -> str | None:
+def _unset(schema: JsonObject, found: list[choices.Choice]) -> str | None:
     """The value that leaves the setting to the agent; None where the schema says what that is."""
     if any(delta.same(choice.value, schema.get("default", delta.ABSENT)) for choice in found):
         return None

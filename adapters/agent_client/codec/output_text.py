@@ -1,236 +1,79 @@
-"""What a client is told of an agent of another protocol: its output as one growing text.
+"""The output of an agent of another protocol, as far as both versions follow it alike.
 
-Which parts are the output's is decided in gateway/core/output.py.
+Which parts are the output's is decided in gateway/core/output.py. A data part is told by its text (document.py). How it
+is told is `v1/output_text.py`, as one growing text, and `v2/output_text.py`, as messages that may be rewritten.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Final
 
-from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.document import DocumentGrowth, DocumentText
+from adapters.agent_client.codec.document import DocumentText
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.output import SEPARATOR, OutputParts, PartOf
-from gateway.core.types import Agent, Json, Run, RunStatus
+from gateway.core.output import OutputParts, PartOf
+from gateway.core.types import Agent, Json, Run
 
-SMALL = 64 * 1024
+Around = tuple[bytes, bytes, Callable[[str], object] | None]
+"""What comes before and after a part's text in an update, and who is to know of it."""
+SMALL: Final = 64 * 1024
 """Bytes up to which the whole document is looked up after every batch that rewrote something."""
-GROWTH = 1.25
+GROWTH: Final = 1.25
 """A larger one, when it has grown by this factor; what is left is told at the end."""
 
-_JOIN = 512
 
+class ForeignOutput:
+    """One run's output.
 
-class OutputText:
-    """The output of one run as text to tell. Every method returns text to be told now, maybe none."""
+    data: the data part that is the output, if one is.
+    """
 
     def __init__(self, agent: Agent | None) -> None:
+        self.data: str | None = None
         self._losses: Counter[str] = Counter()
         self._pointer = agent.text_output if agent is not None else None
-        self.speech = ToldText()
-        """What was told. More of `open_part` is simply said here."""
         self._document = DocumentText(self._pointer)
-        self.data: str | None = None
-        """The data part that is the output, if one is."""
         self._parts = OutputParts()
-        self._others: set[str] = set()
-        self._start: int | None = 0  # of the newest text part in the text; None where nobody knows
         self._looked = 0
-        self._told = False
+        self._over = False
 
     @property
     def lossy(self) -> bool:
         """Whether there are losses."""
-        return bool(self._losses or self.speech.rewrites)
+        return bool(self._losses)
 
     @property
     def losses(self) -> Counter[str]:
         """What could not be told so far."""
-        return self._losses + Counter({"rewrite": self.speech.rewrites})
-
-    @property
-    def open_part(self) -> str | None:
-        """The text part whose deltas are simply to be told, and said to `speech`; None if there is none now."""
-        return None if self.speech.stale or self.data is not None else self._parts.newest
+        return self._losses
 
     def message(self, event: e.MessageStarted) -> None:
         """A message starts."""
         self._parts.message(event)
 
-    def start(self, event: e.PartStarted) -> list[str]:
-        """A text or data part starts."""
+    def _part(self, event: e.PartStarted) -> PartOf:
+        """What a text or data part is of. Of what is nothing of the output the loss is counted."""
         what = self._parts.start(event)
         if what is PartOf.DATA:
             self.data = event.part
-            return [] if event.value is None else self._tell(self._document.begin(event.value))
-        if what is PartOf.TEXT:
-            return self._append(event.part, event.value) if event.value else []
-        self._others.add(event.part)
-        if what is not PartOf.USER:  # the user knows what the user said
+        elif what not in (PartOf.TEXT, PartOf.USER):  # the user knows what the user said
             self._losses["beside_output" if what is PartOf.BESIDE else "other_roles"] += 1
-        return []
+        return what
 
-    def grow(self, event: e.PartDelta) -> list[str]:
-        """A delta of a text or data part."""
-        if event.part == self.data:
-            said = self._document.grow(event.delta)
-            return [self.speech.say(said)] if type(said) is str else self._tell(said)
-        if event.part in self._others or not isinstance(event.delta, str) or self.data is not None:
-            return []
-        return self._append(event.part, event.delta)
-
-    def replace(self, event: e.PartReplaced) -> list[str]:
-        """A part is rewritten."""
-        if event.part == self.data:
-            text = self._document.replace(event.pointer, event.value)
-            if text is not None:
-                return [self.speech.catch_up(text)]
-            if self._document.unsure:
-                self.speech.stale = True
-            return []
-        if event.part in self._others or not isinstance(event.value, str) or self.data is not None:
-            return []
-        if event.part not in self._parts.spoken:
-            return self._append(event.part, event.value)
-        if event.part != self._parts.newest or self._start is None or self.speech.stale:
-            self.speech.rewritten()
-            return []
-        return [self.speech.catch_up(self.speech.told()[: self._start] + event.value)]
-
-    def look(self, snapshot: Snapshot | None) -> list[str]:
-        """After a batch: if something was rewritten, the document as it is now may go on from what was told."""
-        if not self.speech.stale or snapshot is None or snapshot.empty:
-            return []
-        if snapshot.size > SMALL and snapshot.size < GROWTH * self._looked:
-            return []
+    def _current(self, snapshot: Snapshot | None) -> Json:
+        """The document as it is now, if it is time to look it up; None if it is not."""
+        if snapshot is None or snapshot.empty or (SMALL < snapshot.size < GROWTH * self._looked):
+            return None
         self._looked = snapshot.size
-        return self._catch_up(delta.decode(snapshot.encoded))
+        return delta.decode(snapshot.encoded)
 
-    def finish(self, run: Run) -> tuple[list[str], str | None]:
-        """(what is still to be told, the text that is to be told as a new message because it was rewritten)."""
-        if self._told:
-            return [], None
-        self._told = True
+    def _ended(self, run: Run) -> tuple[Json, str | None]:
+        """The output document and its text, None if it has none: the first time, and never again."""
+        if self._over:
+            return None, None
+        self._over = True
         document = delta.decode(bytes(run.output))
-        text = None if document is None else projection.text_of(document, self._pointer)
-        if text is not None:
-            more = self._catch_up(document)
-            if not more and not self.speech.ever:
-                more = [self.speech.catch_up(text)]
-            return more, text if self.speech.stale else None
-        if document in (None, {}, [], "") or run.status is not RunStatus.SUCCESS:
-            return [], None
-        return [(SEPARATOR if self.speech.ever else "") + event_forms.fenced(document)], None
-
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _append(self, part: str, text: str) -> list[str]:
-        if not text:
-            return []
-        if part not in self._parts.spoken:
-            gap = self._parts.speak(part)
-            self._start = self.speech.length + len(gap) if not self.speech.stale else None
-            return [self.speech.say(gap + text)]
-        if part != self._parts.newest:
-            self.speech.rewritten()
-            return []
-        return [self.speech.say(text)]
-
-    def _tell(self, said: DocumentGrowth | str) -> list[str]:
-        if isinstance(said, str):
-            return [self.speech.say(said)]
-        if said.unsure:
-            self.speech.stale = True
-            return []
-        out = [self.speech.say(said.text)]
-        for text in said.items:
-            self.speech.begin()
-            out.append(self.speech.say(text))
-        return out
-
-    def _catch_up(self, document: Json) -> list[str]:
-        if self.data is None:
-            self._start = None
-            text, another = projection.text_of(document, self._pointer), False
-        else:
-            text, another = self._document.look(document)
-        if another:
-            self.speech.begin()
-        return [] if text is None else [self.speech.catch_up(text)]
-
-
-class ToldText:
-    """What of a run's text a client has been told, one message after the other.
-
-    It only grows. All of it together is the text of the output document: the text parts in order, messages a blank line
-    apart; or of a data part the text at the agent's text pointer, followed delta by delta (document.py). What rewrites
-    text that was told already is not told: then `stale` is true, until the text as it is now turns out to go on from
-    what was told (`catch_up`), or the end corrects it. `rewrites` counts what could not be told as it happened.
-    """
-
-    def __init__(self) -> None:
-        self.stale = False
-        self.rewrites = 0
-        self._counted = False
-        self._blocks: list[str] = []
-        self._newest: list[str] = []
-        self._length = 0
-        self._gap = ""
-        self._ever = False
-
-    @property
-    def ever(self) -> bool:
-        """Whether anything has been told, in any message."""
-        return self._ever
-
-    @property
-    def length(self) -> int:
-        """Characters told in this message."""
-        return self._length
-
-    def say(self, text: str) -> str:
-        """Text to tell now, for text to add; empty while stale."""
-        if self.stale or not text:
-            return ""
-        self._newest.append(text)
-        self._length += len(text)
-        if len(self._newest) > _JOIN:
-            self._settle()
-        self._ever = True
-        gap, self._gap = self._gap, ""
-        return gap + text
-
-    def begin(self) -> None:
-        """Another message begins: what was told until now is not looked at again."""
-        if self.stale:
-            self.rewritten()
-        if self._ever:
-            self._gap = SEPARATOR
-        self._blocks, self._newest, self._length = [], [], 0
-        self.stale = self._counted = False
-
-    def told(self) -> str:
-        """All that was told in this message."""
-        self._settle()
-        self._blocks = ["".join(self._blocks)]
-        return self._blocks[0]
-
-    def rewritten(self) -> None:
-        """What was told is not what the text begins with any more."""
-        if not self._counted:
-            self.rewrites += 1
-        self.stale = self._counted = True
-
-    def _settle(self) -> None:
-        self._blocks.append("".join(self._newest))
-        self._newest = []
-
-    def catch_up(self, text: str) -> str:
-        """The text is this now: what to tell, if it goes on from what was told; else it is rewritten."""
-        if len(text) < self._length or not text.startswith(self.told()):
-            self.rewritten()
-            return ""
-        self.stale = self._counted = False
-        return self.say(text[self._length :])
+        return document, None if document is None else projection.text_of(document, self._pointer)

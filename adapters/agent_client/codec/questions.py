@@ -9,23 +9,19 @@ what it says. Forms are MCP's (gateway/mcp/forms.py), with a pattern for texts.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET
 
-from adapters.agent_client.codec import event_forms, tools, v2_for_v1
+from adapters.agent_client.codec import event_forms, tools
 from gateway.contract import reading
 from gateway.contract.governing import APPROVAL
 from gateway.core import choices, delta, wording
-from gateway.core.choices import Choice, in_object, named
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import forms
 from gateway.mcp.fields import FormDialect
-from gateway.mcp.forms import CANCELLED, DECLINED, elicitation_answer, elicitation_result
-
-__all__ = ["elicitation_answer", "elicitation_result"]
 
 ANSWER: Final = "_answer"
 """In an answer's value: what a client of this protocol said in full, where that is more than the option."""
@@ -35,6 +31,14 @@ _KINDS: Final = {0: "read", 1: "edit"}
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
 _DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
 
+PERMISSION: Final = "session/request_permission"
+ELICITATION: Final = "elicitation/create"
+_OPTION_KINDS: Final = ("allow_once", "allow_always", "reject_once", "reject_always")
+Form: TypeAlias = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
+"""How a client is asked: the method, its params without the session, and what reads the answer."""
+
+elicitation_answer = forms.elicitation_answer
+elicitation_result = forms.elicitation_result
 _DIALECT: Final = FormDialect(pattern=True)
 
 
@@ -148,15 +152,22 @@ def is_url(interrupt: Interrupt) -> bool:
     return interrupt.kind == "elicitation" and isinstance(payload, dict) and payload.get("mode") == "url"
 
 
-def options_of(interrupt: Interrupt) -> tuple[list[Choice], str | None] | None:
+def options_of(interrupt: Interrupt) -> tuple[list[choices.Choice], str | None] | None:
     """The values of which the answer is one, and the key it has in the answer, if any. None if it is no choice."""
     if is_permission(interrupt):
         found = [
-            Choice(option["optionId"], option["optionId"], str(option.get("name") or option["optionId"]))
+            choices.Choice(option["optionId"], option["optionId"], str(option.get("name") or option["optionId"]))
             for option in offered(interrupt.payload)
         ]
         return found, "optionId"
     return choices.offered(interrupt.answer_schema)
+
+
+def form(interrupt: Interrupt, elicitation: JsonObject | None, permission: JsonObject | None) -> Form | None:
+    """The way to ask a client, given what there is in its version; None if there is none."""
+    if elicitation is not None and (permission is None or interrupt.kind == forms.KIND):
+        return ELICITATION, elicitation, forms.elicitation_answer
+    return None if permission is None else (PERMISSION, permission, permission_answer)
 
 
 # --- a choice ----------------------------------------------------------------------------------------------------
@@ -169,7 +180,7 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
     is one. What an agent of this protocol asked is asked verbatim.
     """
     if is_permission(interrupt):
-        return v2_for_v1.permission(interrupt.payload) if is_v2(interrupt.payload) else dict(interrupt.payload)
+        return _without_v2(interrupt.payload) if is_v2(interrupt.payload) else dict(interrupt.payload)
     found = options_of(interrupt)
     if found is None:
         return None
@@ -180,17 +191,38 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
     return {"toolCall": _call(interrupt), "options": options}
 
 
+def _without_v2(payload: JsonObject) -> JsonObject:
+    """What a client of version 1 is asked for a permission request of version 2.
+
+    Its title and description, which version 1 has no place for, are content of the tool call.
+    """
+    call, title, description = payload["toolCall"], payload.get("title"), payload.get("description")
+    rest = {key: value for key, value in payload.items() if key not in ("title", "description", "subject")}
+    said = [text for text in (title, description) if isinstance(text, str) and text and text != call.get("title")]
+    if said:
+        shown = call.get("content")
+        text = {"type": "content", "content": {"type": "text", "text": "\n\n".join(said)}}
+        call = {**call, "content": [text, *(shown if isinstance(shown, list) else [])]}
+    options = [_known_option(each) if isinstance(each, dict) else each for each in payload["options"]]
+    return {**rest, "toolCall": call, "options": options}
+
+
+def _known_option(option: JsonObject) -> JsonObject:
+    """An option of a kind that version 1 has not counts as approval: nothing is declined by choosing it."""
+    return option if option.get("kind") in _OPTION_KINDS else {**option, "kind": "allow_once"}
+
+
 def permission_answer(interrupt: Interrupt, result: Json) -> Answer:
     """The answer that a client gave to `as_permission(interrupt)`.
 
     `cancelled` is cancelled; an option that was not offered, and whatever is unclear, is declined. Never raises.
     """
     if is_cancelled(result):
-        return CANCELLED
+        return forms.CANCELLED
     option_id, found = selected(result), options_of(interrupt)
     chosen = next((choice for choice in (found or ([], None))[0] if choice.id == option_id), None)
     if found is None or chosen is None:
-        return DECLINED
+        return forms.DECLINED
     value: Json = chosen.value if found[1] is None else {found[1]: chosen.value}
     if is_permission(interrupt) and not delta.same(result, _selecting(chosen.id)):
         value = {**value, ANSWER: delta.sound(result)}
@@ -265,7 +297,7 @@ def as_text(interrupt: Interrupt) -> str:
         return f"{question}\n\n{choices.listing(found[0])}"
     if is_url(interrupt):
         return f"{question}\n\n{interrupt.payload.get('url')}\n\nAnswer `done` when you have opened it, or `no`."
-    inner = in_object(interrupt.answer_schema)
+    inner = choices.in_object(interrupt.answer_schema)
     if _is_text(interrupt.answer_schema) or (inner is not None and _is_text(inner[1])):
         return question
     listed = wording.listing(interrupt.answer_schema)
@@ -284,7 +316,7 @@ def answer_from_text(interrupt: Interrupt, text: str) -> Answer:
     """
     found = options_of(interrupt)
     if found is not None:
-        chosen = named(found[0], text)
+        chosen = choices.named(found[0], text)
         if chosen is None:
             labels = ", ".join(choice.label for choice in found[0])
             raise Invalid(f"Please answer with one of: {labels}")
@@ -294,11 +326,11 @@ def answer_from_text(interrupt: Interrupt, text: str) -> Answer:
         if word in _CONSENT:
             return Answer(value={})
         if word in _DISSENT:
-            return DECLINED
+            return forms.DECLINED
         raise Invalid("Please answer `done` or `no`.")
     if _is_text(interrupt.answer_schema):
         return Answer(value=text)
-    inner = in_object(interrupt.answer_schema)
+    inner = choices.in_object(interrupt.answer_schema)
     if inner is not None and _is_text(inner[1]) and not _is_object(text):
         return Answer(value={inner[0]: text})
     bare = text.strip().removeprefix("```json").strip("`").strip()

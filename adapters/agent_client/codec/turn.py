@@ -14,7 +14,8 @@ from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, Conflict
 from gateway.core.types import Agent, Failure, Json, JsonObject, Run, RunStatus, StopReason
-from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError, unpack
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
 
 OURS: Final = "interlingua"
 """The key of `_meta` that is the gateway's."""
@@ -29,7 +30,7 @@ def ended(result: Raw) -> list[e.Event]:
     or unknown stop reason is `end_turn`, its own word kept too. Raises AgentBroken if the answer is no object.
     """
     try:
-        said: Any = delta.sound(unpack(result))
+        said: Any = delta.sound(jsonrpc.unpack(result))
     except (ValueError, RecursionError) as error:
         raise AgentBroken("an answer of session/prompt that cannot be read", detail=str(error)) from None
     if not isinstance(said, dict):
@@ -55,11 +56,11 @@ def failed(error: RpcError) -> e.RunFailed | e.RunCancelled:
     "Request cancelled" (-32800) is RunCancelled.
     """
     told = error.error
-    if told.code == REQUEST_CANCELLED:
+    if told.code == jsonrpc.REQUEST_CANCELLED:
         return e.RunCancelled(reason=told.message)
     said: JsonObject = {"code": told.code, "message": told.message}
     if not (isinstance(told.data, Raw) and not told.data):
-        said["data"] = unpack(told.data) if isinstance(told.data, Raw) else told.data
+        said["data"] = jsonrpc.unpack(told.data) if isinstance(told.data, Raw) else told.data
     failure = Failure(code=AgentFailed.code, message=delta.sound(str(error)))
     return e.RunFailed(failure=failure, origin={PROTOCOL: {"error": delta.sound(said)}})
 
@@ -114,7 +115,7 @@ def _error(run: Run, mine: JsonObject | None) -> RpcError:
     data: JsonObject = {"code": failure.code, "details": failure.message}
     if failure.retryable:
         data["retryable"] = True
-    code = ERRORS[Conflict] if failure.code == Conflict.code else INTERNAL_ERROR  # busy, not broken
+    code = ERRORS[Conflict] if failure.code == Conflict.code else jsonrpc.INTERNAL_ERROR  # busy, not broken
     return RpcError(code, failure.message, data)
 
 

@@ -1,7 +1,7 @@
-"""`session/update` to core events (docs: prompt-turn, tool-calls, agent-plan; schema: SessionUpdate).
+"""`session/update` to core events, as far as both versions say them alike: a decoder for each run.
 
-One decoder per run; what comes outside of runs goes through `stray`. Called by the outbound half with the `update` of
-each notification, in order. `origin` of the events is this codec's own (see event_forms.py).
+Called by the outbound half with the `update` of each notification, in order. `origin` of the events is this codec's own
+(see event_forms.py).
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
-from gateway.wire.jsonrpc import unpack
+from gateway.wire import jsonrpc
 
 OUTPUT: Final = "output"
 """Kind of a ThreadUpdate that is said content outside of a run."""
-_CONTENT: Final = (*event_forms.CHUNKS, "tool_call", "tool_call_update")
 
 
 class _Text(Struct, forbid_unknown_fields=True, gc=False):
@@ -106,45 +105,19 @@ class UpdateDecoder:
         return out
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
-        said = read(update)
-        kind = said[event_forms.KEY]
-        self._kind = ""
-        events: list[e.Event] | None
-        if kind in event_forms.CHUNKS:
-            events = self._messages.chunk(kind, said)
-            return [_custom(said)] if events is None else [*events]
-        said = delta.sound(said)
-        if kind == "tool_call":
-            events = self._tools.call(said)
-            if events and isinstance(events[0], e.ToolCallStarted):
-                events = [*self._messages.tool_called(), *events]
-        elif kind == "tool_call_update":
-            events = self._tools.update(said)
-        elif kind == "plan":
-            events = plan(said)
-        elif kind == "usage_update":
-            events = [e.UsageReported(detail=said)] if event_forms.is_usage(said) else None
-        else:
-            return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
-        return [_custom(said)] if events is None else [*events]
+        """What an update means that is no plain chunk of text."""
+        raise NotImplementedError
 
 
-def stray(update: Raw | bytes) -> ThreadUpdate:
-    """An update that belongs to no run. Said content is `kind="output", kept=True`. Raises AgentBroken as `feed`."""
-    said = read(update)
-    kind = said[event_forms.KEY]
-    content = kind in _CONTENT
-    return ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT if content else kind, data=delta.sound(said), kept=content)
-
-
-def _custom(said: JsonObject) -> e.Custom:
-    return e.Custom(name=PROTOCOL, data=delta.sound(said))
+def own(said: JsonObject, name: str = PROTOCOL) -> e.Custom:
+    """An update that core has no event for."""
+    return e.Custom(name=name, data=delta.sound(said))
 
 
 def read(update: Raw | bytes) -> JsonObject:
     """The update as an object. Its text may hold half characters, with which it cannot be stored."""
     try:
-        said: Any = unpack(update)
+        said: Any = jsonrpc.unpack(update)
     except (ValueError, RecursionError) as error:
         raise AgentBroken("a session/update that cannot be read", detail=str(error)) from None
     if not isinstance(said, dict) or not isinstance(said.get(event_forms.KEY), str):

@@ -1,4 +1,4 @@
-"""Core events to `session/update`: what one client is told of one run.
+"""Core events to `session/update`, as far as both versions say them alike: what one client is told of one run.
 
 Updates are bytes: the `update` object alone; `envelope` makes whole notifications of them. Called by the inbound half:
 `feed` with each batch of the run's log from its first event on, then `finish` once the run has ended. `losses` is to be
@@ -8,276 +8,99 @@ given to `Gateway.runs.lost`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_client.codec import content, event_forms
-from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, UpdateAssembly
-from adapters.agent_client.codec.output_text import OutputText
-from adapters.agent_client.codec.v2_for_v1 import V2ForV1, told
-from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
+from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec.event_forms import UpdateAssembly
+from adapters.agent_client.codec.output_text import Around, ForeignOutput
+from adapters.agent_client.wire import PARAMS_META
 from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.types import Agent, Json, JsonObject, Role, Run
+from gateway.core.types import Agent, Json, JsonObject, Run
 
 _encode: Final = delta.encode
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _PARAMS_META: Final = PARAMS_META.encode()
-_TEXT_END: Final = b"}}"
-_TEXT_START: Final = {
-    kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in event_forms.CHUNKS
-}
 
 
 class UpdateEncoder:
     """One client's view of one run.
 
     agent: the run's agent; None where it is not known any more. What an agent of this protocol said is sent as it was.
-    replay: the run is history (`session/load`): the prompt that the agent echoed is left out, since `user` says it.
-
-    An agent of another protocol: its output is told as one text that only grows (output_text.py), without message ids;
-    thoughts, tool calls, plans and token counts by their own updates; files as resource links.
+    end: the run's terminal event, once `feed` has seen it. usage: token counts that no update can say. Both are for how
+    the prompt ends.
     """
 
-    def __init__(self, agent: Agent | None, *, replay: bool = False) -> None:
+    def __init__(self, agent: Agent | None, output: ForeignOutput | None) -> None:
+        """`output` follows that of an agent of another protocol."""
         self.end: e.Event | None = None
-        """The run's terminal event, once `feed` has seen it: for `turn.prompt_result`."""
         self.usage: e.UsageReported | None = None
-        """Token counts that no update can say: for `turn.prompt_result`."""
-        self._replay = replay
-        self._native = agent is not None and PROTOCOL in agent.extra
-        self._known = agent is not None
-        self._foreign = None if self._native else OutputText(agent)
+        self._agent = agent
         self._losses: Counter[str] = Counter()
-        self._newer = V2ForV1(self._losses) if agent is not None and ORIGIN_V2 in agent.extra else None
-        self._assembly = UpdateAssembly(foreign=not self._native)
-        # part -> what comes before and after the text in an update, and who is to know of it
-        self._ready: dict[str, tuple[bytes, bytes, Callable[[str], object] | None]] = {}
-        self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
-        self._messages: dict[str, tuple[Role, str | None]] = {}
-        self._quiet: set[str] = set()  # parts that are not told
+        self._output = output
+        self._assembly = UpdateAssembly(foreign=output is not None)
+        self._ready: dict[str, Around] = {}  # parts whose deltas are simply chunks
 
     @property
     def lossy(self) -> bool:
         """Whether there are losses: cheaper than to count them."""
-        return bool(self._losses) or (self._foreign is not None and self._foreign.lossy)
+        return bool(self._losses) or (self._output is not None and self._output.lossy)
 
     @property
     def losses(self) -> Counter[str]:
         """What could not be said so far, by name (losses.py). A new counter each time."""
-        return self._losses + (self._foreign.losses if self._foreign is not None else Counter())
+        return self._losses + (self._output.losses if self._output is not None else Counter())
 
     def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
         """The updates that events make, in order. Interrupts, answers and ends make none."""
         out: list[bytes] = []
-        ready, foreign = self._ready, self._foreign
+        ready = self._ready
         for _, event in events:
-            if type(event) is e.PartDelta and event.origin is None:
-                around = ready.get(event.part)
-                if around is not None:
-                    start, end, told = around
-                    if told is not None:
-                        told(event.delta)
-                    out.append(start + _encode(event.delta) + end)
-                    continue
-                if foreign is not None and event.part == foreign.data:
-                    for text in foreign.grow(event):
-                        if text:
-                            out.append(_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END)
-                    continue
-            self._event(event, out)
-        if foreign is not None and foreign.speech.stale:
-            self._say(foreign.look(snapshot), out)
-            self._open()
+            if type(event) is e.PartDelta and event.origin is None and (around := ready.get(event.part)) is not None:
+                start, end, told = around
+                if told is not None:
+                    told(event.delta)
+                out.append(start + _encode(event.delta) + end)
+            else:
+                self._event(event, out)
+        if self._output is not None:
+            self._look(snapshot, out)
         return out
 
     def finish(self, run: Run) -> list[bytes]:
         """What is still to be said when the run has ended: a corrected text, a document that has no text.
 
-        `run` is the run's last record. To be sent before the prompt is answered. A second call says nothing.
+        `run` is the run's last record. To be sent before the prompt's end is. A second call says nothing.
         """
-        out: list[bytes] = []
-        if self._foreign is not None:
-            more, corrected = self._foreign.finish(run)
-            self._say(more, out)
-            if corrected:
-                self._say(["\n\n"], out)
-                out.append(_encode(event_forms.chunk(MESSAGE, content.block_of(corrected), f"{run.id}-corrected")))
-        return out
-
-    # --- events ------------------------------------------------------------------------------------------------------
+        raise NotImplementedError
 
     def _event(self, event: e.Event, out: list[bytes]) -> None:
-        if self._newer is not None:
-            self._newer.count(event)
-        match event:
-            case e.PartDelta():
-                self._delta(event, out)
-            case e.MessageStarted():
-                mine = self._beyond(event) or {}
-                message_id = mine.get("messageId")
-                if self._newer is not None:
-                    message_id = self._newer.message(event, message_id)
-                self._messages[event.message] = (event.role, message_id)
-                if self._foreign is not None:
-                    self._foreign.message(event)
-            case e.PartStarted():
-                self._part(event, out)
-            case e.PartReplaced():
-                self._replaced(event, out)
-            case e.PartEnded():
-                self._ready.pop(event.part, None)
-            case e.ArtifactAdded() if self._foreign is not None and event.artifact.agent_created:
-                out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact))))
-            case e.Custom():
-                self._custom(event, out)
-            case e.RunFinished() | e.RunFailed() | e.RunCancelled():
-                self.end = event
-            case _:
-                self._plain(event, out)
+        """The updates of one event."""
+        raise NotImplementedError
 
-    def _plain(self, event: e.Event, out: list[bytes]) -> None:
-        if isinstance(event, e.UsageReported) and not event_forms.is_usage(event.detail):
+    def _look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
+        """After a batch of an agent of another protocol: its output may be to be looked up."""
+        raise NotImplementedError
+
+    def _assembled(self, event: e.Event, beyond: JsonObject | None) -> JsonObject | None:
+        """The update that is whole with this event, in version 1's words. Ends and other token counts are kept."""
+        if isinstance(event, e.TERMINAL):
+            self.end = event
+        elif isinstance(event, e.UsageReported) and not event_forms.is_usage(event.detail):
             self.usage = event
-            return
-        said = self._assembly.add(event, self._beyond(event))
-        if said is not None:
-            out.append(_encode(said))
-
-    def _custom(self, event: e.Custom, out: list[bytes]) -> None:
-        if event.name == PROTOCOL and (self._native or not self._known) and _is_update(event.data):
-            self._put(event.data if self._newer is None else self._newer.state(event.data), out)
-        elif self._newer is None or event.name != ORIGIN_V2:
-            self._losses["custom"] += 1
-
-    # --- messages ----------------------------------------------------------------------------------------------------
-
-    def _part(self, event: e.PartStarted, out: list[bytes]) -> None:
-        role, message_id = self._messages.get(event.message, (Role.ASSISTANT, None))
-        if event.kind == "file":
-            self._file(event, message_id, out)
-            return
-        kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
-        self._of[event.part] = (kind, message_id)
-        if kind == USER and self._knows(message_id):
-            self._quiet.add(event.part)
-        if kind == THOUGHT or self._foreign is None:
-            if event.part not in self._quiet:
-                self._make_ready(event.part)
-            if event.value:
-                self._delta(e.PartDelta(part=event.part, delta=event.value), out)
-            return
-        self._say(self._foreign.start(event), out)
-        self._open()
-
-    def _knows(self, message_id: str | None) -> bool:
-        """Whether the client was told that message of the user's, or said it itself."""
-        if self._newer is not None:
-            return self._newer.is_prompt(message_id)
-        return self._replay or not self._native
-
-    def _make_ready(self, part: str, told: Callable[[str], object] | None = None) -> None:
-        kind, message_id = self._of[part]
-        end = _TEXT_END if message_id is None else b'},"messageId":' + _encode(message_id) + b"}"
-        self._ready[part] = (_TEXT_START[kind], end, told)
-
-    def _open(self) -> None:
-        """Let the deltas of the foreign agent's newest text part take the short way, and of no other."""
-        assert self._foreign is not None
-        open_part = self._foreign.open_part
-        for part in [part for part in self._ready if part != open_part and self._of[part][0] != THOUGHT]:
-            del self._ready[part]
-        if open_part is not None and open_part not in self._ready:
-            self._of.setdefault(open_part, (MESSAGE, None))
-            self._make_ready(open_part, self._foreign.speech.say)
-
-    def _delta(self, event: e.PartDelta, out: list[bytes]) -> None:
-        foreign = self._foreign
-        if foreign is not None and event.part == foreign.data:
-            self._say(foreign.grow(event), out)
-            return
-        kind, message_id = self._of.get(event.part, (MESSAGE, None))
-        if kind == THOUGHT or foreign is None:
-            if event.part in self._quiet:
-                return
-            said = event_forms.chunk(kind, content.block_of(event.delta), message_id)
-            mine = self._beyond(event)
-            self._put(said if mine is None else event_forms.restored(said, mine), out)
-            return
-        self._say(foreign.grow(event), out)
-        self._open()
-
-    def _replaced(self, event: e.PartReplaced, out: list[bytes]) -> None:
-        kind, message_id = self._of.get(event.part, (MESSAGE, None))
-        if kind == THOUGHT or self._foreign is None:
-            if self._newer is None:
-                self._losses["rewrite"] += 1
-            elif event.part not in self._quiet:
-                self._anew(self._newer, event, kind, message_id, out)
-            return
-        self._say(self._foreign.replace(event), out)
-        self._open()
-
-    def _anew(self, newer: V2ForV1, event: e.PartReplaced, kind: str, message_id: str | None, out: list[bytes]) -> None:
-        """A message of an agent of version 2 is rewritten: another takes its place, and what is said of it from now."""
-        text = newer.rewritten(event)
-        if text is None or message_id is None:
-            return
-        now = newer.another(message_id)
-        self._of |= {part: (of, now) for part, (of, id) in self._of.items() if id == message_id}
-        self._messages |= {name: (role, now) for name, (role, id) in self._messages.items() if id == message_id}
-        for part in [part for part in self._ready if self._of[part][1] == now]:
-            self._make_ready(part)
-        out.append(_encode(event_forms.chunk(kind, content.block_of("\n\n"), message_id)))
-        out.append(_encode(event_forms.chunk(kind, content.block_of(text), now)))
-
-    def _file(self, event: e.PartStarted, message_id: str | None, out: list[bytes]) -> None:
-        if self._native or event_forms.is_block(event.value):
-            said = event_forms.chunk(MESSAGE, event.value, message_id)
-            mine = self._beyond(event)
-            self._put(said if mine is None else event_forms.restored(said, mine), out)
-            return
-        block = content.described(event.value)
-        if block is None:
-            self._losses["file"] += 1
         else:
-            out.append(_encode(event_forms.chunk(MESSAGE, block)))
-
-    def _put(self, said: JsonObject | None, out: list[bytes]) -> None:
-        if self._newer is not None:
-            said = self._newer.sound(said)
-        if said is not None:
-            out.append(_encode(said))
-
-    def _say(self, texts: Iterable[str], out: list[bytes]) -> None:
-        out += [_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END for text in texts if text]
-
-    def _beyond(self, event: e.Event) -> JsonObject | None:
-        """What an agent of this protocol said beyond the core; another protocol's extras are not ours to read."""
-        return event_forms.beyond(event) if self._native or not self._known else None
+            return self._assembly.add(event, beyond)
+        return None
 
 
-def _is_update(value: Json) -> bool:
+def is_update(value: Json) -> bool:
+    """Whether it is an update, of whichever kind."""
     return isinstance(value, dict) and isinstance(value.get(event_forms.KEY), str)
-
-
-def user(blocks: Iterable[JsonObject]) -> list[bytes]:
-    """A prompt as `user_message_chunk`s, for the replay."""
-    return [_encode(event_forms.chunk(USER, block)) for block in blocks]
-
-
-def update(value: JsonObject) -> bytes:
-    """Any update object encoded, for instance `ThreadUpdate.data` of this protocol."""
-    return _encode(told(value)[0])
-
-
-def text(said: str) -> bytes:
-    """A text of the gateway's own as an `agent_message_chunk`."""
-    return _TEXT_START[MESSAGE] + _encode(said) + _TEXT_END
 
 
 def envelope(session_id: str) -> Callable[[Sequence[bytes]], list[bytes]]:

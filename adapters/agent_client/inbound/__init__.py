@@ -12,8 +12,7 @@ config_options.py  the agent, modes and options   set_option.py  setting them
 mcp_servers.py     MCP servers that are new in a session that is taken up again
 session_list.py    session/list
 clients.py         what all connections share
-dialect.py         requests and answers of versions 1 and 2
-updates.py         what a session's client is told; v1.py and v2/ say it
+updates.py         what a session's client is told and how its prompts are answered; v2/ for version 2
 governed.py        what a governed route changes: what is declared, where sessions may be, how they end
 people.py          whose token it is; visitor.py: who a client is, and what is there for it
 http/              Streamable HTTP; the WebSocket endpoint is here

@@ -10,8 +10,9 @@ from typing import Any
 
 from msgspec import Raw
 
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.version import ProtocolVersion, unknown
 from adapters.agent_client.inbound.clients import EditorClients
-from adapters.agent_client.inbound.dialect import EditorDialect, V1Dialect, unknown
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.http_doors import Doors
@@ -35,7 +36,7 @@ class EditorClient:
     agent: the only agent it may talk to; None if its sessions choose theirs.
     visitor: who it is.
     capabilities: what it declared that it can do, in version 1's words.
-    dialect: the version that it speaks.
+    version: the version that it speaks.
     """
 
     protocol = PROTOCOL
@@ -46,13 +47,13 @@ class EditorClient:
         self.agent = agent
         self.visitor = visitor
         self.capabilities: JsonObject = {}
-        self.dialect: EditorDialect = V1Dialect()
+        self.version: ProtocolVersion = V1
         self._peer = peer
         self._tasks = TaskSet()
 
-    def speaks(self, dialect: EditorDialect) -> None:
+    def speaks(self, version: ProtocolVersion) -> None:
         """Sets the version, once `initialize` has agreed on it."""
-        self.dialect = dialect
+        self.version = version
 
     def declared(self, capabilities: JsonObject) -> None:
         """Sets the capabilities that `initialize` declared."""
@@ -87,7 +88,7 @@ class EditorClient:
 
     async def asking(self, method: str, params: Raw) -> Raw:
         """Send a request to this very client, also one that `ask` may send to another client of the session."""
-        return await self.put(method, self.dialect.asked(method, params))
+        return await self.put(method, self.version.to_client(method, params))
 
     async def put(self, method: str, params: Raw) -> Raw:
         """Send a request whose params are in the client's own version already."""

@@ -13,10 +13,12 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, errors
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.v2.version import V2
+from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.inbound import governed, set_option
 from adapters.agent_client.inbound.client import CANCEL_REQUEST, EditorClient
 from adapters.agent_client.inbound.clients import EditorClients
-from adapters.agent_client.inbound.dialect import EditorDialect, agreed
 from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.sessions import EditorSessions
 from adapters.agent_client.inbound.visitor import METHOD, Visitor
@@ -26,7 +28,7 @@ from gateway.core.errors import Denied, InterlinguaError, Invalid, NotFound
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request, RpcError, check, read
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -107,19 +109,19 @@ class EditorConnection:
             raise RpcError(error.code, error.message)
 
     async def _request(self, method: str, params: Raw, id: Id) -> Any:
-        check(params)
+        jsonrpc.check(params)
         if method != "initialize":
             if self._ready is None:
                 raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
             if not self._ready.done():
                 await asyncio.wait([self._ready])
-            method, params = self.client.dialect.request(method, params)
+            method, params = self.client.version.from_client(method, params)
             self._visitor.check(method, self.client.agent)
         if method == "session/prompt":
             return await self._prompt(params, id)
         serve = self._methods.get(method)
         answer = await (serve(params) if serve is not None else self._other(method, params))
-        return self.client.dialect.result(method, params, answer, self.sessions.noted)
+        return self.client.version.client_answer(method, params, answer, self.sessions.noted)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if self._ready is None:
@@ -128,11 +130,11 @@ class EditorConnection:
             self._visitor.check("", self.client.agent)  # no notification is open to anybody
             if method == tunnel.MESSAGE:  # of an MCP server, which may cut its text anywhere
                 return self._served(params)
-            check(params)
+            jsonrpc.check(params)
             if method == CANCEL:
-                return self._cancel(read(params, wire.OfSession).session_id)
+                return self._cancel(jsonrpc.read(params, wire.OfSession).session_id)
             if method == CANCEL_REQUEST:
-                return self._cancel_request(read(params, wire.CancelRequest).request_id)
+                return self._cancel_request(jsonrpc.read(params, wire.CancelRequest).request_id)
             return self._forward(method, params)
         except Invalid as error:
             log.info("%s: %s is not understood: %s", self._peer.pipe.name, method, error)
@@ -170,35 +172,35 @@ class EditorConnection:
     # --- the connection itself --------------------------------------------------------------------------------
 
     async def _initialize(self, params: Raw) -> JsonObject:
-        asked = read(params, wire.Initialize)
-        dialect = self._agreed(asked.protocol_version)
+        asked = jsonrpc.read(params, wire.Initialize)
+        version = self._agreed(asked.protocol_version)
         before, ready = self._ready, asyncio.get_running_loop().create_future()
         self._ready = ready
         try:
             agent = None if self.client.agent is None else await self._gateway.agents.get(self.client.agent, PROTOCOL)
-            self.client.declared(dialect.capabilities(asked))
+            self.client.declared(version.capabilities(asked))
             names = self.client.names() if self.client.agent is None else [self.client.agent]
             governors = [governed.of(self._gateway, name) for name in names]
             said = governed.initialize(agents.initialize_result(agent), governors, one=agent is not None)
-            self._peer.take_batches(dialect.version > 1)
-            return dialect.initialized(agent, self._visitor.announced(said))
+            self._peer.take_batches(version.number > 1)
+            return version.initialized(agent, self._visitor.announced(said))
         except BaseException:
             self._ready = before
             raise
         finally:
             ready.set_result(None)
 
-    def _agreed(self, version: int) -> EditorDialect:
-        """The dialect of a client that asks for this version; what was agreed on before stays."""
+    def _agreed(self, asked: int) -> ProtocolVersion:
+        """The version of a client that asks for this one; what was agreed on before stays."""
         if self._ready is None:
-            self.client.speaks(agreed(version, v2=self._clients.options.v2))
-        elif version < 2 <= self.client.dialect.version:
-            spoken = self.client.dialect.version
+            self.client.speaks(V2 if asked >= V2.number and self._clients.options.v2 else V1)
+        elif asked < V2.number <= self.client.version.number:
+            spoken = self.client.version.number
             raise RpcError(jsonrpc.INVALID_REQUEST, f"this connection speaks version {spoken} already")
-        return self.client.dialect
+        return self.client.version
 
     async def _authenticate(self, params: Raw) -> Raw | JsonObject:
-        asked = read(params, wire.Authenticate)
+        asked = jsonrpc.read(params, wire.Authenticate)
         method = asked.method_id
         if method == METHOD and self._visitor.required:
             token = asked.meta.get("token") if isinstance(asked.meta, dict) else None
@@ -228,9 +230,9 @@ class EditorConnection:
             params = await governed.folders(governed.of(self._gateway, name), params)
         answer = await self.client.beside(method, params, None if session is None else session.context.relay)
         if method == FORK:
-            made = read(answer, wire.SessionResult).session_id
+            made = jsonrpc.read(answer, wire.SessionResult).session_id
             if made and self.client.agent is not None:
-                await self.sessions.adopt(made, read(params, wire.NewSession), params)
+                await self.sessions.adopt(made, jsonrpc.read(params, wire.NewSession), params)
         return answer
 
     async def _forward(self, method: str, params: Raw) -> None:
@@ -260,17 +262,17 @@ class EditorConnection:
     # --- sessions ---------------------------------------------------------------------------------------------
 
     async def _set_mode(self, params: Raw) -> Any:
-        session = await self.sessions.get(read(params, wire.OfSession).session_id, own=True)
+        session = await self.sessions.get(jsonrpc.read(params, wire.OfSession).session_id, own=True)
         async with self._clients.setting(session.id):
             return await set_option.set_mode(session.context, session.updates, params)
 
     async def _set_option(self, params: Raw) -> Any:
-        session = await self.sessions.get(read(params, wire.OfSession).session_id, own=True)
+        session = await self.sessions.get(jsonrpc.read(params, wire.OfSession).session_id, own=True)
         async with self._clients.setting(session.id):
             return await set_option.set_option(session.context, session.updates, params)
 
     async def _prompt(self, params: Raw, id: Id) -> JsonObject:
-        asked = read(params, wire.Prompt)
+        asked = jsonrpc.read(params, wire.Prompt)
         mine = self._prompts[id] = _Waiting(asked.session_id)
         try:
             session = await self.sessions.get(asked.session_id, own=True)

@@ -18,9 +18,9 @@ from adapters.agent_client.inbound.states import PromptStep, SessionState, Sessi
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.contract import Governor
+from gateway.contract.governing import Governor
 from gateway.core.types import Run, Thread, ThreadUpdate
-from gateway.wire.jsonrpc import read
+from gateway.wire import jsonrpc
 
 
 class OpenedBy(enum.Enum):
@@ -156,7 +156,7 @@ class SessionContext:
     @functools.cached_property
     def servers(self) -> list[tunnel.Offered]:
         """The MCP servers that its client offers without an address."""
-        return tunnel.offered(read(self.params, wire.NewSession).mcp_servers)
+        return tunnel.offered(jsonrpc.read(self.params, wire.NewSession).mcp_servers)
 
     def tries(self, agent: str, params: Raw) -> None:
         """Send requests to another agent with these params, before the choice is final."""

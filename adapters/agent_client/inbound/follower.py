@@ -42,6 +42,8 @@ class RunFollower:
         self._begun = asyncio.Event()
         self._watch: Watch | None = None
         self._told = 0
+        self._head: Callable[[], Awaitable[None]] | None = None
+        self._quiet = False
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
         self.questions = RunQuestions(session, updates, run.id, self._run_updates, self._asked)
 
@@ -65,35 +67,21 @@ class RunFollower:
         """
         session = self._session
         try:
+            self._head, self._quiet = head, quiet
             await self._run_updates.begin(quiet=quiet)
             async with session.gateway.runs.watch(self.run.id) as watch:
                 self._watch = watch
                 self._begun.set()
-                if head is not None and watch.run.status is RunStatus.PENDING:
-                    await self._head(head)
-                    head, quiet = None, False
-                while (batch := await watch.next()) is not None:
-                    await self._take(batch, quiet)
-                    self._told = batch.last
-                    if self._waiting:
-                        self._wake(batch.last)
-                    if not session.client.flowing:
-                        await session.client.drained()
-                    if head is None and not self.questions.open:
-                        continue
-                    if batch.snapshot is None or watch.run.status.ended:
-                        continue
-                    if head is not None:
-                        await self._head(head)
-                        head, quiet = None, False
-                    self.questions.ask()
+                if watch.run.status is RunStatus.PENDING:
+                    await self._at_head()
+                await watch.follow(self._take)
                 self.run = watch.run
             rest = self._encoder.finish(self.run)
-            if not quiet:
-                await self._run_updates.tell(rest)
+            if not self._quiet:
+                if (waiting := self._run_updates.tell(rest)) is not None:
+                    await waiting
                 await self._run_updates.close(self.run)
-            if head is not None:
-                await self._head(head)
+            await self._at_head()
             self._run_updates.over(self.run)
         finally:
             self.questions.leave()
@@ -112,28 +100,58 @@ class RunFollower:
             elif not told.done():
                 told.set_result(None)
 
-    async def _head(self, head: Callable[[], Awaitable[None]]) -> None:
-        self._run_updates.snapshot(asks=bool(self.questions.open))
-        await head()
+    async def _at_head(self) -> None:
+        """Everything that has happened by now was told."""
+        head, self._head = self._head, None
+        if head is not None:
+            self._run_updates.snapshot(asks=bool(self.questions.open))
+            await head()
+            self._quiet = False
 
-    async def _take(self, batch: Batch, quiet: bool) -> None:
-        if _APART.isdisjoint([type(event) for _, event in batch.events]):
-            updates = self._encoder.feed(self._packed(batch.events), batch.snapshot)
-        else:
-            updates = await self._pieces(batch, quiet)
+    def _take(self, batch: Batch) -> Awaitable[None] | None:
+        if not _APART.isdisjoint([type(event) for _, event in batch.events]):
+            return self._take_apart(batch)
+        waiting = self._say(self._encoder.feed(self._packed(batch.events), batch.snapshot))
+        if waiting is None and self._head is None and not self.questions.open and self._session.client.flowing:
+            self._passed(batch)
+            return None
+        return self._finish(batch, waiting)
+
+    async def _take_apart(self, batch: Batch) -> None:
+        await self._finish(batch, self._say(await self._pieces(batch)))
+
+    def _say(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
         if self._encoder.lossy and self._session.owns(self.run):
             self._count()
-        if updates:
-            if quiet:
-                self._run_updates.skip(updates)
-            else:
-                await self._run_updates.tell(updates)
+        if not updates:
+            return None
+        if self._quiet:
+            self._run_updates.skip(updates)
+            return None
+        return self._run_updates.tell(updates)
+
+    def _passed(self, batch: Batch) -> None:
+        self._told = batch.last
+        if self._waiting:
+            self._wake(batch.last)
+
+    async def _finish(self, batch: Batch, waiting: Awaitable[None] | None) -> None:
+        """Wait for what was said, then ask what is open if all that has happened was told."""
+        if waiting is not None:
+            await waiting
+        self._passed(batch)
+        if not self._session.client.flowing:
+            await self._session.client.drained()
+        if batch.snapshot is None or self._watch is None or self._watch.run.status.ended:
+            return
+        await self._at_head()
+        self.questions.ask()
 
     def _packed(self, events: Sequence[tuple[int, e.Event]]) -> Sequence[tuple[int, e.Event]]:
         """An agent of this protocol is told chunk by chunk as it spoke, unless this client lags."""
         return events if self._native and len(events) < LAGGING else coalesce(events)
 
-    async def _pieces(self, batch: Batch, quiet: bool) -> list[bytes]:
+    async def _pieces(self, batch: Batch) -> list[bytes]:
         """A batch cut where a question comes or goes, or the agent notifies: each has its place among the updates."""
         updates: list[bytes] = []
         piece: list[tuple[int, e.Event]] = []
@@ -151,8 +169,9 @@ class RunFollower:
                 updates += self.questions.closed(event)
             elif isinstance(event, e.Custom) and event.name == PROTOCOL and NOTIFICATION in (event.data or ()):
                 flush()
-                if not (quiet or self._past):
-                    await self._run_updates.tell(updates)
+                if not (self._quiet or self._past):
+                    if (waiting := self._run_updates.tell(updates)) is not None:
+                        await waiting
                     updates.clear()
                     self._session.client.tell(event.data[NOTIFICATION], jsonrpc.raw(event.data["params"]))
             elif not isinstance(event, e.Custom):

@@ -15,7 +15,8 @@ from adapters.agent_client.codec import agents, content
 from adapters.agent_client.governed import AIP44, admitted, folders
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.contract import Gateway, Governor
+from gateway.contract import Gateway, governing
+from gateway.contract.governing import Governor
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, RunQuery, Thread
 from gateway.wire import jsonrpc
@@ -33,7 +34,7 @@ PAGE: Final = 50
 def of(gateway: Gateway, name: str | None) -> Governor | None:
     """What governs an agent that clients of this protocol may call. None for one that is not there: it does nothing."""
     try:
-        return None if name is None else gateway.agents.governor(name, PROTOCOL)
+        return None if name is None else governing.governor_named(gateway.agents, name, PROTOCOL)
     except NotFound:
         return None
 

@@ -20,7 +20,7 @@ from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import InterlinguaError
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError, read
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def together(session: SessionContext) -> Raw:
 
 
 def _named(session: SessionContext | SharedSession) -> list[JsonObject]:
-    return read(session.params, wire.NewSession).mcp_servers
+    return jsonrpc.read(session.params, wire.NewSession).mcp_servers
 
 
 def _new(asked: list[JsonObject], recorded: Any) -> bool:

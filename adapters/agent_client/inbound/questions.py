@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import questions as codec
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.updates import Form, RunUpdates, SessionUpdates
+from adapters.agent_client.inbound.updates import RunUpdates, SessionUpdates
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Denied, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 TRIES = 3
 """How often a form is shown whose answers do not fit the question; then it is declined."""
-PERMISSION = "session/request_permission"
 UNKNOWN_TO_CLIENT = (jsonrpc.METHOD_NOT_FOUND,)
 
 
@@ -46,6 +45,7 @@ class RunQuestions:
         """`told` is called when the client has been told a question that its next prompt answers."""
         self._session = session
         self._updates = updates
+        self._version = updates.version
         self._run_id = run_id
         self._governed = session.governor is not None
         """Then no tool call is told but those of the agent's: a question goes without one."""
@@ -72,8 +72,9 @@ class RunQuestions:
         interrupt = event.interrupt
         self.open[interrupt.id] = interrupt
         found = self._form(interrupt)
-        told = found is not None and found[0] == PERMISSION and not self._governed
-        return self._updates.call(codec.asked_call(interrupt)) if told else []
+        told = found is not None and found[0] == codec.PERMISSION and not self._governed and self._version.asks_as_calls
+        call = codec.asked_call(interrupt) if told else None
+        return [] if call is None else [call]
 
     def closed(self, event: e.Resumed) -> list[bytes]:
         """It has been answered, here or elsewhere. Returns what the client is told of that."""
@@ -88,9 +89,9 @@ class RunQuestions:
         found = self._form(interrupt)
         resumed = self._run_updates.resumed(event.answer, open=bool(self.open))
         if found is not None:
-            is_told = found[0] == PERMISSION and not self._governed
+            is_told = found[0] == codec.PERMISSION and not self._governed and self._version.asks_as_calls
             call = codec.answered_call(interrupt, event.answer) if is_told else None
-            return [*resumed, *self._updates.call(call)]
+            return [*resumed, *([] if call is None else [call])]
         told = [] if interrupt.id in self._shown else self._question(interrupt)
         return [*told, *self._run_updates.replied(interrupt, _said(event.answer), here=here), *resumed]
 
@@ -121,7 +122,7 @@ class RunQuestions:
     def again(self, interrupt: Interrupt, why: Invalid) -> list[bytes]:
         """The client's prompt was no answer: what it is told of that, with the question again."""
         said = f"{why}\n\n{codec.as_text(interrupt)}"
-        return self._updates.text(said, f"{self._run_id}-question-{uuid.uuid4().hex}")
+        return self._version.text(said, f"{self._run_id}-question-{uuid.uuid4().hex}")
 
     def leave(self) -> None:
         """Stop asking. Open questions stay open."""
@@ -131,14 +132,14 @@ class RunQuestions:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _form(self, interrupt: Interrupt) -> Form | None:
+    def _form(self, interrupt: Interrupt) -> codec.Form | None:
         if interrupt.id in self._by_text:
             return None
-        return self._updates.form(interrupt, codec.elicitation_modes(self._session.client.capabilities))
+        return self._version.form(interrupt, codec.elicitation_modes(self._session.client.capabilities))
 
     def _question(self, interrupt: Interrupt) -> list[bytes]:
         """The question in words."""
-        return self._updates.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")
+        return self._version.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")
 
     def _over(self, interrupt_id: str, task: asyncio.Task[None]) -> None:
         del self._tasks[interrupt_id]
@@ -155,7 +156,7 @@ class RunQuestions:
             self._updates.say(*self._question(interrupt))
         self._told()
 
-    async def _ask(self, interrupt: Interrupt, found: Form) -> None:
+    async def _ask(self, interrupt: Interrupt, found: codec.Form) -> None:
         method, params, read = found
         for _ in range(TRIES):
             answer = await self._answer_to(interrupt, method, params, read)
@@ -195,7 +196,7 @@ class RunQuestions:
             return error
         except Denied as error:  # somebody else may answer it
             self._answering.discard(interrupt.id)
-            self._updates.say(*self._updates.text(str(error), f"{self._run_id}-question-{uuid.uuid4().hex}"))
+            self._updates.say(*self._version.text(str(error), f"{self._run_id}-question-{uuid.uuid4().hex}"))
         except InterlinguaError as error:
             self._answering.discard(interrupt.id)
             log.info("session %s: an answer came to nothing: %s", self._session.id, error)

@@ -55,7 +55,7 @@ async def is_the_agents(client: EditorClient, thread: Thread, name: str, *, ever
     if governed.of(gateway, name) is not None or thread.upstream.keys() != {name}:
         return False
     agent = await gateway.agents.get(name, PROTOCOL)
-    if speaks_v2(agent) != (client.dialect.version > 1):
+    if speaks_v2(agent) != (client.version.number > 1):
         return False
     native = agents.native(agent)
     return agents.loads(native) if everything else agents.offers(native, "resume")
@@ -173,9 +173,9 @@ async def _older(session: SessionContext, updates: SessionUpdates, first: Run | 
             if not message.content:
                 continue
             if message.role is Role.USER:
-                updates.say(*updates.user([content.block_of(message.content)], name))
+                updates.say(*updates.version.user([content.block_of(message.content)], name))
             else:
-                updates.say(*updates.text(message.content, name))
+                updates.say(*updates.version.text(message.content, name))
         await session.client.drained()
 
 

@@ -23,7 +23,6 @@ from adapters.agent_client.inbound.follower import RunFollower
 from adapters.agent_client.inbound.states import SessionLife
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.inbound.v1 import V1SessionUpdates
 from adapters.agent_client.inbound.v2.session import V2SessionUpdates
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -51,9 +50,8 @@ class EditorSession:
         self.context = context
         self.id = context.id
         self.client: EditorClient = context.client
-        self.updates: SessionUpdates = (
-            V2SessionUpdates(context) if context.client.dialect.version == 2 else V1SessionUpdates(context)
-        )
+        speaks = V2SessionUpdates if context.client.version.acknowledges else SessionUpdates
+        self.updates: SessionUpdates = speaks(context)
         self._left = left
         self._gateway = context.gateway
         self._titled = "title" in context.thread.attributes
@@ -262,7 +260,7 @@ class EditorSession:
                 await self.client.clients.whole(ended)
         if context.turn is not None:
             await asyncio.wait([context.turn.over], timeout=STOP_SECONDS)
-        if self.updates.tells_ends:
+        if self.updates.version.acknowledges:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await self.caught_up()

@@ -16,7 +16,6 @@ from gateway.contract import Gateway
 from gateway.core.errors import Invalid
 from gateway.core.types import Thread, ThreadQuery
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import read
 
 PAGE = 50
 LOOKED_AT = 500
@@ -25,7 +24,7 @@ LOOKED_AT = 500
 
 async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], bool]) -> JsonObject:
     """A page of the sessions that the gateway has a record of, newest first. Raises Invalid (path /cursor)."""
-    asked = read(params, wire.ListSessions)
+    asked = jsonrpc.read(params, wire.ListSessions)
     offset = _offset(asked.cursor)
     query = ThreadQuery(protocol=PROTOCOL, metadata={} if asked.cwd is None else {FOLDER: asked.cwd}, limit=PAGE)
     sessions: list[JsonObject] = []

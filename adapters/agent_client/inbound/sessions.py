@@ -23,7 +23,6 @@ from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Json, Thread
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import read
 
 
 class EditorSessions:
@@ -75,7 +74,7 @@ class EditorSessions:
         Raises NotFound for one that is not this client's: where clients are told apart, an agent's own is nobody's.
         """
         try:
-            return await self.get(read(params, wire.OfSession).session_id)
+            return await self.get(jsonrpc.read(params, wire.OfSession).session_id)
         except Invalid:
             return None
         except NotFound:
@@ -122,7 +121,7 @@ class EditorSessions:
 
     async def new(self, params: Raw) -> Any:
         """`session/new`."""
-        asked = read(params, wire.NewSession)
+        asked = jsonrpc.read(params, wire.NewSession)
         name = self._agent or next(iter(self._client.names()), None)
         if name is None:
             raise NotFound("there are no agents")
@@ -161,7 +160,7 @@ class EditorSessions:
     async def close(self, params: Raw) -> Any:
         """`session/close`: what runs is cancelled first. One that is not on record is the agent's to answer for."""
         try:
-            session = await self.get(read(params, wire.OfSession).session_id, ending=True)
+            session = await self.get(jsonrpc.read(params, wire.OfSession).session_id, ending=True)
         except NotFound:
             if not await self._may_be_its_own("close"):
                 raise
@@ -179,7 +178,7 @@ class EditorSessions:
 
     async def delete(self, params: Raw) -> Any:
         """`session/delete`. What is not there is deleted."""
-        session_id = read(params, wire.OfSession).session_id
+        session_id = jsonrpc.read(params, wire.OfSession).session_id
         try:
             session = await self.get(session_id, ending=True)
         except NotFound:
@@ -229,7 +228,7 @@ class EditorSessions:
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _again(self, params: Raw, method: str, way: OpenedBy) -> Any:
-        asked = read(params, wire.OpenSession)
+        asked = jsonrpc.read(params, wire.OpenSession)
         async with self._alone(asked.session_id):
             return await self._taken_up(asked, params, method, way)
 

@@ -13,7 +13,6 @@ from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, Invalid, Unsupported
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import read
 
 
 async def begin(session: SessionContext) -> Raw | JsonObject:
@@ -35,7 +34,7 @@ def completed_answer(session: SessionContext, answer: Raw) -> Raw | JsonObject:
 
 async def set_mode(session: SessionContext, updates: SessionUpdates, params: Raw) -> Raw:
     """`session/set_mode`."""
-    asked = read(params, wire.SetMode)
+    asked = jsonrpc.read(params, wire.SetMode)
     try:
         answer = await session.relay("session/set_mode", params)
     except Unsupported:
@@ -49,7 +48,7 @@ async def set_mode(session: SessionContext, updates: SessionUpdates, params: Raw
 
 async def set_option(session: SessionContext, updates: SessionUpdates, params: Raw) -> Raw | JsonObject:
     """`session/set_config_option`: answers all options as they are then. Other clients of the session are told."""
-    asked = read(params, wire.SetConfigOption)
+    asked = jsonrpc.read(params, wire.SetConfigOption)
     if updates.is_mode(asked.config_id):
         rest = {key: value for key, value in jsonrpc.unpack(params).items() if key not in ("configId", "value")}
         await set_mode(session, updates, jsonrpc.raw({**rest, "modeId": asked.value}))
@@ -104,11 +103,11 @@ async def _taken_up(session: SessionContext) -> wire.SessionResult | None:
     thread = await session.gateway.threads.get(session.id)
     try:
         if session.agent not in thread.upstream:
-            return read(await session.relay("session/new", session.params), wire.SessionResult)
+            return jsonrpc.read(await session.relay("session/new", session.params), wire.SessionResult)
         if not agents.offers(agents.native(agent), "resume"):
             return wire.SessionResult()
         params = {**jsonrpc.unpack(session.params), "sessionId": session.id}
-        return read(await session.relay("session/resume", jsonrpc.raw(params)), wire.SessionResult)
+        return jsonrpc.read(await session.relay("session/resume", jsonrpc.raw(params)), wire.SessionResult)
     except Unsupported:
         return None
 
@@ -133,5 +132,5 @@ async def _options(session: SessionContext) -> list[JsonObject]:
 
 def _not_passed_on(params: Raw) -> JsonObject:
     """Name the loss of the MCP servers, which an agent of another protocol is not told."""
-    servers = read(params, wire.NewSession).mcp_servers
+    servers = jsonrpc.read(params, wire.NewSession).mcp_servers
     return {"_meta": {"interlingua": {"lost": ["mcp_servers"]}}} if servers else {}

@@ -15,8 +15,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, content, questions
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import Gateway
-from gateway.core import files, projection
-from gateway.core.delta import encode
+from gateway.core import delta, files, projection
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.files import Attachment
 from gateway.core.types import Agent, Interrupt, Run, RunRequest, StopReason, Thread
@@ -224,7 +223,7 @@ def answer_with_files(question: Interrupt, said: PromptInput) -> str:
         rest = {**schema, "properties": left, "required": required}
         more = questions.answer_from_text(replace(question, answer_schema=rest), said.text).value
         answer = {**more, **answer} if isinstance(more, dict) else answer
-    return encode(answer).decode()
+    return delta.encode(answer).decode()
 
 
 def _is_text(block: JsonObject) -> bool:

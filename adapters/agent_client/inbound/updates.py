@@ -1,73 +1,76 @@
-"""The interface by which a session's client is told what happens; `v1.py` and `v2/` implement it for their versions.
+"""What a session's client is told, and how its prompts are answered: here as in version 1, at the end of their run.
 
-`SessionUpdates` serves one session: updates, and the answers of prompts. `RunUpdates` serves one run.
+`SessionUpdates` serves one session, `RunUpdates` one run. `v2/` has those of version 2, which tells more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Final
+
+from msgspec.structs import replace
 
 from adapters.agent_client import wire
+from adapters.agent_client.codec import turn as codec
+from adapters.agent_client.codec.event_forms import KEY
+from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v1 import updates_out as out
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.inbound import config_options, turns
+from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.turns import PromptTurn
-from gateway.contract import Snapshot
+from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core import events as e
-from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Run, ThreadUpdate
+from gateway.core.errors import InterlinguaError
+from gateway.core.types import Agent, Answer, Interrupt, Json, Run, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 
-STATES = frozenset({"available_commands_update", "current_mode_update", "config_option_update", "session_info_update"})
+STATES: Final = frozenset(
+    {"available_commands_update", "current_mode_update", "config_option_update", "session_info_update"}
+)
 """Updates of which only the newest counts: history leaves them out, and the newest are told after it."""
-
-Form = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
-"""Method, params without the session, and what reads the answer."""
 
 Take = Callable[[PromptTurn], Awaitable[bool]]
 """Begins what a prompt asks for. See `EditorSession.take`."""
 
 
-class UpdatesEncoder(Protocol):
-    """Makes updates of a run's events (`codec.updates_out.UpdateEncoder`)."""
+class RunUpdates:
+    """Tells one client of one run.
 
-    @property
-    def lossy(self) -> bool:
-        """Whether there are losses."""
+    encoder: makes updates of the run's events, for `tell`.
+    """
 
-    @property
-    def losses(self) -> Counter[str]:
-        """Losses so far, by name."""
+    encoder: UpdateEncoder
 
-    def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
-        """The updates that events make."""
-
-    def finish(self, run: Run) -> list[bytes]:
-        """The updates that are left when the run has ended."""
-
-
-class RunUpdates(Protocol):
-    """Tells one client of one run."""
-
-    @property
-    def encoder(self) -> UpdatesEncoder:
-        """Makes updates of the run's events, for `tell`."""
+    def __init__(self, session: SessionContext, run: Run, agent: Agent | None, *, mine: bool) -> None:
+        """`mine`: a prompt of this client started the run."""
+        self._session = session
+        self._run = run
+        self._agent = agent
+        self._mine = mine
 
     async def begin(self, *, quiet: bool) -> None:
         """The run is about to be told from its first event on: say what started it. `quiet`: say nothing."""
 
-    async def tell(self, updates: Sequence[bytes]) -> None:
-        """Say updates of the run."""
+    def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
+        """Say updates of the run. Returns what is to be awaited before the next, if there is anything."""
+        raise NotImplementedError
 
     def skip(self, updates: Sequence[bytes]) -> None:
         """Pass over updates that this client does not get."""
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         """Updates for an agent's word of the session's state that the encoder is not to see; None for all else."""
+        return None
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
         """Updates for a question that has been answered. `open`: others are not."""
+        return []
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
         """Updates for an answer in words: what the person said, if anything. `here`: by a prompt of this client."""
+        raise NotImplementedError
 
     def waiting(self) -> None:
         """The client is being asked: say that the run waits for it."""
@@ -80,57 +83,122 @@ class RunUpdates(Protocol):
 
     def over(self, run: Run) -> None:
         """Answer the prompt, or say how the run ended. Called last."""
+        raise NotImplementedError
+
+    def _counted(self, run: Run) -> Run:
+        """The run with all losses: the last ones came too late to be counted in the record."""
+        return replace(run, losses={**self.encoder.losses, **run.losses})
+
+    def _result(self, run: Run) -> JsonObject | RpcError:
+        """How the prompt is answered at the run's end."""
+        try:
+            return codec.prompt_result(run, self.encoder.end, agent=self._agent, usage=self.encoder.usage)
+        except RpcError as error:
+            return error
 
 
-class SessionUpdates(Protocol):
+class SessionUpdates:
     """Makes the `session/update`s of one session, as bytes without their envelope.
 
-    tells_ends: whether an update behind the prompt's answer says how its work ended.
+    version: the version that its client speaks.
     """
 
-    tells_ends: bool
+    version: ProtocolVersion = V1
+
+    def __init__(self, session: SessionContext) -> None:
+        self._session = session
 
     async def prepare(self) -> None:
         """Prepare for a session that is not new. Raises what reading it raises."""
 
     def say(self, *updates: bytes) -> None:
         """Send updates, in this order. Dropped if the client has gone."""
+        if self._session.choosing:
+            updates = tuple(config_options.completed(self._session, update) for update in updates)
+        self._session.tell(*updates)
 
     def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
         """`mine`: a prompt of this client started the run. `past`: it is history."""
+        return V1RunUpdates(self._session, self.say, run, agent, mine=mine)
 
     async def prompt(self, asked: wire.Prompt, take: Take, *, cancelled: bool) -> JsonObject:
-        """The answer of `session/prompt`. `cancelled`: it was given up before. Raises what `take` does."""
+        """The answer of `session/prompt`: nothing but "cancelled" once the turn was cancelled.
+
+        `cancelled`: it was given up before. Raises what `take` does.
+        """
+        mine = PromptTurn(cancelled=cancelled)
+        self._session.begin(mine)
+        try:
+            how = await mine.over if await take(mine) else turns.CANCELLED
+        except InterlinguaError as error:
+            if mine.cancelled:
+                return turns.CANCELLED
+            raise turns.refusal(error) from error
+        finally:
+            self._session.finish(mine)
+        if isinstance(how, RpcError):
+            raise how
+        return how
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
         """The updates that a word about the session is, an agent's or the gateway's own; none if it is no update."""
+        said = update.data
+        if update.protocol != PROTOCOL or not isinstance(said, dict) or KEY not in said:
+            return []
+        return [out.update(said)]
 
     def remember(self, said: JsonObject) -> Json:
         """Note what an answer says of the session. Returns its modes as they are then, if they count."""
+        return None
 
     def is_mode(self, option: str) -> bool:
         """Whether the client sets the session's mode when it sets this option."""
-
-    def text(self, said: str, id: str) -> list[bytes]:
-        """A text of the gateway's own. `id` names it, the same for every client and each time it is told."""
-
-    def user(self, blocks: Sequence[JsonObject], id: str) -> list[bytes]:
-        """The updates for the words of a person."""
-
-    def call(self, update: bytes | None) -> list[bytes]:
-        """An update about a tool call in version 1's words."""
-
-    def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
-        """How a client that declared these modes of elicitation is asked; None if it cannot be."""
+        return False
 
     def asked(self, turn: PromptTurn | None) -> None:
         """The client was told a question that its next prompt answers. `turn` is its prompt that waits, if one does."""
+        if turn is not None:
+            turn.end(turns.END_TURN)
 
     def misunderstood(self, turn: PromptTurn, said: Sequence[bytes]) -> None:
         """A prompt was no answer to the question that is open: say so, in these updates, and end the turn."""
+        self.say(*said)
+        turn.end(turns.END_TURN)
 
     def over(self, turn: PromptTurn | None, how: JsonObject | RpcError) -> None:
         """A run came to an end that was not told (it could not be)."""
+        if turn is not None:
+            turn.end(how)
 
     def standing(self) -> None:
         """Nothing goes on; say so, if that is said before a session that is resumed is answered for."""
+
+
+class V1RunUpdates(RunUpdates):
+    """See `RunUpdates`."""
+
+    def __init__(
+        self, session: SessionContext, say: Callable[..., None], run: Run, agent: Agent | None, *, mine: bool
+    ) -> None:
+        super().__init__(session, run, agent, mine=mine)
+        self.encoder = out.V1UpdateEncoder(agent, replay=not mine)
+        self._say = say
+
+    async def begin(self, *, quiet: bool) -> None:
+        """The client knows what it said itself."""
+        if not (self._mine or quiet):
+            blocks = await turns.said(self._session.gateway, self._run, self._agent)
+            self._say(*V1.user(blocks, turns.message_id(self._run.id)))
+
+    def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
+        self._say(*updates)
+        return None
+
+    def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
+        name = turns.answer_id(self._run.id, interrupt.id)
+        return [] if here or said is None else V1.user([{"type": "text", "text": said}], name)
+
+    def over(self, run: Run) -> None:
+        mine = self._session.turn
+        if mine is not None and self._session.owns(run):
+            mine.end(self._result(self._counted(run)))

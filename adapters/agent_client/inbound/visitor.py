@@ -60,7 +60,7 @@ class Visitor:
 
     @property
     def tools(self) -> tuple[str, ...] | None:
-        """Patterns of the tools that governed agents may call for it; None where nobody asked who it is."""
+        """Patterns of the tools that agents may call for it, where rules decide; None where nobody asked who it is."""
         return None if self._known is None else self._known.tools
 
     @property

@@ -1,7 +1,7 @@
 """Calls agents of the Agent Client Protocol: the gateway is their client.
 
 connections.py     connections, one for each set of client capabilities    connection.py  one of them
-dialect.py         what the versions do differently, v1.py and v2/
+prompts.py         a prompt, foreground.py: what an agent of version 2 works on
 sessions.py        the agent's sessions of threads                         session.py     one of them
 states.py          where a prompt is, record.py: what is kept of a session, lease.py: its connection
 prompted_run.py    a run, from opening the session to its prompt's end     turn.py        the agent's updates in it
@@ -24,6 +24,7 @@ from adapters.agent_client.outbound.connections import AgentConnections
 from adapters.agent_client.outbound.prompted_run import PromptedRun
 from adapters.agent_client.outbound.relays import AgentRelays
 from adapters.agent_client.outbound.sessions import AgentSessions
+from adapters.agent_client.outbound.tool_calls import tool_call_of
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from gateway.contract import RunContext, ThreadContext
 from gateway.core.errors import AgentGone
@@ -31,9 +32,12 @@ from gateway.core.types import Agent
 
 
 class AgentClientOutbound:
-    """See `gateway.contract.Outbound`, `Relay`, `Supervised` and `Prefacing`."""
+    """See `gateway.contract.Outbound`, `Relay` and `Supervised`, and
+    `gateway.contract.governing.RuleKeeping`.
+    """
 
     prefaces = True
+    tool_call_of = staticmethod(tool_call_of)
 
     def __init__(self, target: AgentClientTarget) -> None:
         self._target = target

@@ -23,7 +23,7 @@ from adapters.agent_client.outbound.workspace import Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import Caller, ThreadContext
+from gateway.contract import Caller, ThreadContext, governing
 from gateway.core.errors import Invalid, NotFound
 from gateway.core.types import Answer, JsonObject, Outcome
 from gateway.wire import jsonrpc
@@ -173,7 +173,7 @@ class AgentRequests:
         """A permission outside of any turn: a client is asked only about the agent's own work."""
         context = session.context if session is not None else None
         caller = _client(context)
-        if session is None or context is None or caller is None or context.governor is not None:
+        if session is None or context is None or caller is None or governing.governor_of(context) is not None:
             return NOT_ASKED
         kind = call.get("kind")
         own = session.work is not None and session.work.working
@@ -201,7 +201,7 @@ class AgentRequests:
 
     async def _served(self, session: AgentSession, method: str, params: Raw) -> Any:
         """A file or a command. On a governed route it is a tool call, if anything serves it."""
-        governor = session.context.governor if session.context is not None else None
+        governor = governing.governor_of(session.context) if session.context is not None else None
         if governor is not None and not governed.lent(governor, method):
             raise _unknown(method)
         if governor is None or method not in governed.ACTS:
@@ -283,7 +283,7 @@ class AgentRequests:
         """Extensions above all: ask the clients of this protocol, the newest first, until one knows the method."""
         if method in governed.FILES or method.startswith("terminal/"):
             raise _unknown(method)
-        if method.startswith("fs/") and context is not None and context.governor is not None:
+        if method.startswith("fs/") and context is not None and governing.governor_of(context) is not None:
             raise _unknown(method)  # a path in it could lead anywhere
         unknown = _unknown(method)
         for caller in _clients(context):

@@ -14,10 +14,10 @@ from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import errors
 from adapters.agent_client.codec.updates_in import Chunk
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.outbound import forwarded
-from adapters.agent_client.outbound.dialect import AgentDialect
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.outbound.v1 import V1
 from adapters.agent_client.wire import PROTOCOL, CancelRequest
 from gateway.contract import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
@@ -103,13 +103,15 @@ class AgentConnection:
 
     sessions: what is open on it, by the agent's own ids.
     initialized: the agent's answer to `initialize`, in the shape of version 1; agent: what that makes it. Once `start`
-    has returned. dialect: what the agent speaks, known then too.
+    has returned. version: what the agent speaks, known then too.
     """
 
-    def __init__(self, pipe: Pipe, handler: AgentHandler, capabilities: JsonObject, newest: AgentDialect = V1) -> None:
+    def __init__(
+        self, pipe: Pipe, handler: AgentHandler, capabilities: JsonObject, newest: ProtocolVersion = V1
+    ) -> None:
         """`newest` is the version that is asked for; the agent may choose an older one."""
         self.capabilities = capabilities
-        self.dialect: AgentDialect = V1
+        self.version: ProtocolVersion = V1
         self.initialized: JsonObject = {}
         self.agent: Agent | None = None
         self.sessions: dict[str, ConnectedSession] = {}
@@ -142,8 +144,8 @@ class AgentConnection:
         self._watch = asyncio.create_task(self._end(), name=f"{self.name} end")
         info = {"name": "interlingua", "title": "Interlingua", "version": _version()}
         answer = jsonrpc.unpack(await self._greet(info))
-        self.dialect = self._newest if _speaks(answer, self._newest) else V1
-        self.agent = self.dialect.read_agent(answer, self.name)
+        self.version = self._newest if _speaks(answer, self._newest) else V1
+        self.agent = self.version.read_agent(answer, self.name)
         self.initialized = self.agent.extra[PROTOCOL]
 
     async def _greet(self, info: JsonObject) -> Raw:
@@ -153,7 +155,7 @@ class AgentConnection:
         except RpcError as error:
             if self._newest is V1:
                 raise
-            log.info("%s refused version %d: %s", self.name, self._newest.version, error)
+            log.info("%s refused version %d: %s", self.name, self._newest.number, error)
             return await self.ask("initialize", V1.greeting(self.capabilities, info))
 
     async def aclose(self) -> None:
@@ -213,7 +215,7 @@ class AgentConnection:
 
         `context` is of the client that the agent may ask meanwhile about the request itself; `named` is told the id.
         """
-        sent, said = self.dialect.request(method, params, self._options)
+        sent, said = self.version.to_agent(method, params, self._options)
         taken: Id = None
 
         def take(id: Id) -> None:
@@ -226,14 +228,14 @@ class AgentConnection:
 
         try:
             result = await self._peer.request(sent, said, timeout=timeout, cancel=_no_longer_wanted, named=take)
-            return self.dialect.result(method, result)
+            return self.version.agent_answer(method, result)
         finally:
             self._asking.pop(taken, None)
 
     def tell(self, method: str, params: Any) -> None:
         """A notification; dropped if the agent has gone."""
         with contextlib.suppress(AgentGone):
-            self._peer.notify(*self.dialect.request(method, params, self._options))
+            self._peer.notify(*self.version.to_agent(method, params, self._options))
 
     async def drain(self) -> None:
         """Wait until the agent has read most of what it was sent. Raises AgentGone."""
@@ -322,8 +324,7 @@ class AgentConnection:
         return list(found.values())
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        ours, said = self.dialect.asked(method, params, id)
-        return self.dialect.answered(method, await self._handler.answer(self, ours, said))
+        return await self._handler.answer(self, *self.version.from_agent(method, params, id))
 
     def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
         """See `Swift.take`: chunks of text that go on where those before them left off."""
@@ -358,7 +359,7 @@ class AgentConnection:
             except ValueError as error:
                 self._report(f"{CANCEL} that names no request: {error}", bytes(params)[:200])
             return None
-        return self._handler.tell(self, *self.dialect.asked(method, params))
+        return self._handler.tell(self, *self.version.from_agent(method, params))
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         self._report(what.reason, what.start, what.size)
@@ -397,9 +398,9 @@ def _text_chunk(line: bytes | Unreadable) -> _TextChunk | None:
         return None
 
 
-def _speaks(initialized: Any, dialect: AgentDialect) -> bool:
-    version = initialized.get("protocolVersion") if isinstance(initialized, dict) else None
-    return version == dialect.version and not isinstance(version, bool)
+def _speaks(initialized: Any, version: ProtocolVersion) -> bool:
+    said = initialized.get("protocolVersion") if isinstance(initialized, dict) else None
+    return said == version.number and not isinstance(said, bool)
 
 
 def _version() -> str:

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
-from adapters.agent_client.outbound.dialect import AgentDialect
-from adapters.agent_client.outbound.v1 import V1
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import Caller, Governor
+from gateway.contract import Caller
+from gateway.contract.governing import Governor
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.transport import websocket
@@ -136,7 +137,7 @@ class AgentConnections:
         return SharedConnection(supervisor)
 
     async def _open(self, capabilities: JsonObject) -> AgentConnection:
-        connection = AgentConnection(await self._pipe(), self._handler, capabilities, newest(self._target.v2))
+        connection = AgentConnection(await self._pipe(), self._handler, capabilities, V2 if self._target.v2 else V1)
         try:
             await connection.start()
         except RpcError as error:
@@ -175,15 +176,6 @@ class AgentConnections:
                 self._closing.start(shared.supervisor.aclose())
                 return
         raise Unavailable(f"{self.name} is connected for {MAX_CONNECTIONS} kinds of clients already")
-
-
-def newest(v2: bool) -> AgentDialect:
-    """The version to ask for."""
-    if not v2:
-        return V1
-    from adapters.agent_client.outbound.v2 import V2
-
-    return V2
 
 
 def _headers(target: AgentClientTarget) -> dict[str, str]:

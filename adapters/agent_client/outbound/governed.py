@@ -19,7 +19,8 @@ from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.record import SessionRecord
 from adapters.agent_client.outbound.session import OUTSIDE, AgentSession
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
-from gateway.contract import Governor, Instruction, RunGovernor, ToolServer
+from gateway.contract import governing
+from gateway.contract.governing import Governor, Instruction, RunGovernor, ToolServer
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
 from gateway.core.types import Json, JsonObject
@@ -70,10 +71,10 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
     the rules deny it, Unavailable where it cannot be audited, and what `do` raises.
     """
     wanted, turn, context = ACTS[method], session.turn, session.context
-    governor = context.governor if context is not None else None
+    governor = governing.governor_of(context) if context is not None else None
     assert governor is not None, "ungoverned requests go another way"
     arguments, path = _arguments(params, wanted)
-    rules = turn.context.governed if turn is not None else None
+    rules = governing.run_governor_of(turn.context) if turn is not None else None
     if not governor.judges:
         place = await _place(governor, wanted, path)
         return await do(params if place is None else forwarded.replaced(params, **{wanted.path: place}))
@@ -189,7 +190,7 @@ def _entry(one: ToolServer) -> JsonObject:
 
 async def late(session: AgentSession | None, call: JsonObject) -> None:
     """A permission was asked for outside of any run."""
-    governor = session.context.governor if session is not None and session.context is not None else None
+    governor = governing.governor_of(session.context) if session is not None and session.context is not None else None
     if governor is not None and governor.judges and session is not None:
         said = delta.sound(call)
         await governor.stray(session.thread or "", tools.named(said), said.get("rawInput"), why=OUTSIDE)

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from adapters.agent_client.codec import content, turn
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import CANCEL, AgentConnection
-from adapters.agent_client.outbound.dialect import SentPrompt
 from adapters.agent_client.outbound.governed import preface
+from adapters.agent_client.outbound.prompts import SentPrompt
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import RunContext
+from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import Agent, Artifact, Json, JsonObject
@@ -100,9 +100,10 @@ class PromptedRun:
         if opened is None:
             return [self._cancelled()]
         connection: AgentConnection = opened
-        self._turn.speak(connection.dialect, session.speech.decoder())
-        if self._forgotten and self.context.governed is not None:
-            await self.context.governed.forgotten()
+        self._turn.speak(connection.version, session.spoken.decoder())
+        rules = governing.run_governor_of(self.context)
+        if self._forgotten and rules is not None:
+            await rules.forgotten()
         blocks = self._blocks(connection)
         config, patience = self.context.run.request.config, self._target.request_timeout
         if await self._unless_stopped(_configured(session, connection, config, patience)) is None:
@@ -113,7 +114,7 @@ class PromptedRun:
         earlier = [content.block_of(recalled.before)] if recalled.before else []
         given = [file for file in await self.context.uploads() if file.id not in session.record.files]
         await self._sessions.told(session, [file.id for file in given])
-        skills = preface(self.context.governed, connection.prompt_capabilities)
+        skills = preface(governing.run_governor_of(self.context), connection.prompt_capabilities)
         blocks = [*skills, *earlier, *blocks, *await self._files(given, connection)]
         prompt = asyncio.ensure_future(self._send(session, connection, self._params(session, blocks)))
         try:
@@ -136,7 +137,7 @@ class PromptedRun:
         """The prompt and its end; None if the run was cancelled before it was sent."""
         if self._stop.is_set():
             return None
-        self._prompt = session.speech.prompt(self)
+        self._prompt = session.prompt(self)
         return await self._prompt.run(
             lambda: connection.ask("session/prompt", params, context=self.context, named=self._named),
             connection.closed,
@@ -197,7 +198,7 @@ class PromptedRun:
 
     def _may_take(self, connection: AgentConnection) -> JsonObject:
         """The kinds of content that the agent takes; on a governed route those of them that are promised."""
-        declared, governor = connection.prompt_capabilities, self.context.governor
+        declared, governor = connection.prompt_capabilities, governing.governor_of(self.context)
         if governor is None:
             return declared
         promised = governor.effective({"agent": {"promptCapabilities": declared}})

@@ -13,7 +13,7 @@ from adapters.agent_client.outbound.sessions import AgentSessions, losing
 from adapters.agent_client.streamable import FORK
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
-from gateway.contract import ThreadContext
+from gateway.contract import ThreadContext, governing
 from gateway.core.errors import AgentTimeout, Unsupported
 from gateway.wire import jsonrpc
 
@@ -65,7 +65,7 @@ class AgentRelays:
             return
         if context.thread is None:
             async with self._connections.shared(
-                self._connections.profile(context.caller), context.governor
+                self._connections.profile(context.caller), governing.governor_of(context)
             ).use() as connection:
                 connection.tell(method, params)
                 await connection.drain()
@@ -78,7 +78,7 @@ class AgentRelays:
     async def _beside(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """A request that belongs to no session, on the connection of the client that makes it."""
         async with self._connections.shared(
-            self._connections.profile(context.caller), context.governor
+            self._connections.profile(context.caller), governing.governor_of(context)
         ).use() as connection:
             result = await connection.ask(method, params, timeout=self._patience(method), context=context)
             return forwarded.renamed(result, connection.public)

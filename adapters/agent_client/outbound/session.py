@@ -13,19 +13,21 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import tools
 from adapters.agent_client.codec.updates_in import Chunk
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.version import SpokenSession
 from adapters.agent_client.governed import untrusted
 from adapters.agent_client.outbound.connection import AgentConnection
-from adapters.agent_client.outbound.dialect import AgentWork, SessionSpeech
+from adapters.agent_client.outbound.foreground import Foreground
 from adapters.agent_client.outbound.lease import ConnectionLease
+from adapters.agent_client.outbound.prompts import AnsweredPrompt, PromptOwner, SentPrompt
 from adapters.agent_client.outbound.record import SessionRecord
 from adapters.agent_client.outbound.states import OpeningStep, Stray, TurnPhase, TurnStep, stray_after
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.outbound.tool_calls import goes_on, is_call, is_terminal
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.outbound.v1 import SPEECH1
 from adapters.agent_client.outbound.workspace import Files
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import Caller, RunContext, ThreadContext
+from gateway.contract import Caller, RunContext, ThreadContext, governing
 from gateway.core.errors import AgentBroken, Conflict
 from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
@@ -131,7 +133,7 @@ class AgentSession:
     """Made by `AgentSessions`; one for each thread, and one for each run without a thread. An `ConnectedSession`.
 
     thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
-    speech, work: how the agent speaks there, and what it works on beside prompts where its version has that.
+    spoken: what the agent says there. work: what it works on, where its version tells of more than prompts.
     calls: the ids of the agent's tool calls, where rules govern them. lock: held while it is opened.
     """
 
@@ -147,8 +149,8 @@ class AgentSession:
         self.name = ""
         self.record = _UNKNOWN
         self.connection: AgentConnection | None = None
-        self.speech: SessionSpeech = SPEECH1
-        self.work: AgentWork | None = None
+        self.spoken: SpokenSession = V1.session()
+        self.work: Foreground | None = None
         self.settings = SessionSettings(self._settled)
         self.commands = SessionCommands()
         self.calls: dict[str, None] = {}
@@ -272,6 +274,10 @@ class AgentSession:
         if self.owed is end:
             self.settled()
 
+    def prompt(self, owner: PromptOwner) -> SentPrompt:
+        """A prompt that is about to be sent."""
+        return AnsweredPrompt(owner) if self.work is None else self.work.prompt(owner)
+
     def _free(self, turn: AgentTurn) -> None:
         if self._turn is turn:
             self._turn = None
@@ -296,7 +302,8 @@ class AgentSession:
         if self.connection is not None and self.name:
             self.connection.forget(self.name, self)
         if self.connection is not connection or self.name != name:
-            self.speech, self.work = connection.dialect.opened()
+            self.spoken = connection.version.session()
+            self.work = Foreground() if connection.version.acknowledges else None
         self.name, self.connection = name, connection
         connection.register(name, self)
 
@@ -360,10 +367,10 @@ class AgentSession:
         """One that belongs to no turn: news for the conversation, unless it is known, or of a prompt given up."""
         given_up = self._owed is not None
         context = self.context
-        if self._stray is Stray.KNOWN or context is None or (given_up and context.governor is None):
+        if self._stray is Stray.KNOWN or context is None or (given_up and governing.governor_of(context) is None):
             return
         try:
-            for each in self.speech.stray(update):
+            for each in self.spoken.stray(update):
                 told = self._governed(each)
                 if told is not None and not given_up:
                     self._aside(told)
@@ -393,7 +400,7 @@ class AgentSession:
         """Tell what is nothing of a prompt's: in the run that is there, else to the conversation."""
         self.settings.learn(update)
         if self.run is not None:
-            self.run.aside(update, self.speech.aside(update))
+            self.run.aside(update, self.spoken.aside(update))
         elif self.context is not None:
             self.context.note(update)
 
@@ -406,7 +413,7 @@ class AgentSession:
 
         While the agent replays a session it is history, and marked as such.
         """
-        governor = self.context.governor if self.context is not None else None
+        governor = governing.governor_of(self.context) if self.context is not None else None
         if governor is None or not isinstance(update.data, dict):
             return update
         if self._stray is Stray.HISTORY:

@@ -23,7 +23,8 @@ from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.states import OpeningStep
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import Governor, ThreadContext
+from gateway.contract import ThreadContext, governing
+from gateway.contract.governing import Governor
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
 from gateway.core.types import JsonObject
@@ -74,20 +75,20 @@ class AgentSessions:
         the agent wants to be authenticated to and no client of this protocol is there, RpcError if one is, and the
         errors of the tree.
         """
-        in_run = lost is not None
+        in_run, governor = lost is not None, governing.governor_of(context)
         async with session.lock:
             session.seen(context)
             if session.open and await self._recovered(session):
-                shared = self._connections.shared(session.record.profile, context.governor)
+                shared = self._connections.shared(session.record.profile, governor)
                 connection = await session.lease.connect(shared)
                 if connection is session.connection:
                     return connection
             known = recorded(context)
             session.settled()
             profile = known.profile if known else self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(profile, context.governor))
+            connection = await session.lease.connect(self._connections.shared(profile, governor))
             if known is not None:
-                known = await governed.placed(context.governor, known)
+                known = await governed.placed(governor, known)
                 if await self._again(session, connection, known, in_run):
                     return connection
                 log.warning("thread %s: %s has forgotten its session", session.thread, self._connections.name)
@@ -96,9 +97,9 @@ class AgentSessions:
                 known = replace(known, partial=True)
             elif session.thread is not None and connection.claim(session.thread):
                 session.bind(connection, session.thread)
-                await self._record(session, replace(self._default(context.governor), profile=profile))
+                await self._record(session, replace(self._default(governor), profile=profile))
                 return connection
-            record = known or await governed.placed(context.governor, self._default(context.governor))
+            record = known or await governed.placed(governor, self._default(governor))
             begun = context.thread is not None and context.thread.begun
             record = replace(record, profile=profile, fresh=begun, files=[])
             await self._new(session, connection, Raw(_encode(record.setup(connection.offers))), record, in_run)
@@ -110,7 +111,7 @@ class AgentSessions:
         async with session.lease.in_use(), session.lock:
             session.seen(context)
             profile = self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(profile, context.governor))
+            connection = await session.lease.connect(self._connections.shared(profile, governing.governor_of(context)))
             return await self._new(session, connection, params, replace(asked(params), profile=profile))
 
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
@@ -127,10 +128,10 @@ class AgentSessions:
                 raise Unsupported(f"{self._connections.name} cannot replay session {session.thread} now")
             session.seen(context)
             if "cwd" not in forwarded.members(params):
-                params = forwarded.replaced(params, cwd=self._default(context.governor).cwd)
+                params = forwarded.replaced(params, cwd=self._default(governing.governor_of(context)).cwd)
             name = known.session if known else session.thread or ""
             profile = known.profile if known else self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(profile, context.governor))
+            connection = await session.lease.connect(self._connections.shared(profile, governing.governor_of(context)))
             there = session.open and session.name == name
             if not there:
                 session.bind(connection, name)
@@ -159,7 +160,7 @@ class AgentSessions:
         known = recorded(context)
         if method == "session/close" or known is None:
             return forwarded.NOTHING
-        async with self._connections.shared(known.profile, context.governor).use() as connection:
+        async with self._connections.shared(known.profile, governing.governor_of(context)).use() as connection:
             renamed = forwarded.with_session(params, known.session)
             return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
 
@@ -260,7 +261,7 @@ class AgentSessions:
 
     async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss, if it cannot have all of them."""
-        governor = session.context.governor if session.context is not None else None
+        governor = governing.governor_of(session.context) if session.context is not None else None
         params, taken = governed.mounted(governor, params)
         sent, lost = await self._tunnels.declared(session, connection, params)
         return sent, lost or taken

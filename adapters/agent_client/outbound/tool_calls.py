@@ -1,7 +1,8 @@
 """Tells the rules of a governed run what its agent says of tool calls (see `gateway.contract.RunGovernor`).
 
-The engine judges the events of a call. What no event has of it is told here: the tool's name and risk as they change,
-arguments that come late, whether the agent may still ask for permission; and that question itself is put to the rules.
+The gate of a governed run judges the events of a call. What no event has of it is told here: the tool's name and risk
+as they change, arguments that come late, whether the agent may still ask for permission; and that question itself is
+put to the rules.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from msgspec.structs import replace
 from adapters.agent_client.codec import questions, tools
 from adapters.agent_client.codec.questions import offered
 from adapters.agent_client.wire import JsonObject
-from gateway.contract import OF_CALL, RunGovernor, risk_of
+from gateway.contract import governing
+from gateway.contract.governing import RunGovernor, risk_of
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Json, Outcome, ThreadUpdate
@@ -29,6 +31,10 @@ SHOWN: Final = ("title", "name", "kind", "status", "rawInput", "content", "locat
 MOST: Final = 10_000
 """Calls of a session whose ids are remembered."""
 NAMES: Final = ("title", "name")
+OF_CALL: Final = "governed.call"
+"""In `Custom.origin`, the call that the event goes on with, by the name that the run's events give it."""
+RESULTS: Final = ("status", "rawOutput", "content")
+"""What an update adds to a call's result."""
 IDENTITY: Final = ("toolCallId", "title", "name", "kind", "_meta")
 """What is remembered of a call that is over."""
 MOST_HELD: Final = 1000
@@ -240,6 +246,17 @@ def heard(ids: dict[str, None], id: str) -> None:
     ids[id] = None
     if len(ids) > MOST:
         del ids[next(iter(ids))]
+
+
+def tool_call_of(event: e.Custom) -> governing.CallNews | None:
+    """See `RuleKeeping.tool_call_of`. One that is not marked is of the call that its data names."""
+    said = event.data if isinstance(event.data, dict) else {}
+    call = None if event.origin is None else event.origin.get(OF_CALL)
+    if not isinstance(call, str):
+        if "toolCallId" not in said:
+            return None
+        call = str(said["toolCallId"])
+    return governing.CallNews(call, {key: said[key] for key in RESULTS if said.get(key) is not None})
 
 
 def goes_on(said: JsonObject) -> bool:

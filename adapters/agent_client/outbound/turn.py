@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import content
-from adapters.agent_client.codec.updates_in import Chunk
-from adapters.agent_client.outbound.dialect import AgentDialect, RunDecoder
+from adapters.agent_client.codec.updates_in import Chunk, UpdateDecoder
+from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.outbound.states import TurnPhase, TurnStep, turn_after
 from adapters.agent_client.outbound.tool_calls import AgentToolCalls
-from adapters.agent_client.outbound.v1 import SPEECH1, V1
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
-from gateway.contract import RunContext
+from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError, TooLarge
 from gateway.core.files import Attachment
@@ -47,19 +47,20 @@ class AgentTurn:
         self.context = context
         self.phase = TurnPhase.WAITING
         self.ended = asyncio.Event()
-        self.calls = AgentToolCalls(context.governed, context.lost, heard) if context.governed is not None else None
+        rules = governing.run_governor_of(context)
+        self.calls = AgentToolCalls(rules, context.lost, heard) if rules is not None else None
         self._note = note
-        self._dialect: AgentDialect = V1
-        self._decoder: RunDecoder = SPEECH1.decoder()
+        self._version: ProtocolVersion = V1
+        self._decoder: UpdateDecoder = V1.session().decoder()
         self._count = self._bytes = 0
         self._held: list[e.Event] = []
         self._kinds: dict[str, set[str]] = {}
         self._questions = 0
         self._after: list[ThreadUpdate] = []
 
-    def speak(self, dialect: AgentDialect, decoder: RunDecoder) -> None:
+    def speak(self, version: ProtocolVersion, decoder: UpdateDecoder) -> None:
         """The session is open, and this is what its agent speaks."""
-        self._dialect, self._decoder = dialect, decoder
+        self._version, self._decoder = version, decoder
 
     def advance(self, step: TurnStep) -> TurnPhase:
         """Something has happened to the prompt; where it is then. Raises IllegalEvent."""
@@ -171,7 +172,7 @@ class AgentTurn:
     def question(self, asked: JsonObject) -> Interrupt:
         """What a `session/request_permission` asks, in a new question of the run's."""
         title = self._decoder.title(str(asked["toolCall"].get("toolCallId")))
-        return self._dialect.permission(asked, self.name_question("permission"), title)
+        return self._version.permission(asked, self.name_question("permission"), title)
 
     def kinds(self, call: str) -> set[str]:
         """What kinds of tool call the agent said it was, by its own id."""

@@ -11,7 +11,7 @@ shim_ends.py    ends of agents that do not, on this machine: an MCP server that 
 http_doors.py   and elsewhere: Streamable HTTP on the gateway's port
 translation.py  ends that speak another revision of MCP than the server: proxy.py over upstream.py
 subscriptions.py  resources that are followed, in either revision's way
-tool_rules.py   what a governed route lets through
+tool_rules.py   which calls of tools the rules of a route let through
 
 Between the halves an MCP connection is named by the switchboard. `mcp/connect` has `sessionId` and `name` besides, and
 answers `stateless` where the client speaks that way; `mcp/message` has `requestId` from agents that do.

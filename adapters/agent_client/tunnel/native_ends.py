@@ -61,7 +61,7 @@ class StatelessEnd(AgentEnd):
             raise RpcError(jsonrpc.INVALID_PARAMS, f"requestId {said.request_id!r} is none, or under way already")
         self._under_way[said.request_id] = (said.method, _token(said.params))
         try:
-            if not tool_rules.govern(self.server, said.method) and not await self._strange(said):
+            if not tool_rules.decides(self.server, said.method) and not await self._strange(said):
                 client, answer = await self.send(message)
                 return answer if client.stateless else mcp_messages.wrapped(answer)
             return mcp_messages.wrapped(await self.ask(message))

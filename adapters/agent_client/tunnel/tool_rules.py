@@ -10,8 +10,8 @@ from msgspec import Raw
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.access.patterns import fits
-from gateway.contract import Governor, RunGovernor
-from gateway.contract.governing import risk_of
+from gateway.contract import governing
+from gateway.contract.governing import Governor, RunGovernor, risk_of
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -29,7 +29,7 @@ class Scoped(Protocol):
         """Patterns of the tools that may be called for it; None if clients are not authenticated."""
 
 
-def govern(server: OfferedServer, method: str) -> bool:
+def decides(server: OfferedServer, method: str) -> bool:
     """Whether the rules decide about such a request."""
     return method in (LIST, CALL) and _governor(server) is not None
 
@@ -51,7 +51,7 @@ async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[
     if not isinstance(tool, str):
         raise RpcError(jsonrpc.INVALID_PARAMS, "name: the tool is not named", {"path": "/name"})
     prompted = server.session.prompted
-    governed = prompted.governed if prompted is not None else None
+    governed = governing.run_governor_of(prompted) if prompted is not None else None
     if governed is None:
         why = f"tool {tool} of {name} may only be called while a prompt is worked on"
         await governor.stray(server.session.thread or "", tool, arguments, why=why)
@@ -105,7 +105,7 @@ def _patterns(server: OfferedServer) -> Iterable[str] | None:
 
 def _governor(server: OfferedServer) -> Governor | None:
     context = server.session.context
-    governor = context.governor if context is not None else None
+    governor = governing.governor_of(context) if context is not None else None
     return governor if governor is not None and governor.judges else None
 
 

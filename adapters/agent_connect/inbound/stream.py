@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 
 from adapters.agent_connect import codec
 from adapters.agent_connect.codec_stream import KEEPALIVE, StreamEncoder, stream_error
@@ -12,7 +12,7 @@ from gateway.contract import Batch, Gateway, Watch
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.core.types import Agent, Run
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, WhileConnected
-from gateway.transport.asgi.event_stream import EventStream
+from gateway.transport.asgi.request import EventStream
 
 log = logging.getLogger(__name__)
 
@@ -77,36 +77,32 @@ class RunStream:
         Returns the number to go on after, when the stream has ended or deltas may be skipped from now on.
         """
         clock = asyncio.get_running_loop().time
+        timed = False
 
-        def take(batch: Batch) -> bool:
-            """Write the piece of a small document at once, if the client keeps up."""
+        def take(batch: Batch) -> Awaitable[None] | None:
             nonlocal at
-            if not out.ready or not (frame := encoder.piece(batch)):
-                return False
-            at = batch.last
-            out.put(frame)
-            return True
+            at, now = batch.last, clock()
+            frames = encoder.feed(batch, watch.run, now)
+            if encoder.done:
+                watch.stop()
+                return out.end(frames)
+            if (every and not encoder.custom and not encoder.exact) or (not timed and encoder.due(now) is not None):
+                watch.stop()
+            return out.write(frames) if frames or not out.started else None
 
-        while encoder.custom or encoder.exact or not every:
+        while not out.ended and (encoder.custom or encoder.exact or not every):
             now = clock()
             due = encoder.due(now)
+            timed = due is not None
             silence = max(0.0, self._keep_alive - out.silent(now))
             try:
-                batch = await watch.next(silence if due is None else min(due, silence), take)
+                if await watch.follow(take, silence if due is None else min(due, silence)):
+                    await out.end()
             except TimeoutError:
                 now = clock()
-                frames = encoder.flush(now) if due is not None else b""
+                frames = encoder.flush(now) if encoder.due(now) == 0.0 else b""
                 if not frames and out.silent(now) >= self._keep_alive:
                     frames = KEEPALIVE
-            else:
-                if batch is None:
-                    await out.end()
-                    return at
-                at = batch.last
-                frames = encoder.feed(batch, watch.run, clock())
-            if encoder.done:
-                await out.end(frames)
-                return at
-            if frames or not out.started:
-                await out.write(frames)
+                if frames:
+                    await out.sent(frames)
         return at

@@ -61,7 +61,7 @@ class Follower:
         options: AgentConnectTarget,
         *,
         streams: bool,
-        resumed: bool = False,
+        resumed: bool,
     ) -> None:
         self.named = asyncio.Event()
         self._context = context
@@ -237,7 +237,8 @@ class Follower:
                     self._breaks = 0
             elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
                 poller.hear()
-            return context.flowing and decoder.verdict is None and decoder.broken is None
+            quiet = decoder.verdict is None and decoder.broken is None and self._silence.due is None
+            return context.flowing and quiet
 
         async for chunk in opened.chunks():
             if opening and (start := chunk.lstrip()):

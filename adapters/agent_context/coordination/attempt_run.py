@@ -177,11 +177,14 @@ class AttemptFollower:
         after = await self._begin(resumed)
         try:
             async with self._gateway.runs.watch(self._run_id) as watch:
-                while (batch := await watch.next()) is not None:
+
+                async def take(batch: Batch) -> None:
                     await self._speech.feed([event for number, event in batch.events if number > after])
                     await self._context.drain()
                     self._take_questions(batch)
                     await self._within_limit()
+
+                await watch.follow(take)
                 return watch.run
         finally:
             for question in self._questions.values():

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.wire import constants as wire
-from adapters.agent_context.wire.constants import INVALID, NOT_FOUND, PROTOCOL
+from adapters.agent_context.wire.constants import INVALID, PROTOCOL
 from adapters.agent_context.wire.messages import read
 from adapters.agent_context.wire.tools import PageParams, PromptParams
 from gateway.core.errors import InterlinguaError
@@ -83,8 +83,6 @@ class Belongings:
         env = self._env
         env.people.may(call, "message", agent)
         env.directory.check(agent)
-        if env.gateway.agents.governor(agent, PROTOCOL) is not None:
-            raise RpcError(NOT_FOUND, f"agent {agent} is governed: its prompts and resources are not shown")
         answer = await env.gateway.backchannel.relay(agent, PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
         result: Any = jsonrpc.unpack(answer)
         if not isinstance(result, dict):

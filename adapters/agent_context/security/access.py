@@ -38,7 +38,7 @@ _OF: Final[dict[Right, str]] = {
 @dataclass(frozen=True)
 class ClientPrincipal:
     """A client and its rights: `may`, for the agents whose ids fit one of the patterns. `roles`: by which they
-    may approve what a governed agent asks approval for.
+    may approve tool calls that wait for approval.
 
     Two principals of the same name are the same somebody, and own the same agents.
     """

@@ -84,7 +84,7 @@ async def download(request: HttpRequest, gateway: Gateway, task: Thread, artifac
         content = gateway.files.open(artifact.id)
         try:
             async for chunk in content:
-                await request.write(chunk)
+                await request.sent(chunk)
         finally:
             if isinstance(content, AsyncGenerator):
                 await content.aclose()

@@ -69,7 +69,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     From then on `input` is what it has made. Left out, `input` is the client's own and is refused if it does not fit.
     `creation` is the client's own request, kept verbatim for protocols that echo it. `attributes` are the
     inbound adapter's own marks on the run (string keys it alone reads). `principal` is who asked, if anybody knows,
-    and `tools` patterns of the tools that a governed agent may call for them (None: all that its operator may).
+    and `tools` patterns of the tools that may be called for them, where that is decided (None: all).
     `native` names losses that the run has unless its agent speaks the client's protocol, too. `files` are the ids of
     the artifacts that the run was given (set by the engine).
     """

@@ -12,7 +12,12 @@ from typing import Any
 import msgspec
 import rfc8785
 
-ALGORITHMS = ("sha256", "sha512", "blake2b-256")
+_HASHES = {
+    "sha256": lambda data: hashlib.sha256(data).hexdigest(),
+    "sha512": lambda data: hashlib.sha512(data).hexdigest(),
+    "blake2b-256": lambda data: hashlib.blake2b(data, digest_size=32).hexdigest(),
+}
+ALGORITHMS = tuple(_HASHES)
 """The values of an audit event's `hashAlg`."""
 
 GENESIS = "GENESIS"
@@ -59,14 +64,3 @@ def _floated(value: Any) -> Any:
 def digest(data: bytes, algorithm: str = "sha256") -> str:
     """Lower-case hex. `algorithm` is one of `ALGORITHMS`, else KeyError."""
     return _HASHES[algorithm](data)
-
-
-def _blake2b(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
-
-
-_HASHES = {
-    "sha256": lambda data: hashlib.sha256(data).hexdigest(),
-    "sha512": lambda data: hashlib.sha512(data).hexdigest(),
-    "blake2b-256": _blake2b,
-}

@@ -128,7 +128,7 @@ class AuditLog:
             self.head = await asyncio.shield(ready)
         except BaseException:
             self._queue.put(None)
-            ready.add_done_callback(_retrieved)
+            ready.add_done_callback(asyncio.Future.exception)  # nobody else looks at it
             raise
         self._usable = True
         self.keep(self._terms)
@@ -157,10 +157,11 @@ class AuditLog:
         if not self._usable:
             return  # `open` does the rest
         self._upkeep.keep(terms.days)
-        if terms.pointer and self._pointer is None and self._signer is not None:
-            self._pointer = HeadKeeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
-        if terms.pointer and not self._pointing and self._pointer is not None and self.head is not None:
-            self._pointer.put(self.head)
+        if terms.pointer and not self._pointing and self._signer is not None:
+            if self._pointer is None:
+                self._pointer = HeadKeeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
+            if self.head is not None:
+                self._pointer.put(self.head)
         self._pointing = terms.pointer
 
     async def __aenter__(self) -> AuditLog:
@@ -292,8 +293,3 @@ def _done(future: asyncio.Future[object], result: object) -> None:
 def _fail(future: asyncio.Future[object], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _retrieved(future: asyncio.Future[object]) -> None:
-    if not future.cancelled():
-        future.exception()

@@ -93,12 +93,11 @@ def _read(place: files.LogFiles, walk: ChainCheck) -> tuple[AuditLine | None, se
             if faults := walk.feed(raw):
                 raise _broken(place, number, faults[0])
             offset += len(raw)
+            assert walk.line is not None
             first = first or walk.line
-            if walk.line is not None and walk.line.action == "audit.note":
-                own = walk.line.metadata.get("interlingua")
-                torn = own.get("torn") if isinstance(own, dict) else None
-                if isinstance(torn, dict):
-                    noted.add(str(torn.get("sha256")))
+            own = walk.line.metadata.get("interlingua")
+            if isinstance(own, dict) and isinstance(torn := own.get("torn"), dict):
+                noted.add(str(torn.get("sha256")))
     if faults := walk.beginning():
         raise _broken(place, 1, faults[0])
     return first, noted, torn_at

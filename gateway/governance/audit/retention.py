@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +91,9 @@ def idle(days: float) -> AuditEvent:
     )
 
 
-def remove(place: files.LogFiles, aged: Iterable[Aged]) -> None:
+def remove(place: files.LogFiles, aged: Sequence[Aged]) -> None:
     """Delete them, and the torn ends of their time. Raises OSError; what is left then is a log all the same."""
-    newest = -1
-    for one in aged:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(one.path)
-        newest = one.last.seq
-    for path in place.torn_until(newest):
+    for path in [one.path for one in aged] + place.torn_until(aged[-1].last.seq):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     files.sync_folder(place.folder)

@@ -8,13 +8,16 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from gateway.contract import Outbound
 from gateway.core.errors import Invalid, Unavailable
+from gateway.core.types import Agent
 from gateway.governance import demands
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead
 from gateway.governance.audit.last_heads import Keeping
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
+from gateway.governance.enforcing.outbound import GovernedOutbound, governed
 from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
@@ -29,15 +32,26 @@ class Enforcement:
         self._journals: dict[str, Journal] = {}
         self._told: set[Mistake] = set()
 
-    def governor(self, binding: Binding) -> RouteGovernor:
-        """Make the governor of a route. `open` opens its audit log, or `prepare` if `open` was called before."""
+    def wrap(self, half: Outbound, binding: Binding) -> GovernedOutbound:
+        """Govern a route. `open` opens its audit log, or `prepare` if `open` was called before."""
         for caution in binding.cautions:
             if caution not in self._told:
                 self._told.add(caution)
                 log.warning("%s", caution)
         journal = self._journal(binding)
         journal.want(binding.manifest.path, demands.terms(binding.governance))
-        return RouteGovernor(binding, journal)
+        return governed(half, RouteGovernor(binding, journal))
+
+    @staticmethod
+    def replace(before: Outbound, after: Outbound) -> None:
+        """Let the documents of a reloaded route decide about the runs that its earlier half goes on with."""
+        if isinstance(before, GovernedOutbound) and isinstance(after, GovernedOutbound):
+            before.governor.replaced(after.governor)
+
+    @staticmethod
+    def broken(half: Outbound, agent: Agent) -> list[str]:
+        """List what an agent cannot do that its manifest promises, each with its file and line."""
+        return [str(mistake) for mistake in half.governor.broken(agent)] if isinstance(half, GovernedOutbound) else []
 
     async def open(self) -> None:
         """Open every log. Called when the store is open, before any run goes on. Raises as `prepare`."""
@@ -67,12 +81,12 @@ class Enforcement:
             except Unavailable as error:
                 log.error("%s: what was begun before is not recorded as over: %s", journal.path, error.detail)
 
-    async def sweep(self, governors: Iterable[object]) -> None:
+    async def sweep(self, halves: Iterable[Outbound]) -> None:
         """Let go of the logs that none of these, which are those of all routes and runs there are, uses any more."""
         used: dict[int, set[Path]] = {}
-        for one in governors:
-            if isinstance(one, RouteGovernor):
-                used.setdefault(id(one.journal), set()).add(one.binding.manifest.path)
+        for one in halves:
+            if isinstance(one, GovernedOutbound):
+                used.setdefault(id(one.governor.journal), set()).add(one.governor.binding.manifest.path)
         for name, journal in list(self._journals.items()):
             if id(journal) in used:
                 journal.forget_all_but(used[id(journal)])

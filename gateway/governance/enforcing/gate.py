@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from gateway.contract.governing import OF_CALL, risk_of
+from gateway.contract import InterceptedRun
+from gateway.contract.governing import CallNews, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, IllegalEvent, InterlinguaError, Unavailable
-from gateway.core.types import JsonObject
 from gateway.governance.enforcing.approval import why_not
 from gateway.governance.enforcing.calls import WAITING, CallPhase, GovernedCall
-from gateway.governance.enforcing.host import REFUSED, GateHost
-from gateway.governance.enforcing.judge import Judge
+from gateway.governance.enforcing.judge import REFUSED, Judge
 from gateway.governance.enforcing.session import AuditedSession
 from gateway.governance.policy import Kind, PolicyRules
 
@@ -29,20 +28,25 @@ log = logging.getLogger(__name__)
 
 MOST_HELD: Final = 10_000
 """Events that may wait behind a call that a person is asked about, before the agent is slowed down."""
-RESULTS: Final = ("status", "rawOutput", "content")
-"""Fields with a call's results in events of other types."""
-CALL_ID: Final = "toolCallId"
-"""The field with the id of a call in events that core does not know."""
 _SPEAKS: Final = frozenset({e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded, e.Custom})
 
 
 class RunGate:
     """Passes the events of one governed run to its log, in order, each after the decision that it needs."""
 
-    def __init__(self, host: GateHost, rules: Callable[[], PolicyRules], session: AuditedSession) -> None:
-        self.host = host
+    def __init__(
+        self,
+        run: InterceptedRun,
+        rules: Callable[[], PolicyRules],
+        session: AuditedSession,
+        tell: Callable[[], Awaitable[None]],
+        tool_call_of: Callable[[e.Custom], CallNews | None] | None,
+    ) -> None:
+        """`rules` and `tell`: see `Judge`. `tool_call_of`: see `RuleKeeping`; None: the half knows of no rules."""
+        self.run = run
         self.session = session
-        self.judge = Judge(host, rules, session, self._stop)
+        self.judge = Judge(run, rules, session, self._stop, tell)
+        self._tool_call_of = tool_call_of or _of_none
         self.ending = False
         """Whether the agent has told the end of the run."""
         self._failing = False
@@ -52,23 +56,23 @@ class RunGate:
         self._waiting = asyncio.Event()
         """Set when the worker begins to wait for somebody."""
 
-    # --- what the engine calls -----------------------------------------------------------------------------------
+    # --- what the run calls --------------------------------------------------------------------------------------
 
     def take(self, events: Sequence[e.Event]) -> None:
         """Take the agent's events. Raises IllegalEvent for one shown at once; one that waits is only counted."""
         if not events:
             return
         if self.judge.closed or self.ending:
-            self.host.lost("late_event", len(events))
+            self.run.lost("late_event", len(events))
             return
         at = 0
         if not self._queue:
             at = next((i for i, one in enumerate(events) if type(one) in _SPEAKS and not self._passes(one)), -1)
             if at == -1:
-                self.host.show(events)
+                self.run.emit(*events)
                 return
             if at:
-                self.host.show(events[:at])
+                self.run.emit(*events[:at])
         waited = self.patient
         waiting = events[at:]
         self._queue.extend(waiting)
@@ -104,25 +108,17 @@ class RunGate:
         while self._queue and not self.judge.closed and self._worker is not None:
             await asyncio.wait([self._worker])
 
-    def close(self) -> None:
-        """Show nothing more: the run ends, or this process lets go of it."""
-        self.judge.close()
-
     def _stop(self) -> None:
         self._queue.clear()
         if self._worker is not None and self._worker is not asyncio.current_task():
             self._worker.cancel()
-
-    async def over(self) -> None:
-        """End the run: stop, and record every open call as over. Raises Unavailable."""
-        await self.judge.over()
 
     # --- the queue -----------------------------------------------------------------------------------------------
 
     def _passes(self, event: e.Event) -> bool:
         """Whether an event need not wait, because it continues a call that is shown already."""
         if isinstance(event, e.Custom):
-            return _spoken_of(event) is None
+            return self._tool_call_of(event) is None
         if not isinstance(event, e.ToolCallUpdated):
             return False
         call = self.judge.calls.get(event.call)
@@ -161,10 +157,10 @@ class RunGate:
                 if shown:
                     self._show(event)
         except InterlinguaError as error:
-            log.info("run %s is interrupted: %s %s", self.host.run.id, error, error.detail)
+            log.info("run %s is interrupted: %s %s", self.run.run.id, error, error.detail)
             self.judge.interrupt(error)
         except Exception:
-            log.exception("run %s: its gate failed", self.host.run.id)
+            log.exception("run %s: its gate failed", self.run.run.id)
             self.judge.interrupt(Unavailable("internal error"))
 
     def _show(self, event: e.Event) -> None:
@@ -173,10 +169,10 @@ class RunGate:
         while self._queue and type(self._queue[0]) not in _SPEAKS:
             batch.append(self._queue.popleft())
         try:
-            self.host.show(batch)
+            self.run.emit(*batch)
         except IllegalEvent as error:
-            log.warning("run %s: %s", self.host.run.id, error)
-            self.host.lost("illegal_event")
+            log.warning("run %s: %s", self.run.run.id, error)
+            self.run.lost("illegal_event")
 
     async def _judged(self, event: e.Event) -> bool:
         """Decide, record and have approved the call of an event. Returns whether the event may be shown."""
@@ -196,13 +192,15 @@ class RunGate:
                     return not event.failed and not call.over and self._against_the_rules(call)
                 await self._ended(call, event)
             case e.Custom():
-                name = _spoken_of(event)
-                call = self.judge.calls.get(name, _NONE) if name is not None else _NONE
-                if name is not None and not call.allowed:
-                    self.host.lost(REFUSED)
+                news = self._tool_call_of(event)
+                if news is None:
+                    return True
+                known = self.judge.calls.get(news.call)
+                if known is None or not known.allowed:
+                    self.run.lost(REFUSED)
                     return False
-                if call.phase is CallPhase.ENDED and (more := _results(event)):
-                    await self.session.ended(call, more, None)
+                if known.phase is CallPhase.ENDED and news.result:
+                    await self.session.ended(known, news.result, None)
         return True
 
     def _going_on(self, name: str) -> GovernedCall:
@@ -247,20 +245,6 @@ class RunGate:
         raise Denied(why_not(call))
 
 
-_NONE: Final = GovernedCall(id="")
-
-
-def _results(event: e.Custom) -> JsonObject:
-    """Return the results of a call that an event adds after its end."""
-    said = event.data if isinstance(event.data, dict) else {}
-    return {key: value for key, value in said.items() if key in RESULTS and value is not None}
-
-
-def _spoken_of(event: e.Custom) -> str | None:
-    """Return the call that an event of a protocol's own is about; None if it is about none."""
-    said = None if event.origin is None else event.origin.get(OF_CALL)
-    if isinstance(said, str):
-        return said
-    if not isinstance(event.data, dict) or CALL_ID not in event.data:
-        return None
-    return str(event.data[CALL_ID])
+def _of_none(event: e.Custom) -> CallNews | None:
+    """In place of what only a half that knows of rules can say."""
+    return None

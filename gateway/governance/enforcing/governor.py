@@ -6,14 +6,12 @@ import functools
 import logging
 import os
 
-from gateway.contract import ToolServer
+from gateway.contract.governing import ToolServer
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.core.types import Agent, Json, JsonObject, Run
+from gateway.core.types import Agent, Json, JsonObject
 from gateway.governance import tiers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.calls import GovernedCall
-from gateway.governance.enforcing.gate import RunGate
-from gateway.governance.enforcing.host import GateHost
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.session import AuditedSession, by
 from gateway.governance.printing import capabilities
@@ -31,7 +29,7 @@ class RouteGovernor:
     def __init__(self, binding: Binding, journal: Journal) -> None:
         self.binding = binding
         self.journal = journal
-        self.rules = binding.rules(budgets=journal.budgets)
+        self.rules = binding.rules(journal.budgets)
         self.next: RouteGovernor | None = None
         self._tracked: str | None = None
         self.operator = binding.operator.id if binding.operator is not None else binding.manifest.id
@@ -56,45 +54,44 @@ class RouteGovernor:
 
     @property
     def servers(self) -> tuple[ToolServer, ...]:
-        bound = self._now.binding
+        bound = self.current.binding
         return tuple(
             ToolServer(one.name, one.transport, found.command, found.env, found.url)
             for one, found in zip(bound.manifest.mcp_servers, bound.servers, strict=True)
         )
 
     def lends(self, can: JsonObject) -> JsonObject:
-        return tiers.lent(self._now.binding.manifest, can)
+        return tiers.lent(self.current.binding.manifest, can)
 
     def effective(self, can: JsonObject) -> JsonObject:
         return tiers.effective(self.binding.manifest, can)
 
     def check(self, can: JsonObject) -> None:
-        if missing := self._missing(can):
-            what = ", ".join(missing)
-            raise Unavailable(f"the manifest promises {what}, and the agent cannot")
+        if why := self._unmet(can):
+            raise Unavailable(why)
 
     def admit(self, path: str, *, write: bool = False) -> str:
-        return self._now._roots.admit(path, write=write)
+        return self.current._roots.admit(path, write=write)
 
     def offers(self, tool: str, server: str | None = None) -> bool:
-        return self._now.rules.grant(tool, server) is not None
+        return self.current.rules.grant(tool, server) is not None
 
     async def opened(self, thread: str, *, principal: str | None = None, protocol: str = "") -> None:
-        session = self._session(thread)
+        session = self.session(thread)
         if session.state is None:
             await session.moved("invoked", by(principal, protocol))
 
     async def stray(self, thread: str, tool: str, arguments: Json, *, call: str = "", why: str = "") -> None:
         found = GovernedCall(id=call, tool=tool, arguments=arguments)
         try:
-            await self._session(thread).refused(found, why or "it came outside of any run")
+            await self.session(thread).refused(found, why or "it came outside of any run")
         except InterlinguaError as error:
             log.error("a call of %s outside of any run is not audited: %s", tool, error)
 
     async def closed(self, thread: str) -> None:
-        await self._session(thread).closed()
+        await self.session(thread).closed()
 
-    # --- what the engine asks ------------------------------------------------------------------------------------
+    # --- what the wrapper asks -----------------------------------------------------------------------------------
 
     def replaced(self, by: RouteGovernor) -> None:
         """Let the governor of a reloaded route decide from now on."""
@@ -105,18 +102,26 @@ class RouteGovernor:
         """Whether runs pass a gate. They do not if a manifest stands alone and nothing governs its agent."""
         return self.binding.governed or self.binding.operator is not None
 
-    def gate(self, run: Run, host: GateHost) -> RunGate:
-        """Make the gate of a run."""
-        return RunGate(host, lambda: self._now.rules, self._session(run.thread or run.id))
+    @property
+    def current(self) -> RouteGovernor:
+        """The governor that decides now."""
+        found = self
+        while found.next is not None:
+            found = found.next
+        return found
+
+    def session(self, name: str) -> AuditedSession:
+        """Return what records a session, by its thread, or by its run if it has none."""
+        return AuditedSession(self.journal, self.operator, name)
 
     @property
     def skills(self) -> tuple[Skill, ...]:
         """The skills that the agent is told."""
-        return self._now.binding.skills
+        return self.current.binding.skills
 
-    def vouch(self, agent: Agent) -> None:
-        """Raise Unavailable if the agent, as described, cannot do what the manifest promises."""
-        self.check(capabilities(agent))
+    def unmet(self, agent: Agent) -> str:
+        """Say what the manifest promises that the agent, as described, cannot do; "" if there is nothing."""
+        return self._unmet(capabilities(agent))
 
     def broken(self, agent: Agent) -> list[Mistake]:
         """List what the agent cannot do as mistakes in the manifest."""
@@ -143,19 +148,13 @@ class RouteGovernor:
         message = f"pins {manifest.acp_rev}, and agent {agent.name} tracks {tracked}"
         log.warning("%s", Mistake(page.document.file, page.line(where), ".".join(where), message, code=ANOTHER))
 
-    @property
-    def _now(self) -> RouteGovernor:
-        found = self
-        while found.next is not None:
-            found = found.next
-        return found
-
     @functools.cached_property
     def _roots(self) -> Roots:
         return self.binding.roots
 
-    def _session(self, name: str) -> AuditedSession:
-        return AuditedSession(self.journal, self.operator, name)
+    def _unmet(self, can: JsonObject) -> str:
+        missing = self._missing(can)
+        return f"the manifest promises {', '.join(missing)}, and the agent cannot" if missing else ""
 
     def _missing(self, can: JsonObject) -> tuple[str, ...]:
         """List promised capabilities that are missing. The client's own part is not the agent's to provide."""

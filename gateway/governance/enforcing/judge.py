@@ -7,11 +7,12 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.contract import InterceptedRun
 from gateway.contract.governing import Instruction, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError
@@ -20,7 +21,6 @@ from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import approval
 from gateway.governance.enforcing.approval import AskedApproval
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
-from gateway.governance.enforcing.host import REFUSED, GateHost
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.governance.enforcing.session import ANONYMOUS, AuditedSession
 from gateway.governance.policy import RANK, TURN, Decision, Kind, PolicyRules
@@ -28,6 +28,10 @@ from gateway.governance.policy import RANK, TURN, Decision, Kind, PolicyRules
 log = logging.getLogger(__name__)
 
 DECLINED: Final = Answer(outcome=Outcome.DECLINED)
+REFUSED: Final = "tool_refused"
+"""The loss that counts calls that are not shown."""
+ACT: Final = "act-"
+"""What the ids of acts begin with."""
 MOST_ALONE: Final = 64
 """Calls of one tool to remember until they are told the other way, too."""
 
@@ -66,15 +70,20 @@ class Judge:
 
     def __init__(
         self,
-        host: GateHost,
+        run: InterceptedRun,
         rules: Callable[[], PolicyRules],
         session: AuditedSession,
         stop: Callable[[], None],
+        tell: Callable[[], Awaitable[None]],
     ) -> None:
-        """`rules` returns the current ones. `stop` is called when nothing more is decided."""
+        """`rules` returns the current ones. `stop` is called when nothing more is decided.
+
+        `tell` has the agent told its operator's skills, as in a first turn.
+        """
         self.session = session
         self.closed = False
-        self.host = host
+        self.run = run
+        self._tell = tell
         self.preface: Sequence[Instruction] = ()
         """What the agent is told first in this run; see `RunGovernor.preface`."""
         self.calls: dict[str, GovernedCall] = {}
@@ -83,14 +92,20 @@ class Judge:
         self._asked: dict[str, AskedApproval] = {}
         self._released: set[str] = set()
         """Ids of questions whose approvals were enough, and are recorded."""
+        self._names: dict[str, bool] = {}
+        """The questions that there were in the run by id, and whether they are open."""
+        self._open: set[str] = set()
+        """Ids of questions that this process has asked."""
         self._twins = Twins()
         self.before: dict[str, tuple[str, GovernedCall]] = {}
         """By call, the ids of questions asked before a restart about calls that had not been shown."""
+        self._ended_before: frozenset[str] = frozenset()
+        """Calls whose end was recorded before a restart."""
 
     # --- what adapters call --------------------------------------------------------------------------------------
 
     async def forgotten(self) -> None:
-        await self.host.tell_again()
+        await self._tell()
 
     def tell_first(self, preface: Sequence[Instruction]) -> None:
         """Set what the agent is told first in this run."""
@@ -128,7 +143,7 @@ class Judge:
         found.describe(tool, server, risk, arguments)
         with self._audited():
             await self.decide(found)
-            while found.phase is CallPhase.ASKING:  # by ourselves, since it seemed to have begun
+            while found.phase is CallPhase.ASKING and not self.closed:  # by ourselves, since it seemed to have begun
                 await found.change()
             if found.phase is CallPhase.ALLOWED:
                 return None
@@ -140,7 +155,7 @@ class Judge:
     async def act(self, tool: str, arguments: Json, *, risk: int, server: str | None = None) -> str:
         if self.closed:
             raise Denied("the run is over")
-        name = f"act-{secrets.token_hex(6)}"
+        name = f"{ACT}{secrets.token_hex(6)}"
         call = GovernedCall(id=name, tool=tool, server=server, risk=risk, arguments=arguments, act=True)
         told = self._twins.find(call)
         self.calls[name] = call
@@ -225,8 +240,17 @@ class Judge:
             self._released.add(interrupt.id)
         return enough
 
+    def noted(self, events: Sequence[e.Event]) -> None:
+        """Note which questions are open."""
+        for event in events:
+            if isinstance(event, e.Interrupted):
+                self._names[event.interrupt.id] = True
+            elif isinstance(event, e.Resumed):
+                self._names[event.interrupt] = False
+
     def replay(self, event: e.Event) -> None:
         """Take in an event of before a restart, in order: it was decided, recorded and shown then."""
+        self.noted((event,))
         if isinstance(event, e.ToolCallStarted):
             shown = self.calls[event.call] = GovernedCall(id=event.call)
             shown.started(event, risk_of(event.kind))
@@ -241,9 +265,11 @@ class Judge:
                 self.before[call.id] = (event.interrupt.id, call)
         elif isinstance(event, e.Resumed):
             about = next((name for name, (asked, _) in self.before.items() if asked == event.interrupt), None)
-            if about is not None and event.answer.outcome is Outcome.ANSWERED:
+            if about is None or event.answer.outcome is Outcome.DECLINED:
+                return
+            if event.answer.outcome is Outcome.ANSWERED and not about.startswith(ACT):
                 self._released.add(event.interrupt)
-            elif about is not None and event.answer.outcome is Outcome.CANCELLED:
+            else:  # nobody waits for it any more: of an act that was approved the outcome is unknown
                 del self.before[about]
 
     def goes_on(self, state: State) -> None:
@@ -254,6 +280,7 @@ class Judge:
                 call.to(CallPhase.ENDED)
             elif (begun := left.calls.get(name)) is not None and begun.approval is not None:
                 call.approved(begun.approval)
+        self._ended_before = frozenset(left.ended)
         going = [name for name, call in self.calls.items() if call.phase is CallPhase.ALLOWED]
         self.session.goes_on(state, {*going, *self.before})
 
@@ -292,7 +319,7 @@ class Judge:
     async def refuse(self, call: GovernedCall, why: str) -> None:
         """Refuse a call: it is never shown."""
         call.to(CallPhase.REFUSED)
-        self.host.lost(REFUSED)
+        self.run.lost(REFUSED)
         if not call.turn:
             await self.session.refused(call, why)
 
@@ -304,33 +331,33 @@ class Judge:
     ) -> Answer:
         """Have the call approved, by the agent's question or one of ours. It is then ALLOWED or REFUSED."""
         asked, _ = self.before.get(call.id, ("", None))
-        question = question or approval.question(call, self._name(call))
+        if question is None:
+            question = approval.question(call, self._name(call))
+        else:
+            question = replace(question, id=self._unused(question.id))
         call.to(CallPhase.ASKING)
         before = self._asked.get(question.id)
         if before is not None:
             call.signed.update(before.call.signed)
+        self._open.add(question.id)
         try:
             call.logged()
             if question.id != asked:  # else it was recorded before a restart
                 await self.session.waits(call, approval.approvers(call.decision))
             about = self._asked[question.id] = AskedApproval(call, grants)
-            answer = await self.host.put(question, about)
+            with self.run.approval(call.tool, call.id, call.decision.policy) as note:
+                answer = await self.run.ask(question)
+                note.decided(answer.outcome, approved=self.granted(question, about, answer))
         except asyncio.CancelledError:
             if call.phase is CallPhase.ASKING:  # the agent does not wait for the answer any more, and may ask again
                 call.to(CallPhase.ANNOUNCED)
             raise
-        except BaseException:
-            if call.phase is CallPhase.ASKING:
-                call.to(CallPhase.REFUSED)
-            raise
         finally:
             self._asked.pop(question.id, None)
-        if call.phase is not CallPhase.ASKING:
-            return answer  # the run has ended meanwhile
+        if self.closed:
+            return answer  # `over` records the call
         if self.granted(question, about, answer):
             call.allow(approval.signatory(answer).id or ANONYMOUS)
-        elif self.closed:
-            call.to(CallPhase.REFUSED)
         else:
             why = "nobody approved it" if answer.outcome is Outcome.CANCELLED else "it was rejected"
             await self.refuse(call, call.decision.why if call.decision.kind is Kind.DENY else why)
@@ -343,11 +370,13 @@ class Judge:
     def interrupt(self, error: InterlinguaError) -> None:
         """End the run with an error. Nothing more of it is shown."""
         self.close()
-        self.host.interrupt(Failure(code=error.code, message=str(error), retryable=error.retryable))
+        self.run.abort(failure(error))
 
     def close(self) -> None:
         """Decide nothing any more: the run ends, or this process lets go of it."""
         self.closed = True
+        for call in self.calls.values():
+            call.moved()
         self._stop()
 
     async def over(self) -> None:
@@ -359,10 +388,9 @@ class Judge:
                 if call.recorded:  # else the log has it under its twin
                     await self.session.ended(call, None, UNKNOWN if call.old else "the run ended")
             elif call.phase in (CallPhase.ANNOUNCED, CallPhase.ASKING) and not call.turn:
-                call.to(CallPhase.REFUSED)
                 await self.session.refused(call, "the run ended before it was approved")
         for _, call in self.before.values():
-            if not call.turn and call.id not in self.calls:
+            if not call.turn and call.id not in self.calls and call.id not in self._ended_before:
                 await self.session.refused(call, "the run ended before it was shown")
         self.before.clear()
 
@@ -375,7 +403,7 @@ class Judge:
             yield
         except InterlinguaError as error:
             if not isinstance(error, Denied):
-                log.warning("run %s is interrupted: %s %s", self.host.run.id, error, error.detail)
+                log.warning("run %s is interrupted: %s %s", self.run.run.id, error, error.detail)
                 self.interrupt(error)
             raise
 
@@ -406,7 +434,7 @@ class Judge:
     def _decision(self, rules: PolicyRules, call: GovernedCall) -> Decision:
         said = [(call.tool, call.server), *(call.earlier - {(call.tool, call.server)})]
         for tool, _ in said:
-            if not approval.within(self.host.run.request, tool):
+            if not approval.within(self.run.run.request, tool):
                 return Decision(kind=Kind.DENY, policy=None, why=f"whoever asked for the run has no tool {tool}")
         decisions = [rules.call(tool, server=server, risk=call.risk, at=self.session.now()) for tool, server in said]
         return max(decisions, key=lambda one: RANK[one.kind])
@@ -425,8 +453,22 @@ class Judge:
         name, before = self.before.pop(call.id, ("", None))
         if before is not None and before.same(call):
             return name
-        name, count = f"approval-{call.id}", 1
-        while self.host.was_asked(name):
-            count += 1
-            name = f"approval-{call.id}#{count}"
-        return name
+        return _first(f"approval-{call.id}", self._names.__contains__)
+
+    def _unused(self, name: str) -> str:
+        """Name a question of the agent's: an answer to an earlier one of that name is none to this one."""
+        return _first(name, lambda taken: taken in self._open or not self._names.get(taken, True))
+
+
+def failure(error: InterlinguaError) -> Failure:
+    """Return an error of the tree as a run's record keeps it."""
+    return Failure(code=error.code, message=str(error), retryable=error.retryable)
+
+
+def _first(name: str, taken: Callable[[str], bool]) -> str:
+    """Return the name, with a count if it is taken."""
+    found, count = name, 1
+    while taken(found):
+        count += 1
+        found = f"{name}#{count}"
+    return found

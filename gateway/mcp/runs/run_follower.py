@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from gateway.contract import Batch, Snapshot, Watch
+from gateway.contract import Batch, Snapshot
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.stream import coalesce
@@ -78,7 +79,6 @@ class RunFollower:
         self._questions = OpenQuestions(runs, call, run.id, asker or ELICITATION, self._log)
         self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
-        self._news: asyncio.Task[Batch | None] | None = None
         self._snapshot: Snapshot | None = None
 
     async def go(self) -> Any:
@@ -95,8 +95,6 @@ class RunFollower:
             raise
         finally:
             self._questions.leave()
-            if self._news is not None:
-                self._news.cancel()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -109,39 +107,29 @@ class RunFollower:
             if run is not None and run.status.ended:
                 return await self._ended(run)
         async with gateway.runs.watch(self._run.id) as watch:
-            while True:
-                question = self._questions.under_way
-                batch = await self._next(watch, question)
-                if batch is None:
-                    break
-                if isinstance(batch, Batch):
-                    self._take(batch)
-                    await self._call.drain()
-                    if batch.snapshot is None:
-                        continue
+
+            def take(batch: Batch) -> Awaitable[None]:
+                self._take(batch)
+                if batch.snapshot is not None:
                     self._snapshot = batch.snapshot
+                    if self._questions.any:
+                        watch.stop()
+                return self._call.drain()
+
+            while not await watch.follow(take):
                 if self._questions.any and not watch.run.status.ended:
+                    before = self._questions.under_way
                     interrupt = self._ask(watch.run)
                     if interrupt is not None:
                         return self._rendering.interrupted(watch.run, interrupt, self._so_far())
+                    question = self._questions.under_way
+                    if question is not None and question is not before:
+                        question.add_done_callback(lambda _: watch.stop())
             run = watch.run
         for notification in self._rendering.last(run):
             self._call.send(notification)
         self._count(run)
         return await self._ended(run)
-
-    async def _next(self, watch: Watch, question: asyncio.Task[None] | None) -> Batch | bool | None:
-        """The next events; True once the question under way is over; None at the end."""
-        if self._news is None and question is None:
-            return await watch.next()
-        if self._news is None:
-            self._news = asyncio.create_task(watch.next())
-        if question is not None:
-            await asyncio.wait((self._news, question), return_when=asyncio.FIRST_COMPLETED)
-        if question is not None and not self._news.done():
-            return True
-        news, self._news = self._news, None
-        return await news
 
     def _take(self, batch: Batch) -> None:
         events = batch.events

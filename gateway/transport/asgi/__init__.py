@@ -1,8 +1,7 @@
 """Serving HTTP on ASGI itself, where Starlette's requests and responses are too slow, or buffer.
 
-request.py       one request and its answer
+request.py       one request and its answer, EventStream among them: an answer of server-sent events
 endpoint.py      answers to requests and errors; one path of a REST protocol, its operations by method
-event_stream.py  EventStream: an answer of server-sent events (loads the server's library)
 origin.py        which web pages may connect
 refusals.py      errors where no protocol has words yet
 uvicorn.py       PieceProtocol: the server's protocol with a short way for streams; what `serve` gives uvicorn

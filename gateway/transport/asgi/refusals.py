@@ -12,6 +12,7 @@ from gateway.core import errors
 STATUS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.InterlinguaError: 500,
     errors.Refused: 400,
+    errors.Unauthenticated: 401,
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.TooLarge: 413,
@@ -22,7 +23,12 @@ STATUS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 }
 
 
+def status(error: errors.InterlinguaError) -> int:
+    """The status of an error."""
+    return errors.lookup(STATUS, error)
+
+
 def refusal(error: errors.InterlinguaError) -> Response:
     """`{"error": ...}` with the status for it."""
     headers = {"retry-after": "1"} if isinstance(error, errors.Unavailable) else None
-    return JSONResponse({"error": str(error)}, errors.lookup(STATUS, error), headers)
+    return JSONResponse({"error": str(error)}, status(error), headers)

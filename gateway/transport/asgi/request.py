@@ -6,10 +6,10 @@ Nothing of a request is parsed unless an operation asks for it, and an answer is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
 from starlette.responses import Response
@@ -22,12 +22,26 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 UNBUFFERED: Final[Headers] = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
 """Headers of a streamed answer: nothing on its way may keep it, change it or wait for more of it."""
 
+EVENTS_HEADERS: Final[Headers] = ((b"content-type", b"text/event-stream; charset=utf-8"), *UNBUFFERED)
+
 DISCARD_SECONDS = 10.0
 """How long the rest of a body is read that is too large."""
 PATIENCE_SECONDS = 0.25
 """After which `WhileConnected` begins to listen; most requests are answered before, also under load."""
 MAX_PARAMETERS = 100
 """Of a query."""
+EXTENSION: Final = "interlingua.pieces"
+"""The key in a scope's `extensions` for the connection's `PieceWriter`, if the server has one (see uvicorn.py)."""
+_NONE: Final[Mapping[str, Any]] = {}
+
+
+class PieceWriter(Protocol):
+    """Writes pieces of streamed answers past ASGI, without a coroutine."""
+
+    def put(self, piece: bytes) -> bool:
+        """Write a piece that is not empty, between the answer's head and its end. False if it has to be sent: the
+        client is behind, has gone, or waits for another answer first.
+        """
 
 
 class ClientGone(Exception):
@@ -57,7 +71,7 @@ class HttpRequest:
     `extra` headers go on every answer. `begun`: the head of the answer is sent, so that no other can be.
     """
 
-    __slots__ = ("_headers", "_more", "_query", "begun", "extra", "receive", "scope", "send")
+    __slots__ = ("_headers", "_more", "_pieces", "_query", "begun", "extra", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -68,6 +82,7 @@ class HttpRequest:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._more = True
         self._query: dict[str, str] | None = None
+        self._pieces: PieceWriter | None = scope.get("extensions", _NONE).get(EXTENSION)
 
     # --- what was asked --------------------------------------------------------------------------------------------
 
@@ -194,13 +209,69 @@ class HttpRequest:
         self.begun = True
         return self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
 
-    def write(self, piece: bytes) -> Awaitable[None]:
-        """Send a piece of the body."""
+    def write(self, piece: bytes) -> Awaitable[None] | None:
+        """Send a piece of the body. Returns what is to be awaited before the next; None if the client keeps up."""
+        if self._pieces is not None and piece and self._pieces.put(piece):
+            return None
         return self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def sent(self, piece: bytes) -> None:
+        """Write a piece, and wait until the next may be written."""
+        if (waiting := self.write(piece)) is not None:
+            await waiting
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Send the last piece of the body."""
         return self.send({"type": "http.response.body", "body": piece})
+
+
+class EventStream:
+    """Frames, one write for all that are ready. The head goes out before the first: until then an error is a status.
+
+    `ended`: the last frame is sent.
+    """
+
+    __slots__ = ("_clock", "_headers", "_request", "_written_at", "ended")
+
+    def __init__(self, request: HttpRequest, headers: Headers = ()) -> None:
+        """headers: those of the answer, beside EVENTS_HEADERS."""
+        self.ended = False
+        self._request = request
+        self._headers = headers
+        self._clock = asyncio.get_running_loop().time
+        self._written_at = self._clock()
+
+    @property
+    def started(self) -> bool:
+        """Whether the head is sent."""
+        return self._request.begun
+
+    def silent(self, now: float) -> float:
+        """Seconds since the last frame, at a time of the loop's clock."""
+        return now - self._written_at
+
+    def write(self, frames: bytes) -> Awaitable[None] | None:
+        """Write frames. Returns what is to be awaited before the next, if there is anything."""
+        self._written_at = self._clock()
+        if not self._request.begun:
+            return self._begin(frames)
+        return self._request.write(frames)
+
+    async def sent(self, frames: bytes) -> None:
+        """Write frames, and wait until the next may be written."""
+        if (waiting := self.write(frames)) is not None:
+            await waiting
+
+    async def end(self, frames: bytes = b"") -> None:
+        """Write the last frames."""
+        if not self._request.begun:
+            await self._request.begin(200, [*EVENTS_HEADERS, *self._headers])
+        self.ended = True
+        await self._request.end(frames)
+
+    async def _begin(self, frames: bytes) -> None:
+        await self._request.begin(200, [*EVENTS_HEADERS, *self._headers])
+        await self._request.sent(frames)
 
 
 class WhileConnected:

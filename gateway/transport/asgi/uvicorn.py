@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-EXTENSION = "interlingua.pieces"
-"""Among a scope's `extensions`: the connection's `PieceProtocol`, where the server has that."""
+from gateway.transport.asgi.request import EXTENSION
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""
@@ -149,7 +147,7 @@ class PieceProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
-        """Put this protocol into the scope, for `short_way`."""
+        """Put this protocol into the scope, for `HttpRequest.write`."""
         self._looks = 0
         if self.cycle is not None and not self.cycle.response_complete:
             while self._earlier and self._earlier[0].response_complete:
@@ -158,20 +156,10 @@ class PieceProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 
-    @property
-    def ready(self) -> bool:
-        """Whether a piece of the body may be `put` now: the client keeps up, and waits for one answer at a time.
-
-        Else the application has to `send` it.
-        """
+    def put(self, piece: bytes) -> bool:
+        """See `PieceWriter`."""
         cycle = self.cycle
-        return bool(cycle.chunked_encoding) and not (self.flow.write_paused or cycle.disconnected or self.pipeline)
-
-    def put(self, piece: bytes) -> None:
-        """Write a piece that is not empty. Only while `ready`, between `http.response.start` and the last message."""
+        if not cycle.chunked_encoding or self.flow.write_paused or cycle.disconnected or self.pipeline:
+            return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-
-
-def short_way(scope: Mapping[str, Any]) -> PieceProtocol | None:
-    """The request's connection, None if its server has no short way."""
-    return cast("PieceProtocol | None", scope.get("extensions", {}).get(EXTENSION))
+        return True

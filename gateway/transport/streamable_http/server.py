@@ -427,16 +427,16 @@ class MessageStream:
     ) -> None:
         await self._begin(request)
         if first:
-            await request.write(first)
+            await request.sent(first)
         while not gone.done():
             if events := self.take(BATCH):
-                written = request.write(b"".join(events))
+                written = b"".join(events)
                 if not self._confirms:
-                    await written
+                    await request.sent(written)
                     continue
                 sent = False
                 try:
-                    await written
+                    await request.sent(written)
                     sent = True
                     await asyncio.sleep(0)  # a server says only a turn later that the client had gone
                 finally:
@@ -448,7 +448,7 @@ class MessageStream:
                     async with asyncio.timeout(keep_alive):
                         await self.some.wait()
                 except TimeoutError:
-                    await request.write(sse.KEEPALIVE)
+                    await request.sent(sse.KEEPALIVE)
 
     def _left(self, writer: asyncio.Task[None]) -> None:
         if self._writer is writer:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from adapters.agent_client.codec.agents import agent_of
-from adapters.agent_client.codec.updates_in import UpdateDecoder
-from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec.v1.version import V1UpdateDecoder
 from gateway.core import events as e
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
 from gateway.core.stream import Opener
@@ -47,7 +47,7 @@ def valid(name: str, value: Any) -> Any:
 
 def read(updates: Iterable[Any]) -> list[e.Event]:
     """The events of one run whose agent sends these updates, as the log has them: legal, written and read again."""
-    decoder, opener = UpdateDecoder(), Opener()
+    decoder, opener = V1UpdateDecoder(), Opener()
     said = [event for update in updates for event in decoder.feed(dumped(update))]
     said += [*decoder.close(), e.RunFinished()]
     events = [e.Custom(name=x.protocol, data=x.data) if isinstance(x, ThreadUpdate) else x for x in said]
@@ -56,7 +56,7 @@ def read(updates: Iterable[Any]) -> list[e.Event]:
 
 def written(events: Sequence[e.Event], agent: Agent | None = NATIVE, *, size: int = 3, replay: bool = False) -> Any:
     """What a client is told of these events, that come in batches of a size."""
-    encoder, numbered = UpdateEncoder(agent, replay=replay), list(enumerate(events, 1))
+    encoder, numbered = V1UpdateEncoder(agent, replay=replay), list(enumerate(events, 1))
     batches = [numbered[at : at + size] for at in range(0, len(numbered), size)]
     return [json.loads(update) for batch in batches for update in encoder.feed(batch)]
 

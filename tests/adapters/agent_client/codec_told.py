@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from adapters.agent_client.losses import LOSSES
 from gateway.core import events as e
 from gateway.core.output import Output
@@ -29,7 +29,7 @@ class Told:
         )
         over = bool(events) and isinstance(events[-1], e.TERMINAL)
         legal = opener.feed(events if over else [*events, end])
-        encoder = UpdateEncoder(agent)
+        encoder = V1UpdateEncoder(agent)
         self.updates: list[Any] = []
         numbered = list(enumerate(legal, 1))
         for at in range(0, len(numbered), size):

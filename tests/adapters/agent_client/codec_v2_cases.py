@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from adapters.agent_client.codec.v2 import thread_updates
+from adapters.agent_client.codec.v2 import updates
 from adapters.agent_client.codec.v2.agents import agent_of
-from adapters.agent_client.codec.v2.session_memory import SessionMemory
+from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from gateway.core import events as e
@@ -77,10 +77,10 @@ def note_of(event: e.Event) -> ThreadUpdate | None:
 
 
 def written(
-    events: Sequence[e.Event], agent: Agent | None = NEWER, *, size: int = 3, bursts: bool = False, replay: bool = False
+    events: Sequence[e.Event], agent: Agent | None = NEWER, *, size: int = 3, bursts: bool = False
 ) -> list[Any]:
     """What a client of version 2 is told of these events, that come in batches of a size; `bursts`: coalesced."""
-    encoder, numbered = V2UpdateEncoder(agent, run="r", replay=replay), list(enumerate(events, 1))
+    encoder, numbered = V2UpdateEncoder(agent, run="r"), list(enumerate(events, 1))
     out: list[Any] = []
     for at in range(0, len(numbered), size):
         batch = numbered[at : at + size]
@@ -92,7 +92,7 @@ def written(
                 continue
             out += [json.loads(update) for update in encoder.feed(coalesce(piece) if bursts else piece)]
             piece = []
-            said = thread_updates.told(note) if note is not None else None
+            said = updates.told(note) if note is not None else None
             if said is not None:
                 out.append(said)
     return out

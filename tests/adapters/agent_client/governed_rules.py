@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.contract import Instruction, ToolServer
+from gateway.contract.governing import Instruction, ToolServer
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.governance.roots import Root, Roots

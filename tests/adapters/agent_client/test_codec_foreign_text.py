@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
@@ -263,7 +263,7 @@ def test_content_blocks_in_a_conversation_are_looked_up() -> None:
 def test_a_large_document_is_looked_up_ever_more_rarely() -> None:
     agent = msgspec.structs.replace(FOREIGN, text_output="/choices/0/text")
     output, looks = Output(agent), 0
-    encoder, told = UpdateEncoder(agent), ""
+    encoder, told = V1UpdateEncoder(agent), ""
 
     class Counted:
         size = property(lambda self: output.size)

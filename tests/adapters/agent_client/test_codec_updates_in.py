@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.updates_in import UpdateDecoder, stray
+from adapters.agent_client.codec.v1.version import V1UpdateDecoder, stray
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
@@ -213,7 +213,7 @@ def test_a_file_in_a_message_is_a_part_with_the_block_for_its_value() -> None:
 
 
 def test_events_are_legal_without_repair() -> None:
-    decoder = UpdateDecoder()
+    decoder = V1UpdateDecoder()
     events = [
         event
         for update in [
@@ -252,7 +252,7 @@ def test_a_tool_call_starts_goes_on_and_ends() -> None:
 
 
 def test_the_title_of_an_open_call_is_known_to_whoever_asks_about_it() -> None:
-    decoder = UpdateDecoder()
+    decoder = V1UpdateDecoder()
     assert decoder.title("c") is None
     decoder.feed(dumped(called()))
     assert decoder.title("c") == "Read"
@@ -284,7 +284,7 @@ def test_a_call_that_the_agent_leaves_open_ends_with_the_run_and_clients_of_the_
     events = read([called()])
     assert [end.failed for end in of(events, e.ToolCallEnded)] == [False]
     assert written(events) == [called()]
-    assert UpdateDecoder().close(failed=True) == []
+    assert V1UpdateDecoder().close(failed=True) == []
 
 
 def test_what_is_said_of_a_call_that_has_ended_is_kept_for_clients_of_the_protocol() -> None:
@@ -305,7 +305,7 @@ def test_what_is_about_the_session_is_a_thread_update() -> None:
         "new",
     ):
         update = {"sessionUpdate": kind, "x": 1}
-        assert UpdateDecoder().feed(dumped(update)) == [ThreadUpdate(protocol="agent_client", kind=kind, data=update)]
+        assert V1UpdateDecoder().feed(dumped(update)) == [ThreadUpdate(protocol="agent_client", kind=kind, data=update)]
         assert stray(dumped(update)) == ThreadUpdate(protocol="agent_client", kind=kind, data=update)
 
 
@@ -326,13 +326,13 @@ def test_a_plan_is_the_plan_and_usage_the_usage() -> None:
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"update":1}', b'{"sessionUpdate":7}', b"null", b'{"a":' * 5000])
 def test_what_is_no_update_is_the_agents_mistake(raw: bytes) -> None:
     with pytest.raises(AgentBroken):
-        UpdateDecoder().feed(raw)
+        V1UpdateDecoder().feed(raw)
     with pytest.raises(AgentBroken):
         stray(raw)
 
 
 def test_the_decoder_goes_on_after_a_mistake() -> None:
-    decoder = UpdateDecoder()
+    decoder = V1UpdateDecoder()
     decoder.feed(dumped(said("a")))
     with pytest.raises(AgentBroken):
         decoder.feed(b"{}")

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec import updates_out as out
-from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.updates_out import envelope
+from adapters.agent_client.codec.v1 import updates_out as out
+from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
 from gateway.core.types import Answer, Artifact, Interrupt, Role
@@ -106,7 +107,7 @@ def test_what_another_protocol_calls_its_own_is_counted() -> None:
 
 def test_losses_are_counted_anew_each_time_they_are_asked_for() -> None:
     for agent in (FOREIGN, NATIVE):
-        encoder = UpdateEncoder(agent)
+        encoder = V1UpdateEncoder(agent)
         before = encoder.losses
         encoder.feed([(1, e.Custom(name="x"))])
         assert encoder.losses - before == {"custom": 1}
@@ -143,7 +144,7 @@ def test_a_run_of_an_agent_that_is_not_known_any_more_is_still_told() -> None:
 
 
 def test_an_update_becomes_a_notification_for_a_session() -> None:
-    (whole,) = out.envelope('s"1')([out.text("Hi\u2028")])
+    (whole,) = envelope('s"1')([out.text("Hi\u2028")])
     message = json.loads(whole)
     assert message == {
         "jsonrpc": "2.0",
@@ -159,7 +160,7 @@ def test_an_update_becomes_a_notification_for_a_session() -> None:
 def test_what_stood_beside_an_update_stands_beside_it_again() -> None:
     update = {"sessionUpdate": "plan", "entries": [], PARAMS_META: {"trace": 1}}
     said = out.text(f'"{PARAMS_META}"')  # an agent that only speaks of it
-    told = [json.loads(whole)["params"] for whole in out.envelope("s")([msgspec.json.encode(update), said])]
+    told = [json.loads(whole)["params"] for whole in envelope("s")([msgspec.json.encode(update), said])]
     plan = {"sessionUpdate": "plan", "entries": []}
     assert told[0] == {"sessionId": "s", "update": plan, "_meta": {"trace": 1}}
     assert told[1] == {"sessionId": "s", "update": json.loads(said)}

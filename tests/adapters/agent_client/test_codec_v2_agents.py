@@ -101,13 +101,14 @@ def test_agents_of_both_versions_understand_what_they_are_asked() -> None:
 
 @pytest.mark.parametrize("agent", [None, FOREIGN, NATIVE, NEWER, agents.agent_of(ANSWER, "here")])
 def test_a_client_is_answered_in_version_2_whatever_the_agent_is(agent: Any) -> None:
-    answer = valid("InitializeResponse", agents.initialize_result(agent, version="9"))
+    answer = valid("InitializeResponse", agents.initialized(agent, v1.initialize_result(agent, version="9")))
     assert answer["protocolVersion"] == 2 and answer["capabilities"]["session"]["delete"] == {}
     assert answer["info"]["name"] == ("interlingua" if agent is None else agent.name)
 
 
 def test_an_agent_of_version_2_answers_for_itself() -> None:
-    assert agents.initialize_result(agents.agent_of(ANSWER, "here")) == ANSWER
+    agent = agents.agent_of(ANSWER, "here")
+    assert agents.initialized(agent, v1.initialize_result(agent)) == ANSWER
 
 
 def test_an_agent_of_version_1_answers_in_words_of_version_2() -> None:
@@ -124,7 +125,7 @@ def test_an_agent_of_version_1_answers_in_words_of_version_2() -> None:
         },
         "here",
     )
-    assert valid("InitializeResponse", agents.initialize_result(agent)) == {
+    assert valid("InitializeResponse", agents.initialized(agent, v1.initialize_result(agent))) == {
         "protocolVersion": 2,
         "info": {"name": "agent", "version": "0.0.0"},
         "capabilities": {
@@ -145,11 +146,11 @@ def test_servers_over_the_connection_are_declared_as_each_version_does() -> None
     servers = {"acp": True, "_meta": {"a": 1}, "http": False, "sse": False}
     assert agent.extra["agent_client"]["agentCapabilities"]["mcpCapabilities"] == servers
     plain = v1.agent_of({"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": servers}}, "here")
-    told = agents.initialize_result(plain)["capabilities"]["session"]["mcp"]
+    told = agents.initialized(plain, v1.initialize_result(plain))["capabilities"]["session"]["mcp"]
     assert told == {"stdio": {}, "acp": {}, "_meta": {"a": 1}}
     for each in (plain, agents.agent_of(ANSWER, "here")):
         bridged = replace(each, extra={**each.extra, v1.BRIDGED: True})
-        assert agents.initialize_result(bridged)["capabilities"]["session"]["mcp"]["acp"] == {}
+        assert agents.initialized(bridged, v1.initialize_result(bridged))["capabilities"]["session"]["mcp"]["acp"] == {}
 
 
 def test_what_a_client_can_do_is_the_same_there_and_back() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec import updates_out as out
-from adapters.agent_client.codec.updates_out import UpdateEncoder
-from adapters.agent_client.codec.v2.session_memory import SessionMemory
+from adapters.agent_client.codec.v1 import updates_out as out
+from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import stray
 from adapters.agent_client.losses import LOSSES
 from adapters.agent_client.wire import PROTOCOL
@@ -28,7 +28,7 @@ class Heard:
     """One run, told in batches of a size."""
 
     def __init__(self, events: list[e.Event], *, size: int = 3, bursts: bool = False) -> None:
-        self.encoder, self.updates = UpdateEncoder(NEWER), list[Any]()
+        self.encoder, self.updates = V1UpdateEncoder(NEWER), list[Any]()
         numbered = [(number, event) for number, event in enumerate(events, 1) if note_of(event) is None]
         for at in range(0, len(numbered), size):
             batch = numbered[at : at + size]

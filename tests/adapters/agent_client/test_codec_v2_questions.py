@@ -142,7 +142,7 @@ def test_any_other_choice_needs_no_tool_call() -> None:
     told = valid("RequestPermissionRequest", {"sessionId": "s", **(questions.as_permission(question) or {})})
     assert told["title"] == "Go on?" and "subject" not in told and '"tool":"rm"' in told["description"]
     chosen = {"outcome": {"outcome": "selected", "optionId": told["options"][0]["optionId"]}}
-    assert questions.permission_answer(question, chosen).value == {"go": True}
+    assert v1.permission_answer(question, chosen).value == {"go": True}
     words = Interrupt(id="q", kind="ask", payload=None, message="Why?", answer_schema={"type": "string"})
     assert questions.as_permission(words) is None
 
@@ -167,17 +167,17 @@ def test_whether_a_tool_may_be_called_is_asked_about_that_call() -> None:
 )
 def test_an_outcome_that_is_not_understood_is_no_approval(result: Any) -> None:
     question = asked(ASKED)
-    answer = questions.permission_answer(question, result)
+    answer = v1.permission_answer(question, result)
     assert answer.outcome is Outcome.DECLINED
-    told = questions.permission_result(answer, question.payload)
+    told = v1.permission_result(answer, question.payload)
     assert valid("RequestPermissionResponse", told)["outcome"] == {"outcome": "selected", "optionId": "no"}
 
 
 def test_what_is_chosen_is_what_the_agent_hears() -> None:
     question = asked(ASKED)
     chosen = {"outcome": {"outcome": "selected", "optionId": "yes"}}
-    assert questions.permission_result(questions.permission_answer(question, chosen), question.payload) == chosen
-    cancelled = questions.permission_result(Answer(outcome=Outcome.CANCELLED), question.payload)
+    assert v1.permission_result(v1.permission_answer(question, chosen), question.payload) == chosen
+    cancelled = v1.permission_result(Answer(outcome=Outcome.CANCELLED), question.payload)
     assert valid("RequestPermissionResponse", cancelled) == {"outcome": {"outcome": "cancelled"}}
 
 
@@ -194,14 +194,12 @@ def test_forms_are_those_of_version_2() -> None:
         "required": ["name", "age"],
     }
     question = Interrupt(id="q", kind="ask", payload=None, message="Who?", answer_schema=schema)
-    told = questions.as_elicitation(question, frozenset({"form"}))
+    told = v1.as_elicitation(question, frozenset({"form"}))
     assert told is not None
     valid("CreateElicitationRequest", {"sessionId": "s", **told})
     answer = {"action": "accept", "content": {"name": "ab", "age": 3}}
-    assert questions.elicitation_answer(question, valid("CreateElicitationResponse", answer)).value == answer["content"]
+    assert v1.elicitation_answer(question, valid("CreateElicitationResponse", answer)).value == answer["content"]
     params = {"sessionId": "s", "mode": "form", "message": "Who?", "requestedSchema": told["requestedSchema"]}
-    mine = questions.elicitation(valid("CreateElicitationRequest", params), "q")
-    valid(
-        "CreateElicitationResponse", questions.elicitation_result(Answer(value={"name": "ab", "age": 3}), mine.payload)
-    )
-    assert questions.elicitation_modes({"elicitation": {"form": {}, "url": None}}) == {"form"}
+    mine = v1.elicitation(valid("CreateElicitationRequest", params), "q")
+    valid("CreateElicitationResponse", v1.elicitation_result(Answer(value={"name": "ab", "age": 3}), mine.payload))
+    assert v1.elicitation_modes({"elicitation": {"form": {}, "url": None}}) == {"form"}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec import updates_out
-from adapters.agent_client.codec.v2 import thread_updates
-from adapters.agent_client.codec.v2.session_memory import TERMINALS, SessionMemory
+from adapters.agent_client.codec.v1 import updates_out
+from adapters.agent_client.codec.v2 import updates
+from adapters.agent_client.codec.v2.memory import TERMINALS, SessionMemory
 from adapters.agent_client.codec.v2.terminals import LIMIT, transcript
 from adapters.agent_client.codec.v2.updates_in import stray
 from gateway.core import delta
@@ -134,7 +134,7 @@ def test_a_terminal_goes_on_when_its_call_has_ended_also_between_runs_and_in_the
     assert first.updates[-1] == {"sessionUpdate": "tool_call_update", "toolCallId": "c", "content": first_text("1")}
     [note] = stray(dumped(prints(b"2")[0]), known)
     assert json.loads(updates_out.update(note.data)) == valid("SessionUpdate", {**call(), "content": first_text("12")})
-    assert thread_updates.told(note) == prints(b"2")[0]
+    assert updates.told(note) == prints(b"2")[0]
     events = read(prints(b"3"), known)
     assert not any(isinstance(event, e.ToolCallStarted) for event in events), "it is no call of that run"
     assert shown(Heard(events)) == ["```console\n123\n```"] and written(events) == prints(b"3")
@@ -153,7 +153,7 @@ def shown_at_all(events: list[e.Event]) -> list[Any]:
 def test_only_so_many_terminals_are_remembered() -> None:
     known = SessionMemory()
     for number in range(3 * TERMINALS):
-        known.terminal({**prints(b"x")[0], "terminalId": str(number)})
+        known.told({**prints(b"x")[0], "terminalId": str(number)})
     assert known.unsaid() == TERMINALS and known.unsaid() == 0
 
 
@@ -186,10 +186,10 @@ def test_no_output_takes_long_to_read(piece: bytes) -> None:
 def test_however_output_is_cut_the_same_is_shown(pieces: list[bytes]) -> None:
     def last(*pieces: bytes) -> str:
         known = SessionMemory()
-        known.call(call(title="x", content=[SHOWS]))
+        known.told(call(title="x", content=[SHOWS]))
         for said in prints(*pieces):
-            known.terminal(said)
-        told, lost = known.terminal(upsert(exitStatus={}))
+            known.told(said)
+        told, lost = known.told(upsert(exitStatus={}))
         assert told is not None and not lost
         text: str = told["content"][0]["content"]["text"]
         return text
@@ -206,9 +206,9 @@ def test_data_that_is_none_is_nothing() -> None:
 def test_what_terminals_that_never_end_have_said_is_not_kept_for_ever() -> None:
     known, last = SessionMemory(), f"{2 * TERMINALS - 1}"
     for number in range(2 * TERMINALS):
-        known.call(call(f"{number}", status="completed", content=[{**SHOWS, "terminalId": f"{number}"}]))
-        known.terminal(upsert(terminalId=f"{number}", command="sleep"))
+        known.told(call(f"{number}", status="completed", content=[{**SHOWS, "terminalId": f"{number}"}]))
+        known.told(upsert(terminalId=f"{number}", command="sleep"))
         known.settle()
     assert len(known._contents) == TERMINALS
-    told, _ = known.terminal(upsert(terminalId=last, exitStatus={"exitCode": 0}))
+    told, _ = known.told(upsert(terminalId=last, exitStatus={"exitCode": 0}))
     assert told is not None and told["toolCallId"] == last

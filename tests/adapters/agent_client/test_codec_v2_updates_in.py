@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v2 import thread_updates
-from adapters.agent_client.codec.v2.session_memory import SessionMemory
+from adapters.agent_client.codec.v2 import updates
+from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
 from adapters.agent_client.codec.v2.wire import WHOLE
 from adapters.agent_client.wire import ORIGIN_V2
@@ -46,21 +46,16 @@ def test_a_client_that_is_told_in_bursts_ends_with_the_same(updates: list[Any], 
 @given(st.lists(st.lists(UPDATES, max_size=4), max_size=4))
 def test_runs_of_a_session_and_what_is_said_between_them_are_told_as_they_were(turns: list[list[Any]]) -> None:
     known, told = SessionMemory(), []
-    for at, updates in enumerate(turns):
+    for at, said in enumerate(turns):
         if at % 2:
-            notes = [note for update in updates for note in stray(dumped(update), known)]
-            told += [said for said in map(thread_updates.told, notes) if said is not None]
+            notes = [note for update in said for note in stray(dumped(update), known)]
+            told += [one for one in map(updates.told, notes) if one is not None]
         else:
-            told += written(read(updates, known))
-    wanted = [each for at, updates in enumerate(turns) for each in updates if not (at % 2 and _is_a_state(each))]
+            told += written(read(said, known))
+    wanted = [each for said in turns for each in said]
     assert len(told) == len(wanted)
     for said, heard in zip(wanted, told, strict=True):
         assert delta.same(said, heard), (said, heard)
-
-
-def _is_a_state(update: Any) -> bool:
-    """One that is nobody's run's, and not to be told again."""
-    return bool(update["sessionUpdate"] == "state_update" and update["state"] == "running")
 
 
 @unhurried
@@ -280,7 +275,8 @@ def test_a_plan_that_is_no_list_takes_the_place_of_one_that_was() -> None:
 @pytest.mark.parametrize("state", ["running", "requires_action", "idle"])
 def test_a_plain_state_is_no_event(state: str) -> None:
     assert V2UpdateDecoder().feed(dumped({"sessionUpdate": "state_update", "state": state})) == []
-    assert stray(dumped({"sessionUpdate": "state_update", "state": state})) == []
+    (note,) = stray(dumped({"sessionUpdate": "state_update", "state": state}))
+    assert (note.protocol, note.kind, note.kept) == (ORIGIN_V2, "state_update", False)
 
 
 def test_terminals_and_unknown_variants_are_customs_of_their_own() -> None:
@@ -317,7 +313,7 @@ def test_a_message_between_runs_is_told_once_to_each_version() -> None:
     update = whole("m", "A", "B")
     notes = stray(dumped(update))
     assert [note.data["content"]["text"] for note in notes] == ["A", "B"]
-    assert [said for said in map(thread_updates.told, notes) if said is not None] == [update]
+    assert [one for one in map(updates.told, notes) if one is not None] == [update]
 
 
 def test_a_title_that_was_heard_is_known() -> None:
@@ -337,3 +333,15 @@ def test_half_a_character_waits_for_the_other_half() -> None:
 def test_an_agent_of_version_2_is_described_by_both() -> None:
     assert NEWER.extra[ORIGIN_V2]["protocolVersion"] == 2
     assert NEWER.extra["agent_client"]["protocolVersion"] == 1
+
+
+def test_a_piece_of_content_that_was_recorded_as_a_difference_is_told_as_it_was_said() -> None:
+    """As logs from before have it."""
+    said = {"sessionUpdate": "tool_call_content_chunk", "toolCallId": "c", "content": content("b")}
+    more = {"sessionUpdate": said["sessionUpdate"], "content": said["content"]}
+    event = e.ToolCallUpdated(call="c", content=[content("a"), content("b")], origin={ORIGIN_V2: {"more": more}})
+    assert written([event]) == [said]
+
+
+def content(text: str) -> dict[str, Any]:
+    return {"type": "content", "content": {"type": "text", "text": text}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.inbound.v1 import V1SessionUpdates
+from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.inbound.v2.session import V2SessionUpdates
 from adapters.agent_client.inbound.visitor import Visitor
 from tests.adapters.agent_client import v2_editor
@@ -19,7 +19,7 @@ from tests.support.scripted import echo, until
 
 LOGIN = {1: "authenticate", 2: "auth/login"}
 LOGOUT = {1: "logout", 2: "auth/logout"}
-VOICES: dict[int, Any] = {1: V1SessionUpdates, 2: V2SessionUpdates}
+VOICES: dict[int, Any] = {1: SessionUpdates, 2: V2SessionUpdates}
 
 
 async def ana(gateway: Rig, version: int) -> Editor:

@@ -49,7 +49,7 @@ async def governed(
 ) -> AsyncIterator[Rig]:
     """An inbound half in front of agents, all of which these rules govern; `more`: those of others, by name."""
     async with rig(*agents, file=file) as it:
-        it.engine.agents.governor = lambda name, protocol: (more or {}).get(name, rules)  # type: ignore[method-assign]
+        it.engine.agents.extension = lambda name, protocol, key: (more or {}).get(name, rules)  # type: ignore[method-assign]
         yield it
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from gateway.contract import ToolServer
+from gateway.contract.governing import ToolServer
 from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.outbound_agent import Client, Rig, beside, rig
 from tests.support.aio import run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Instruction, Prefacing
+from gateway.contract.governing import Instruction, RuleKeeping
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.outbound_agent import rig
@@ -30,7 +30,7 @@ def test_a_skill_is_a_block_before_what_was_asked(
 ) -> None:
     async def body() -> None:
         async with rig(cwd=tmp_path) as it:
-            assert isinstance(it.outbound, Prefacing)
+            assert isinstance(it.outbound, RuleKeeping)
             it.can(promptCapabilities={"embeddedContext": takes_resources})
             rules = Rules(tmp_path)
             rules.preface = (SKILL,)

@@ -22,7 +22,7 @@ UNTRUSTED = {"aip44": {"untrusted": True}}
 
 
 def rule(it: Rig, rules: Rules) -> None:
-    it.engine.agents.governor = lambda name, protocol: rules  # type: ignore[method-assign]
+    it.engine.agents.extension = lambda name, protocol, key: rules  # type: ignore[method-assign]
 
 
 def test_a_client_of_version_2_is_declared_and_told_likewise(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.inbound.v1 import V1SessionUpdates
+from adapters.agent_client.inbound.updates import SessionUpdates
 from gateway.core.errors import Unavailable
 from tests.adapters.agent_client.editor import Editor, Refused, said
 from tests.adapters.agent_client.inbound_rig import Rig, held, native, rig, scripted
@@ -170,7 +170,7 @@ def test_a_cancel_of_a_session_whose_opening_hangs_holds_up_nothing(
     async def main() -> None:
         began, go = asyncio.Event(), asyncio.Event()
 
-        async def hangs(_: V1SessionUpdates) -> None:
+        async def hangs(_: SessionUpdates) -> None:
             began.set()
             await go.wait()
             if fails:
@@ -179,7 +179,7 @@ def test_a_cancel_of_a_session_whose_opening_hangs_holds_up_nothing(
         async with rig(scripted(echo)) as gateway:
             session, editor = await before(gateway)
             with monkeypatch.context() as patched:
-                patched.setattr(V1SessionUpdates, "prepare", hangs)
+                patched.setattr(SessionUpdates, "prepare", hangs)
                 loading = await editor.begin("session/load", params("session/load", session))
                 await began.wait()
                 await editor.notify("session/cancel", {"sessionId": session})
@@ -199,13 +199,13 @@ def test_a_cancel_is_of_the_prompts_that_wait_for_their_session_and_of_none_behi
     async def main() -> None:
         began, go = asyncio.Event(), asyncio.Event()
 
-        async def hangs(_: V1SessionUpdates) -> None:
+        async def hangs(_: SessionUpdates) -> None:
             began.set()
             await go.wait()
 
         async with rig(scripted(echo)) as gateway:
             session, editor = await before(gateway)
-            monkeypatch.setattr(V1SessionUpdates, "prepare", hangs)
+            monkeypatch.setattr(SessionUpdates, "prepare", hangs)
             given_up = await editor.begin("session/prompt", said(session, "two"))
             await began.wait()
             await editor.notify("session/cancel", {"sessionId": session})

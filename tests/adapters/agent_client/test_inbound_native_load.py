@@ -165,7 +165,7 @@ def test_of_a_governed_agent_the_record_is_told_since_a_replay_was_not_decided(t
     async def main() -> None:
         route, agent = keeping()
         async with rig((route, agent)) as gateway:
-            gateway.engine.agents.governor = lambda name, protocol: Rules(tmp_path)  # type: ignore[method-assign]
+            gateway.engine.agents.extension = lambda name, protocol, key: Rules(tmp_path)  # type: ignore[method-assign]
             editor = await gateway.connect()
             session = await editor.new(cwd=str(tmp_path))
             await editor.prompt(session, "hello")

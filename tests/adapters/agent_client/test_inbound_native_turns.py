@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from adapters.agent_client.codec import questions, updates_in
+from adapters.agent_client.codec import questions
+from adapters.agent_client.codec.v1.version import V1UpdateDecoder
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Failure, ThreadUpdate
@@ -234,7 +235,7 @@ def test_what_the_agent_said_is_replayed_as_it_was() -> None:
     ]
 
     async def agent(context: RunContext) -> None:
-        decoder = updates_in.UpdateDecoder()
+        decoder = V1UpdateDecoder()
         for each in said:
             for event in decoder.feed(msgspec.json.encode(each)):
                 if isinstance(event, ThreadUpdate):

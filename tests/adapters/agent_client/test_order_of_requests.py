@@ -43,13 +43,24 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._watch, name)
 
-    async def next(self, *args: Any) -> Any:
-        found = await self._watch.next(*args)
+    async def next(self) -> Any:
+        found = await self._watch.next()
+        await self._late()
+        return found
+
+    async def follow(self, take: Any, timeout: float | None = None) -> bool:
+        async def late(batch: Any) -> None:
+            await self._late()
+            if (waiting := take(batch)) is not None:
+                await waiting
+
+        return bool(await self._watch.follow(late, timeout))
+
+    async def _late(self) -> None:
         self._holding = 1
         for _ in range(TURNS):
             await asyncio.sleep(0)
         self._holding = 0
-        return found
 
 
 def late(owner: Any, method: str) -> None:

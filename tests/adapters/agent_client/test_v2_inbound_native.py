@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_client.codec.v2 import agents, turn, updates_in
-from adapters.agent_client.codec.v2.session_memory import SessionMemory
+from adapters.agent_client.codec.v2.memory import SessionMemory
 from gateway.config import Route
 from gateway.contract import RunContext
 from gateway.core import events as e

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gateway.contract import RunContext
+from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, NotFound
 from gateway.core.types import RunRequest, RunStatus, StopReason
@@ -295,7 +295,7 @@ def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
             (connection,) = gateway.connections(session)
             run_ = await gateway.run(session)
             async with gateway.engine.runs.watch(run_.id) as watch:
-                while await watch.next() is not None:
+                while await next_batch(watch) is not None:
                     assert connection._peer.queued < 8 * 1024 * 1024
             editor.reads.set()
             assert await editor.over() == idle()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.outbound.v2 import foreground
+from adapters.agent_client.outbound import foreground
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import StopReason

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.agent_client.codec.v2.beyond_v1 import mine
+from adapters.agent_client.codec.event_forms import beyond
+from adapters.agent_client.wire import ORIGIN_V2
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -19,9 +20,9 @@ from gateway.store.opening import open_store
 from tests.adapters.agent_client.governed_rules import Rules as Told
 from tests.adapters.agent_client.outbound_agent import OPTIONS, Rig, settled
 from tests.adapters.agent_client.v2_agent import Agent, rig
-from tests.governance.enforcing.support import documents
+from tests.governance.enforcing.support import Ruled, documents
 from tests.support.aio import run
-from tests.support.scripted import AGENT, Scripted, request, route
+from tests.support.scripted import AGENT, request, route
 
 SHOWS = [{"type": "terminal", "terminalId": "t1"}]
 
@@ -33,12 +34,12 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
     async def script(context: RunContext) -> None:
         await it.outbound.run(context)
 
-    scripted = Scripted(script, agent=AGENT)
+    scripted = Ruled(script, agent=AGENT)
     scripted.cancel = it.outbound.cancel  # type: ignore[method-assign]
     engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), rules=Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records)
     engine.opened, engine.closing = enforcement.open, enforcement.aclose
-    engine.use([Entry(route(), scripted, own_governor=enforcement.governor(documents(folder)))])
+    engine.use([Entry(route(), enforcement.wrap(scripted, documents(folder)))])
     await engine.open()
     try:
 
@@ -66,7 +67,11 @@ def _lines(event: e.Event) -> list[str]:
     """What the log has of it: updates by kind, and what is said in calls."""
     if isinstance(event, e.ToolCallUpdated):
         return [f"{event.call}: {item['content']['text']}" for item in event.content or ()]
-    return [_short(event.data)] if isinstance(event, e.Custom) and not (mine(event) or {}).get("silent") else []
+    return (
+        [_short(event.data)]
+        if isinstance(event, e.Custom) and not (beyond(event, ORIGIN_V2) or {}).get("silent")
+        else []
+    )
 
 
 def _short(said: Any) -> str:

@@ -16,6 +16,7 @@ from adapters.agent_client.options import AgentClientServe, AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
 from gateway.agents.entry import Entry
 from gateway.config import Route
+from gateway.contract import Outbound
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
@@ -155,13 +156,13 @@ async def rig(
     default = {} if "url" in target else {"command": (sys.executable, "-I", "-S", str(PROGRAM), *how)}
     options = AgentClientTarget.model_validate({"protocol": "agent_client", **default, **target})
     outbound = AgentClientOutbound(options)
+    half: Outbound = outbound
     engine = Engine(open_store("sqlite://"))
-    governor = None
     if governed is not None:
         enforcement = Enforcement(engine.records)
-        governor = enforcement.governor(governed)
+        half = enforcement.wrap(outbound, governed)
         engine.opened, engine.closing = enforcement.open, enforcement.aclose
-    engine.use([Entry(Route(name="prog", target=options), outbound, own_governor=governor)])
+    engine.use([Entry(Route(name="prog", target=options), half)])
     await engine.open()
     try:
         async with contextlib.AsyncExitStack() as stack:

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from adapters.agent_client.codec.v2.beyond_v1 import mine
+from adapters.agent_client.codec.event_forms import beyond
+from adapters.agent_client.wire import ORIGIN_V2
 from gateway.core import events as e
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.outbound_agent import Rig, Wire
@@ -68,7 +69,7 @@ class Agent:
 
 def spare(context: FakeContext) -> list[Any]:
     """What the agent said that was not for the run: while it waited for its prompt to be taken, then after it."""
-    asides = [event for event in context.said(e.Custom) if (mine(event) or {}).get("aside")]
+    asides = [event for event in context.said(e.Custom) if (beyond(event, ORIGIN_V2) or {}).get("aside")]
     return [*(event.data for event in asides), *(note.data for note in context.notes if note.kind == "output")]
 
 

@@ -13,7 +13,7 @@ from adapters.agent_communication.outbound import AgentCommunicationOutbound
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.agents.entry import Entry
 from gateway.config import Route
-from gateway.contract import Caller
+from gateway.contract import Caller, next_batch
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Json, Run, RunRequest
@@ -57,7 +57,7 @@ class House:
     async def said_something(self, run: Run) -> None:
         """Wait until the first of its output is in the log."""
         async with self.engine.runs.watch(run.id) as watch:
-            while batch := await watch.next(PATIENCE):
+            while batch := await next_batch(watch, PATIENCE):
                 if any(isinstance(event, e.PartDelta) for _, event in batch.events):
                     return
         ended = await self.engine.runs.get(run.id)

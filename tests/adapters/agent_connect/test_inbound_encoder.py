@@ -36,6 +36,9 @@ def say(text: str) -> e.PartDelta:
     return e.PartDelta(part="t", delta=text)
 
 
+LARGE = say("x" * SMALL)
+
+
 class Log:
     """Numbers events and makes the batches that a watch would give."""
 
@@ -120,52 +123,49 @@ def test_what_is_more_than_a_text_that_grows_has_a_snapshot_of_its_own() -> None
     assert got[-1].data["values"] == {"t": "new", "i": ["x", "y", "z"], "n": 2}
 
 
-def test_the_short_way_says_what_feeding_says_and_both_may_alternate() -> None:
-    log, fed, short = Log(), StreamEncoder(ID, AGENT, ("values",)), StreamEncoder(ID, AGENT, ("values",))
-    begin = log.batch(*BEGIN)
-    assert short.piece(begin) == b""
-    assert fed.feed(begin, RUN, 0.0) == short.feed(begin, RUN, 0.0)
+def test_pieces_taken_from_the_logs_document_say_what_our_own_fold_says_and_both_may_alternate() -> None:
+    """A batch that does not reach the newest event has no document of the log's."""
+    log, own, shared = Log(), StreamEncoder(ID, AGENT, ("values",)), StreamEncoder(ID, AGENT, ("values",))
+
+    def same(*events: e.Event) -> None:
+        batch = log.batch(*events)
+        assert own.feed(replace(batch, snapshot=None), RUN, 0.0) == shared.feed(batch, RUN, 0.0) != b""
+
+    same(*BEGIN, say("begun"))
     for turn in range(MOST_BEHIND + 50):
-        batch = log.batch(say("x"))
-        piece = short.piece(batch)
-        assert bool(piece) == (turn != 21 + MOST_BEHIND), "it lags no further"
-        assert (piece or short.feed(batch, RUN, 0.0)) == fed.feed(batch, RUN, 0.0)
+        same(say("x"))
         if turn == 20:
-            batch = log.batch(e.PartReplaced(part="t", value="new"), say("a"), say("b"))
-            assert short.piece(batch) == b""
-            assert fed.feed(batch, RUN, 0.0) == short.feed(batch, RUN, 0.0)
-    end = log.batch(*END, e.RunFinished())
-    assert fed.feed(end, RUN, 0.0) == short.feed(end, RUN, 0.0)
+            same(e.PartReplaced(part="t", value="new"), say("a"), say("b"))
+        if turn % 7 == 0:
+            same(say("several "), say("at "), say("once"))
+    same(*END, e.RunFinished())
 
 
 @pytest.mark.parametrize(
-    ("event", "made"),
+    "event",
     [
-        (say("b"), {}),
-        (say("x" * SMALL), None),
-        (say(""), None),
-        (e.PartDelta(part="t", delta="b", origin={"own": 1}), None),
-        (e.PartDelta(part="other", delta="b"), None),
-        (e.PartReplaced(part="t", value="b"), None),
-        (e.PartEnded(part="t"), None),
+        say("b"),
+        LARGE,
+        say(""),
+        e.PartDelta(part="t", delta="b", origin={"own": 1}),
+        e.PartDelta(part="other", delta="b"),
+        e.PartReplaced(part="t", value="b"),
+        e.PartEnded(part="t"),
     ],
 )
-def test_the_short_way_is_for_a_piece_of_a_small_document_and_nothing_else(event: e.Event, made: Any) -> None:
-    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values", "custom"))
-    encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
-    assert (made is None) == (encoder.piece(log.batch(event)) == b"")
-    assert encoder.piece(log.batch(say("c"), say("d"))) == b""
-    assert encoder.piece(log.batch(say("e"), newest=False)) == b""
-
-
-def test_the_short_way_is_not_for_who_joins_resumes_or_wants_no_values() -> None:
-    for options in ({"joining": True}, {"after": (9, False)}, {"folding": False}):
-        log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",), **options)
-        encoder.feed(log.batch(*BEGIN, say("a"), newest=False), RUN, 0.0)
-        assert encoder.piece(log.batch(say("b"))) == b"", options
-    log, encoder = Log(), StreamEncoder(ID, AGENT, ("custom",))
-    encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
-    assert encoder.piece(log.batch(say("b"))) == b""
+@pytest.mark.parametrize("options", [{}, {"joining": True}, {"after": (9, False)}, {"folding": False}])
+def test_what_follows_a_piece_is_said_the_same_from_the_logs_document_and_from_our_own(
+    event: e.Event, options: dict[str, Any]
+) -> None:
+    for modes in (("values",), ("custom",), ("values", "custom")):
+        said: list[list[bytes]] = [[], []]
+        for shared, frames_of in enumerate(said):
+            log, encoder = Log(), StreamEncoder(ID, AGENT, modes, **options)
+            whole = shared or options or event == LARGE
+            for events in ((*BEGIN, say("a")), (say("c"),), (event,), (say("d"),)):
+                batch = log.batch(*events)
+                frames_of.append(encoder.feed(batch if whole else replace(batch, snapshot=None), RUN, 0.0))
+        assert said[0] == said[1], modes
 
 
 def test_a_large_document_is_sent_when_it_has_grown_or_time_has_passed_and_always_at_the_end() -> None:

@@ -12,7 +12,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.runs import Engine
 from gateway.transport.asgi import HttpRequest
-from gateway.transport.asgi.uvicorn import EXTENSION
+from gateway.transport.asgi.request import EXTENSION
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until
 
@@ -22,7 +22,7 @@ LAST = "c" * 300
 
 
 class Client:
-    """A connection with the short way. `put`: what came by it; `sent`: by the long one."""
+    """A connection that takes pieces by a call. `taken`: what came by it; `sent`: what was awaited."""
 
     ready = True
 
@@ -30,8 +30,10 @@ class Client:
         self.sent: list[bytes] = []
         self.taken: list[bytes] = []
 
-    def put(self, piece: bytes) -> None:
-        self.taken.append(piece)
+    def put(self, piece: bytes) -> bool:
+        if self.ready:
+            self.taken.append(piece)
+        return self.ready
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         self.sent.append(message.get("body", b""))
@@ -74,8 +76,16 @@ def test_a_piece_goes_out_by_a_call_once_the_answer_has_begun() -> None:
             await say(*where, word)
 
     client = scene(agent)
-    assert [b"firstsecondthird" in piece for piece in client.taken] == [False, True]
-    assert any(b"first" in piece for piece in client.sent), "the answer begins the long way"
+    assert [b"firstsecondthird" in piece for piece in client.taken] == [False, False, True]
+    assert not client.sent[0], "the answer begins with its head"
+
+
+def test_what_is_said_at_once_is_shown_at_once() -> None:
+    async def agent(*where: Any) -> None:
+        await say(*where, "one", "two", "three")
+
+    client = scene(agent)
+    assert [b"onetwothree" in piece for piece in client.taken] == [True]
 
 
 def test_who_lags_is_not_called() -> None:
@@ -87,7 +97,7 @@ def test_who_lags_is_not_called() -> None:
         await say(client, *where, "third")
 
     client = scene(agent)
-    assert [b"third" in piece for piece in client.taken] == [True]
+    assert [b"third" in piece for piece in client.taken] == [False, True]
     assert any(b"firstsecond" in piece for piece in client.sent)
 
 
@@ -97,13 +107,12 @@ def test_after_a_burst_of_several_kinds_pieces_have_the_whole_document_again() -
         await say(client, gateway, context, "second")
         await until(lambda: bool(gateway.live[context.run.id].log.waiting))
         context.emit(e.PartReplaced(part="text", value="new"), e.PartDelta(part="text", delta="est"))
-        await until(lambda: any(b"newest" in piece for piece in client.sent))
+        await until(lambda: any(b"newest" in piece for piece in client.taken))
         await say(client, gateway, context, "third")
 
     client = scene(agent)
-    shown = [text for text in (b'"firstsecond"', b'"new"', b'"newest"') if any(text in x for x in client.sent)]
-    assert shown == [b'"new"', b'"newest"'], "each is a snapshot of its own"
-    assert [b'"newestthird"' in piece for piece in client.taken] == [False, True]
+    assert b'"new"' in client.taken[2] and b'"newest"' in client.taken[2], "each is a snapshot of its own"
+    assert [b'"newestthird"' in piece for piece in client.taken] == [False, False, False, True]
 
 
 def test_the_snapshot_that_makes_a_document_too_large_for_every_delta_is_not_held_back_until_the_next_word() -> None:

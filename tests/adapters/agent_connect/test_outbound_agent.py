@@ -78,6 +78,7 @@ def test_every_question_is_asked_and_every_answer_delivered(agent_connect_agent:
     assert [(i.kind, i.message) for i in ctx.asked] == [("approval", "Is it right?"), ("approval", "Really?")]
     assert ctx.asked[0].answer_schema["required"] == ["approved"]
     assert len({i.id for i in ctx.asked}) == 2
+    assert ctx.run.upstream is not None and ctx.run.upstream["questions"] == 2, "the next process counts on"
 
 
 @pytest.mark.parametrize("answer", [DECLINED, CANCELLED])
@@ -86,7 +87,7 @@ def test_a_question_that_is_not_answered_cancels_the_run_at_the_agent(
 ) -> None:
     forget(agent_connect_agent)
     ctx = done(play(agent_connect_agent.url, "asker", "this", answers=[answer]))
-    assert isinstance(ctx.end, e.RunCancelled)
+    assert isinstance(ctx.end, e.RunCancelled) and ctx.end.reason == "the agent's question was not answered"
     assert ctx.run.upstream is not None
     assert f"POST /runs/{ctx.run.upstream['run_id']}/cancel" in requests(agent_connect_agent)
     assert not ctx.losses

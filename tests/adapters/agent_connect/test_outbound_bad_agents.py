@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from adapters.agent_connect.wire import UPSTREAM_OUTPUT
 from gateway.core import events as e
 from gateway.core.errors import (
     AgentBroken,
@@ -38,7 +39,7 @@ from tests.adapters.agent_connect.scripted_agent import (
     text,
 )
 from tests.support.aio import Clock, later, run
-from tests.support.context import context
+from tests.support.context import DECLINED, context
 from tests.support.raw_http import Exchange, Server, serving
 
 # --- the stream ------------------------------------------------------------------------------------------------
@@ -105,6 +106,10 @@ def test_a_stream_is_joined_where_it_broke() -> None:
     assert joined.headers["last-event-id"] == "7"
 
 
+def test_a_stream_that_breaks_before_it_names_the_run_is_no_run() -> None:
+    raised(script(stream=streams(b": ping\n\n", then="reset")), AgentGone, "closed the connection in mid-answer")
+
+
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_a_run_whose_name_fits_no_path_is_refused(name: str) -> None:
     raised(script(create=says(text(record(run_id=name)))), AgentBroken, "the agent named the run", stream="never")
@@ -151,6 +156,21 @@ def test_a_stream_that_stays_open_after_success_is_left() -> None:
     assert ctx.output == {"m": "a"}
 
 
+def test_a_stream_that_goes_on_after_success_is_read_to_its_end() -> None:
+    async def speaks_again(asked: Exchange) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        await asked.say(head, event({"m": "a"}, status="success"))
+        await later(0.5)
+        await asked.say(event({"m": "ab"}))
+        await later(0)
+        await later(100)
+        await asked.say(event({"m": "abc"}, status="success"))
+        asked.writer.close()
+
+    ctx = run(against(script(stream=speaks_again), idle_timeout=900), 10_000, loop_factory=Clock)
+    assert ctx.snapshots() == [{"m": "a"}, {"m": "ab"}, {"m": "abc"}] and isinstance(ctx.end, e.RunFinished)
+
+
 def test_an_error_event_is_believed_if_the_agent_knows_no_better() -> None:
     said = text({"type": "error", "run_id": RUN, "errcode": 3, "description": "broke", "status": "error"})
     stream = streams(b"data: " + said + b"\n\n", then="hang")
@@ -167,6 +187,16 @@ def test_an_error_event_is_believed_if_the_agent_keeps_no_runs() -> None:
         )
     )
     assert isinstance(ctx.end, e.RunFailed) and ctx.end.failure.message == "broke"
+
+
+def test_a_question_of_an_agent_that_keeps_no_runs_cannot_be_answered() -> None:
+    said = text({"type": "interrupt", "run_id": RUN, "status": "interrupted", "interrupt": {"q": "Why?"}})
+    stream = streams(event({"m": "a"}), b"data: " + said + b"\n\n")
+    raised(
+        script(stream=stream, wait=refuses("404 No"), get=refuses("404 No")),
+        AgentGone,
+        "does not know the run any more",
+    )
 
 
 def test_an_error_before_the_run_has_a_name_is_the_runs_error() -> None:
@@ -354,6 +384,12 @@ def test_the_last_snapshot_is_the_output_where_nobody_else_tells_it() -> None:
     assert ended(agent).output == {"m": "streamed"}
 
 
+def test_what_an_output_says_beyond_the_core_is_kept_with_the_run() -> None:
+    output = {"type": "result", "values": {"m": 1}, "own": [1]}
+    ctx = ended(never(wait=says(text({"run": record("success"), "output": output}))), stream="never")
+    assert ctx.run.upstream is not None and ctx.run.upstream[UPSTREAM_OUTPUT] == {"own": [1]}
+
+
 def test_a_wait_that_takes_long_is_asked_again() -> None:
     agent = never(wait=in_turn(hangs, says(b"", "204 N"), says(text(record())), says(result({"m": "late"}))))
     assert ended(agent, stream="never", poll_timeout=0.2).output == {"m": "late"}
@@ -385,6 +421,38 @@ def test_an_answer_that_got_lost_is_sent_again_while_the_agent_waits_for_it() ->
     ctx = ended(agent, stream="never", answers=["yes"], server=there)
     assert ctx.output == {"m": "went"}
     assert [asked.body for asked in there[0].seen if asked.method == "POST"][-2:] == [b'"yes"', b'"yes"']
+
+
+@pytest.mark.parametrize("status", ["400 B", "409 C"])
+def test_an_answer_that_is_refused_was_taken_before_unless_the_agent_still_asks(status: str) -> None:
+    asking = says(text({"run": record("interrupted"), "output": {"type": "interrupt", "interrupt": "Go?"}}))
+
+    def agent(then: str) -> Handler:
+        wait = in_turn(asking, says(result({"m": "went"})))
+        return never(wait=wait, resume=refuses(status), get=says(text(record(then))))
+
+    assert ended(agent("pending"), stream="never", answers=["yes"]).output == {"m": "went"}
+    with pytest.raises(InterlinguaError, match=f"POST /runs/{RUN} answered"):
+        ended(agent("interrupted"), stream="never", answers=["yes"])
+
+
+@pytest.mark.parametrize(
+    ("status", "lost"),
+    [("200 OK", 0), ("400 B", 0), ("404 N", 0), ("409 C", 0), ("405 M", 1), ("500 E", 1), ("501 N", 1)],
+)
+def test_a_cancel_that_comes_too_late_is_none_and_one_that_the_agent_does_not_know_is_a_loss(
+    status: str, lost: int
+) -> None:
+    asking = says(text({"run": record("interrupted"), "output": {"type": "interrupt", "interrupt": "Go?"}}))
+    ctx = ended(never(wait=asking, cancel=refuses(status)), stream="never", answers=[DECLINED])
+    assert isinstance(ctx.end, e.RunCancelled) and ctx.losses["cancel_unsupported"] == lost
+
+
+@pytest.mark.parametrize("status", ["300 Multiple", "403 F"])
+def test_a_cancel_that_the_agent_refuses_is_said(status: str) -> None:
+    asking = says(text({"run": record("interrupted"), "output": {"type": "interrupt", "interrupt": "Go?"}}))
+    with pytest.raises(InterlinguaError, match=f"POST /runs/{RUN}/cancel answered"):
+        ended(never(wait=asking, cancel=refuses(status)), stream="never", answers=[DECLINED])
 
 
 def test_a_question_in_the_older_words_is_answered_in_them() -> None:

@@ -13,7 +13,7 @@ from adapters.agent_context.outbound import AgentContextOutbound
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.agents.entry import Entry
 from gateway.config import Route
-from gateway.contract import Caller
+from gateway.contract import Caller, next_batch
 from gateway.core import events as e
 from gateway.core.types import Json, Run, RunRequest
 from gateway.runs import Engine
@@ -51,7 +51,7 @@ class House:
     async def until(self, run: Run, kind: type[e.Event]) -> None:
         """Wait until such an event is in the log."""
         async with self.engine.runs.watch(run.id) as watch:
-            while batch := await watch.next(PATIENCE):
+            while batch := await next_batch(watch, PATIENCE):
                 if any(isinstance(event, kind) for _, event in batch.events):
                     return
         raise AssertionError(f"{run.id} ended without one")

@@ -53,7 +53,7 @@ def agent(input_schema: Any = MESSAGE_SCHEMA, output_schema: Any = MESSAGE_OUTPU
     )
 
 
-def run_of(request_input: Json, protocol: str = "plain", **fields: Any) -> Run:
+def run_of(request_input: Json, protocol: str = "example", **fields: Any) -> Run:
     request = RunRequest(agent="a", input=request_input, protocol=protocol, **fields)
     return Run(id="r", request=request, created_at=0.0, updated_at=0.0)
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from gateway.contract import next_batch
 from gateway.core import events as e
 from gateway.core.types import Answer, JsonObject, Outcome, RunStatus
 from tests.adapters.agent_context.outbound_house import House, house, output
@@ -104,7 +105,7 @@ async def fails(it: House) -> None:
 async def is_cancelled(it: House) -> None:
     begun = await it.start("slow", {})
     async with it.engine.runs.watch(begun.id) as watch:
-        await watch.next(10)
+        await next_batch(watch, 10)
     await it.engine.runs.cancel(begun.id, reason="enough")
     done = await it.stopped(begun)
     assert (done.status, done.cancel_reason) == (RunStatus.CANCELLED, "enough")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.contract import next_batch
 from gateway.core import events as e
 from gateway.core.types import Answer, Run, RunRequest, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
@@ -118,7 +119,7 @@ def test_an_agent_that_leaves_fails_its_acknowledged_runs_and_hears_of_cancelled
                 for each in (first, second):
                     async with there.engine.runs.watch(each.id) as watch:
                         while not await events(there, each, e.PartDelta):
-                            await watch.next(10)
+                            await next_batch(watch, 10)
                 await there.engine.runs.cancel(first.id, reason="enough")
                 (told,) = await painter.hears("notifications/cancelled")
                 assert told["_meta"]["correlationId"] == first.id

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-
-import msgspec
-import pytest
 
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.outbound import AgentProtocolOutbound
-from gateway.core.errors import Unsupported
 from gateway.core.types import JsonObject
 from tests.adapters.agent_protocol.fake_agent import Agent, calling, says
-from tests.adapters.agent_protocol.support import AGENT, Client, app, echo, native, serving
+from tests.adapters.agent_protocol.support import Client, app, echo, native, serving
 from tests.adapters.agent_protocol.test_same_protocol import through
 from tests.support.aio import run
 from tests.support.scripted import engine
@@ -251,16 +246,5 @@ def test_the_steps_of_other_peoples_tasks_are_not_there_and_no_task_is_made_of_a
             assert len(agent.tasks) == 1
             done = await client.call("POST", steps, json={}, headers=shown("ana"))
             assert done.json()["step_id"] == mine["step_id"]
-
-    run(scene())
-
-
-def test_a_governed_agent_is_sent_nothing_before_its_run() -> None:
-    async def scene() -> None:
-        async with calling(Planner(plan=PLAN)) as (outbound, agent):
-            context = SimpleNamespace(agent=AGENT, governor=object())
-            with pytest.raises(Unsupported):
-                await outbound.relay(context, "POST tasks", msgspec.Raw(b"{}"))  # type: ignore[arg-type]
-            assert agent.asked == []
 
     run(scene())

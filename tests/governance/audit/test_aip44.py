@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,89 +41,89 @@ MOVED = {"audit-event-kind": "transition"}
 
 
 @pytest.mark.parametrize(
-    ("event", "wanted"),
+    ("made", "wanted"),
     [
         (
-            aip44.tool_call(**OF, arguments={"a": 1}),
+            lambda: aip44.tool_call(**OF, arguments={"a": 1}),
             line(OPERATOR, "tool.call", TOOL, {**CALL, "approval": "auto"}, input={"a": 1}),
         ),
         (
-            aip44.tool_call(**OF, arguments=[1], approval=None, policy=RULE, why="rules", budgets=["x"]),
+            lambda: aip44.tool_call(**OF, arguments=[1], approval=None, policy=RULE, why="rules", budgets=["x"]),
             line(
                 OPERATOR, "tool.call", TOOL, {**CALL, "why": "rules", "budgets": ["x"]},
                 input={"value": [1]}, policy=RULED,
             ),
         ),
         (
-            aip44.tool_call(**OF, arguments={}, approval="ann", refused=True, signatures=("a.sig",)),
+            lambda: aip44.tool_call(**OF, arguments={}, approval="ann", refused=True, signatures=("a.sig",)),
             line(OPERATOR, "tool.refused", TOOL, {**CALL, "approval": "ann"}, input={}, signatures=["a.sig"]),
         ),
         (
-            aip44.tool_result(**OF),
+            lambda: aip44.tool_result(**OF),
             line(OPERATOR, "tool.result", TOOL, {**CALL, "approval": "auto"}, output={"result": None}),
         ),
         (
-            aip44.tool_result(**OF, result=False, approval="ann"),
+            lambda: aip44.tool_result(**OF, result=False, approval="ann"),
             line(OPERATOR, "tool.result", TOOL, {**CALL, "approval": "ann"}, output={"result": False}),
         ),
         (
-            aip44.tool_result(**OF, result=1, error="bad"),
+            lambda: aip44.tool_result(**OF, result=1, error="bad"),
             line(OPERATOR, "tool.result", TOOL, {**CALL, "approval": "auto"}, output={"error": "bad"}),
         ),
         (
-            aip44.approval_asked(**OF, policy=RULE, of=["editor"]),
+            lambda: aip44.approval_asked(**OF, policy=RULE, of=["editor"]),
             line(GATEWAY, "approval.requested", TOOL, APPROVAL, input={"approvers": ["editor"]}, policy=RULED),
         ),
         (
-            aip44.approval_asked(**OF, policy=None, of=[], why="risk"),
+            lambda: aip44.approval_asked(**OF, policy=None, of=[], why="risk"),
             line(GATEWAY, "approval.requested", TOOL, {**APPROVAL, "why": "risk"}, input={"approvers": []}),
         ),
         (
-            aip44.approval_given(**OF, by="ann", approved=True, policy=RULE, role="editor"),
+            lambda: aip44.approval_given(**OF, by="ann", approved=True, policy=RULE, role="editor"),
             line(
                 {"id": "ann", "role": "editor"}, "approval.granted", TOOL, {**APPROVAL, "approval": "ann"},
                 policy=RULED,
             ),
         ),
         (
-            aip44.approval_given(**OF, by="ann", approved=True, policy=None, enough=False),
+            lambda: aip44.approval_given(**OF, by="ann", approved=True, policy=None, enough=False),
             line({"id": "ann"}, "approval.granted", TOOL, {**APPROVAL, "approval": "ann", "enough": False}),
         ),
         (
-            aip44.approval_given(**OF, by="", approved=False, policy=None, enough=False),
+            lambda: aip44.approval_given(**OF, by="", approved=False, policy=None, enough=False),
             line({"id": "unknown"}, "approval.rejected", TOOL, {**APPROVAL, "approval": ""}),
         ),
         (
-            aip44.transition(**WHO, before=None, after="invoked"),
+            lambda: aip44.transition(**WHO, before=None, after="invoked"),
             line(OPERATOR, "operator.invoked", SESSION, {**MOVED, "to": "invoked"}),
         ),
         (
-            aip44.transition(**WHO, before="running", after="completed", why={"stop": "end"}),
+            lambda: aip44.transition(**WHO, before="running", after="completed", why={"stop": "end"}),
             line(
                 OPERATOR, "operator.completed", SESSION, {**MOVED, "from": "running", "to": "completed"},
                 output={"stop": "end"},
             ),
         ),
-        (aip44.closed(**WHO), line(GATEWAY, "audit.closed", SESSION, MOVED)),
+        (lambda: aip44.closed(**WHO), line(GATEWAY, "audit.closed", SESSION, MOVED)),
         (
-            aip44.skill(**WHO, skill="k", version=None, sha256="0", size=0),
+            lambda: aip44.skill(**WHO, skill="k", version=None, sha256="0", size=0),
             line(
                 GATEWAY, "skill.activated", ("skill", "k"), {"audit-event-kind": "skill"},
                 input={"skill": "k", "sha256": "0", "bytes": 0},
             ),
         ),
         (
-            aip44.tool_call(**{**OF, "tool": "t" * 300}, arguments={}),
+            lambda: aip44.tool_call(**{**OF, "tool": "t" * 300}, arguments={}),
             line(OPERATOR, "tool.call", ("tool", "t" * 256), {**CALL, "tool": "t" * 300, "approval": "auto"}, input={}),
         ),
     ],
 )  # fmt: skip
 def test_an_entry_says_what_the_specification_asks_for(
-    tmp_path: Path, event: AuditEvent, wanted: dict[str, Any]
+    tmp_path: Path, made: Callable[[], AuditEvent], wanted: dict[str, Any]
 ) -> None:
     async def written() -> None:
         async with AuditLog(tmp_path) as log:
-            await log.append(event)
+            await log.append(made())
 
     run(written())
     found = msgspec.json.decode((tmp_path / "audit-log.jsonl").read_bytes())

@@ -145,7 +145,7 @@ def test_a_public_key_of_another_kind_or_spelling_is_refused(tmp_path: Path) -> 
     path = tmp_path / "governance-keys.json"
     for text, why in (
         (base64.b64encode(der).decode(), "not an Ed25519 key"),
-        (f"{RAW}!", "no public key"),
+        (f"{RAW}!!!!", "no public key"),
         (f"!{RAW}", "no public key"),
     ):
         path.write_text(json.dumps({"keys": [{"id": "k", "publicKey": text}]}))
@@ -161,6 +161,6 @@ def test_a_key_is_valid_from_its_first_moment_to_its_last(tmp_path: Path) -> Non
     until = ring(tmp_path, signer, expiresAt=moment.isoformat())
     assert since.check(block, b"words", moment) is None and since.check(block, b"words", moment - step) is not None
     assert until.check(block, b"words", moment) is None and until.check(block, b"words", moment + step) is not None
-    for wrong in ({**block, "more": 1}, {**block, "alg": "none"}, "words", {**block, "value": block["value"] + "!"}):
+    for wrong in ({**block, "more": 1}, {**block, "alg": "none"}, "words", {**block, "value": block["value"] + "!!!!"}):
         refused = since.check(wrong, b"words", moment)
         assert refused is not None and refused[0] == "signature.invalid"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ import msgspec
 import pytest
 
 from gateway.core.errors import Invalid, TooLarge, Unavailable
-from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, expand, files, verify
+from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, Terms, expand, files, verify
+from gateway.governance.audit.canonical import canonical
 from gateway.governance.audit.last_heads import HeadKeeper
 from tests.governance.audit.support import event, write_log
 from tests.support.aio import run
@@ -218,13 +220,14 @@ def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk) -> No
 def test_what_is_recorded_is_the_event_of_the_moment_of_the_call(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with AuditLog(tmp_path) as log:
-            arguments = {"to": "ada"}
+            arguments = {"to": "ada", "n": 1e21}
             future = log.append(event(input=arguments))
             arguments["to"] = "eve"
             await future
 
     run(scenario())
-    assert lines_of(tmp_path)[0]["input"] == {"to": "ada"}
+    (line,) = (tmp_path / "audit-log.jsonl").read_bytes().splitlines()
+    assert b'"input":{"n":1e+21,"to":"ada"}' in line and line == canonical(msgspec.json.decode(line))
 
 
 def test_a_caller_that_was_cancelled_takes_nothing_back(tmp_path: Path) -> None:
@@ -236,19 +239,29 @@ def test_a_caller_that_was_cancelled_takes_nothing_back(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_path: Path) -> None:
+def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_path: Path, disk: Disk) -> None:
     async def scenario() -> None:
+        before = asyncio.all_tasks()
         log = AuditLog(tmp_path / "deep" / "audit.jsonl")
         with pytest.raises(Unavailable):
             log.append(event())
-        await log.open()
-        waiting = [log.append(event(number)) for number in range(50)]
         await log.aclose()
+        await log.open()
+        log.keep(Terms(days=1))
+        disk.go.clear()
+        waiting = [log.append(event(number)) for number in range(50)]
+        closing = asyncio.ensure_future(log.aclose())
+        await asyncio.to_thread(disk.reached.wait, 60)
+        assert not closing.done()
+        disk.go.set()
+        await closing
         await log.aclose()
         assert [each.result().seq for each in waiting] == list(range(50))
         with pytest.raises(Unavailable):
             log.append(event())
         assert (tmp_path / "deep" / "audit.jsonl").stat().st_mode & 0o077 == 0
+        left = asyncio.all_tasks() - before
+        assert not left or not (await asyncio.wait(left, timeout=60))[1], "what removes old files has stopped"
 
     run(scenario())
 
@@ -266,6 +279,31 @@ def test_a_log_and_all_folders_that_are_made_for_it_are_its_owners_alone(tmp_pat
         run(scenario())
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_log_that_nobody_waits_for_any_more_while_it_opens_is_let_go(
+    tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, sound: bool
+) -> None:
+    async def scenario() -> None:
+        disk.go.clear()
+        opening = asyncio.ensure_future(AuditLog(tmp_path).open())
+        await asyncio.to_thread(disk.reached.wait, 60)
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        disk.full = not sound
+        disk.go.set()
+        (thread,) = [each for each in threading.enumerate() if each.name == "audit-writer"]
+        await asyncio.to_thread(thread.join, 60)
+        assert not thread.is_alive()
+        disk.full = False
+        async with AuditLog(tmp_path) as log:
+            assert (await log.append(event())).seq == 0
+
+    run(scenario())
+    gc.collect()
+    assert caplog.messages == []
 
 
 def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Path) -> None:
@@ -296,9 +334,11 @@ def test_time_never_goes_back_in_a_log(tmp_path: Path, monkeypatch: pytest.Monke
     async def scenario() -> None:
         nonlocal now
         async with AuditLog(tmp_path) as log:
+            assert log.newest == 0
             await log.append(event())
             now -= 3600.5
             await log.append(event())
+            assert log.newest == 2_000_000_000
 
     run(scenario())
     first, second = lines_of(tmp_path)
@@ -319,11 +359,14 @@ def test_the_head_is_told_in_order_and_the_last_one_always(tmp_path: Path) -> No
         async with AuditLog(tmp_path, on_head=on_head) as log:
             for number in range(20):
                 await log.append(event(number))
+            with pytest.raises(Invalid):
+                await log.append(event(action="NO"))
         return log.head
 
     head = run(scenario())
     assert head is not None and told[-1] == (head.seq, head.hash) and head.seq == 19
-    assert [seq for seq, _ in told] == sorted(seq for seq, _ in told)
+    seqs = [seq for seq, _ in told]
+    assert seqs == sorted(seqs) and seqs.count(19) == 1
 
 
 def test_a_head_that_was_not_taken_is_told_again() -> None:
@@ -373,3 +416,5 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
         AuditLog(tmp_path, algorithm="blake3")
     with pytest.raises(Invalid, match="limit"):
         AuditLog(tmp_path, limit=1 << 30)
+    with pytest.raises(Invalid, match="blake3"):
+        AuditLog(tmp_path).keep(Terms(algorithm="blake3"))

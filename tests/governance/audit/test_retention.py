@@ -24,7 +24,8 @@ from gateway.governance.audit import (
 from gateway.governance.audit.retention import DAY
 from tests.governance.audit.support import event
 from tests.governance.audit.test_keys import KEY, ring
-from tests.support.aio import run
+from tests.support.aio import Clock as LoopClock
+from tests.support.aio import later, run
 
 START = 1_750_000_000.0
 
@@ -79,9 +80,13 @@ def test_a_file_is_a_day_and_what_is_too_old_is_removed_after_the_log_has_said_s
     async def scenario() -> None:
         await days_of(tmp_path, clock, 6, signer=EntrySigner(KEY))
         assert len(names(tmp_path)) == 6
+        torn = [tmp_path / f"audit-log.{number:012d}.0123abcd.torn" for number in (5, 6)]
+        for each in torn:
+            each.write_bytes(b"{")
         async with AuditLog(tmp_path, signer=EntrySigner(KEY)) as opened:
             opened.keep(Terms(days=3))
-            await gone(tmp_path, 4)
+            await until(lambda: not torn[0].exists())
+            assert len(names(tmp_path)) == 4 and torn[1].exists()
         assert names(tmp_path)[0] == "audit-log.000000000006.jsonl"
 
     run(scenario())
@@ -110,6 +115,17 @@ def test_more_than_was_said_to_be_removed_is_missing(tmp_path: Path, clock: Cloc
     (tmp_path / names(tmp_path)[0]).unlink()
     (mistake,) = verify(expand([tmp_path])).mistakes
     assert mistake.code == "chain.seq_gap" and "before entry 8" in mistake.what
+
+
+def test_a_file_that_cannot_be_read_stays_and_those_after_it_do(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 6)
+        first, second = expand([tmp_path])[:2]
+        second.write_bytes(second.read_bytes().replace(b'"n":1', b'"n":7'))
+        assert first.name not in await tidied(tmp_path, clock, 2)
+        assert names(tmp_path)[0] == second.name and len(names(tmp_path)) >= 5
+
+    run(scenario())
 
 
 def test_an_entry_that_is_known_and_older_than_the_log_cannot_be_vouched_for(tmp_path: Path, clock: Clock) -> None:
@@ -152,7 +168,7 @@ def test_a_log_that_nothing_was_written_to_for_long_is_emptied_too_and_opens_aga
         report = verify([left])
         assert report.mistakes == [] and report.removed == last
         left.write_bytes(b"".join(left.read_bytes().splitlines(keepends=True)[:1]))
-        with pytest.raises(AuditBroken, match="entries 0 to 2 are missing before entry 3"):
+        with pytest.raises(AuditBroken, match=r"jsonl#L1:.* entries 0 to 2 are missing before entry 3"):
             await AuditLog(tmp_path).open()
 
     run(scenario())
@@ -227,6 +243,36 @@ def test_a_clock_that_was_ahead_for_an_hour_has_removed_nothing_and_what_is_old_
         assert names(tmp_path)[0] == before[0]
         clock.now += 40 * DAY
         assert before[0] not in await tidied(tmp_path, clock, 30)
+
+    run(scenario())
+
+
+def test_what_is_too_old_is_looked_for_every_hour(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 6)
+        async with AuditLog(tmp_path) as opened:
+            opened.keep(Terms(days=3))
+            await gone(tmp_path, 4)
+            oldest = names(tmp_path)[0]
+            clock.now += DAY
+            await write(opened, 20)
+            assert names(tmp_path)[0] == oldest
+            await later(upkeep.EVERY_SECONDS)
+            await until(lambda: names(tmp_path)[0] != oldest)
+
+    run(scenario(), 2 * upkeep.EVERY_SECONDS, loop_factory=LoopClock)
+
+
+def test_a_term_that_is_taken_back_removes_nothing(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 6)
+        async with AuditLog(tmp_path) as opened:
+            before = asyncio.all_tasks()
+            opened.keep(Terms(days=3))
+            left = asyncio.all_tasks() - before
+            opened.keep(Terms())
+            assert left and not (await asyncio.wait(left, timeout=60))[1]
+        assert len(names(tmp_path)) == 6
 
     run(scenario())
 

@@ -184,7 +184,7 @@ def a_denied_question_is_declined() -> None:
 
     async def asks(judge: Judge, *said: Any, question: Any, **more: Any) -> Any:
         found = await permission(judge, *said, question=question, **more)
-        return await judge.host.put(question) if found is DECLINED else found
+        return await judge.run.ask(question) if found is DECLINED else found
 
     _replace(Judge, "permission", asks)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adapters.agent_client.outbound.tool_calls import tool_call_of
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -59,6 +60,13 @@ def documents(
     write(folder / "operators/coder/OPERATOR.md", with_(OPERATOR, tools=list(tools), governance=own))
     bound = {"tier": "governance-aware", "operator": "../operators/coder/OPERATOR.md", **(aip44 or {})}
     return bind(manifest(folder / "scripted", bound), folder)
+
+
+class Ruled(Scripted):
+    """A half that knows of rules, as that of Agent Client does."""
+
+    prefaces = False
+    tool_call_of = staticmethod(tool_call_of)
 
 
 @dataclass
@@ -113,13 +121,13 @@ async def house(
     **posture: Any,
 ) -> AsyncIterator[House]:
     """An open one, its store in the folder."""
-    outbound = Scripted(script, attach=attach)
+    outbound = Ruled(script, attach=attach)
     outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records)
-    governor = enforcement.governor(binding or documents(folder, **posture))
+    half = enforcement.wrap(outbound, binding or documents(folder, **posture))
     engine.opened, engine.closing, engine.adopted = enforcement.open, enforcement.aclose, enforcement.settle
-    engine.use([Entry(route(), outbound, own_governor=governor)])
+    engine.use([Entry(route(), half)])
     try:
         await engine.open()
         yield House(engine, folder, outbound)

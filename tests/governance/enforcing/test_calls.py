@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.contract import APPROVAL, RunContext
+from gateway.contract import RunContext
+from gateway.contract.governing import APPROVAL, governor_named
 from gateway.core import events as e
 from gateway.core.errors import Conflict, Denied
 from gateway.core.types import Answer, IfBusy, Outcome, RunStatus, Thread
@@ -76,15 +77,15 @@ def test_nobody_is_shown_a_call_before_it_is_on_disk(tmp_path: Path, monkeypatch
             orders: list[tuple[str, list[str]]] = []
             one = await at.start()
             live = at.engine.live[one.id]
-            show = live.show  # type: ignore[attr-defined]
+            emit = live.emit
 
-            def spied(events: list[e.Event]) -> None:
+            def spied(*events: e.Event) -> None:
                 for event in events:
                     if isinstance(event, e.ToolCallStarted | e.ToolCallEnded):
                         orders.append((type(event).__name__, told(tmp_path)[-1:]))
-                show(events)
+                emit(*events)
 
-            monkeypatch.setattr(live, "show", spied)
+            monkeypatch.setattr(live, "emit", spied)
             await at.ended(one)
             assert orders == [
                 ("ToolCallStarted", ["tool.call read"]),
@@ -219,7 +220,7 @@ def test_a_session_is_invoked_once_and_runs_again(tmp_path: Path) -> None:
     async def scene() -> None:
         async with house(tmp_path, calling("read")) as at:
             await at.engine.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            governor = at.engine.agents.governor("scripted", "test")
+            governor = governor_named(at.engine.agents, "scripted", "test")
             assert governor is not None
             await governor.opened("t1")
             await governor.opened("t1")

@@ -126,7 +126,7 @@ def test_arguments_that_change_while_somebody_is_asked_are_not_what_was_approved
 
     async def body(at: Any, one: Any) -> None:
         await at.asked(one)
-        await until(lambda: bool(at.engine.live[one.id].gate.judge.calls["c1"].stale))
+        await until(lambda: bool(at.engine.live[one.id].interceptor.judge.calls["c1"].stale))
         await at.answer(one, ALLOW, ANN)
         await at.ended(one)
         assert given[0] is not None and not grants(given[0])
@@ -241,7 +241,7 @@ def test_what_is_denied_by_now_is_not_approved_though_somebody_was_asked(tmp_pat
 
     async def body(at: Any, one: Any) -> None:
         await at.asked(one)
-        governor = at.engine.roster.configured[0].own_governor
+        governor = at.engine.roster.configured[0].outbound.governor  # type: ignore[attr-defined]
         governor.replaced(RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal))
         await at.answer(one, ALLOW if own else YES, ANN)
         found = await at.ended(one, RunStatus.SUCCESS if own else RunStatus.ERROR)

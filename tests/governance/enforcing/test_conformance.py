@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.contract import RunContext
+from gateway.contract.governing import governor_named
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError, Unavailable
 from gateway.core.types import Answer, Interrupt, RunStatus
@@ -162,7 +163,7 @@ async def an_act_is_decided(folder: Path) -> None:
 
 async def paths_stay_inside(folder: Path) -> None:
     async with house(folder, calling()) as at:
-        governor = at.engine.agents.governor("scripted", "test")
+        governor = governor_named(at.engine.agents, "scripted", "test")
         assert governor is not None
         (folder / "out").symlink_to("/etc")
         for path in ("/etc/passwd", f"{folder}/../x", f"{folder}/out/passwd"):
@@ -175,7 +176,7 @@ async def paths_stay_inside(folder: Path) -> None:
 
 async def what_may_not_be_had_is_not_offered(folder: Path) -> None:
     async with house(folder, calling()) as at:
-        governor = at.engine.agents.governor("scripted", "test")
+        governor = governor_named(at.engine.agents, "scripted", "test")
         assert governor is not None and governor.offers("read")
         assert not governor.offers("spend") and not governor.offers("read", "github")
 
@@ -265,7 +266,7 @@ CHECKS: list[tuple[Scene, Strip]] = [
     (an_act_is_decided, put(PolicyRules, "call", always(Kind.ALLOW))),
     (paths_stay_inside, put(Roots, "admit", lambda self, path, write=False: path)),
     (what_may_not_be_had_is_not_offered, put(RouteGovernor, "offers", lambda *_: True)),
-    (promises_are_kept, put(RouteGovernor, "check", lambda *_: None)),
+    (promises_are_kept, put(RouteGovernor, "unmet", lambda *_: "")),
     (budgets_are_kept, put(PolicyRules, "call", always(Kind.ALLOW))),
 ]
 

@@ -9,17 +9,17 @@ import pytest
 
 from gateway.app import App
 from gateway.config import load
-from gateway.contract import APPROVAL
+from gateway.contract.governing import APPROVAL, governor_named, governor_of, run_governor_of
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog
 from gateway.governance.binding import bind
-from gateway.runs.governed import GovernedRun
+from gateway.governance.enforcing import RouteGovernor
 from tests.governance.enforcing.support import calling, documents, house, told, verified
 from tests.governance.support import manifest
 from tests.support.aio import run
 
-NOBODY = {"protocol": "plain", "url": "http://127.0.0.1:1/echo"}
+NOBODY = {"protocol": "example", "url": "http://127.0.0.1:1/echo"}
 
 
 def test_the_log_is_where_the_posture_has_it_stored(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_a_manifest_that_stands_alone_only_minds_capabilities_and_paths(tmp_path
         alone = bind(manifest(tmp_path / "scripted"), tmp_path)
         async with house(tmp_path, calling("drop"), binding=alone) as at:
             one = await at.start()
-            live = at.engine.live[one.id]
-            assert not isinstance(live, GovernedRun) and live.governed is None and live.governor is not None
+            assert at.engine.live[one.id].interceptor is None
             await at.ended(one)
+            assert governor_of(at.outbound.contexts[0]) is not None and run_governor_of(at.outbound.contexts[0]) is None
             assert "call drop" in await at.shown(one)
 
     run(scene())
@@ -73,7 +73,7 @@ def test_an_agent_publishes_the_question_that_its_rules_may_ask(tmp_path: Path) 
     async def scene() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        agent = await app.gateway.agents.get("a", "plain")
+        agent = await app.gateway.agents.get("a", "example")
         assert agent.capabilities.interrupts and APPROVAL in [spec.kind for spec in agent.interrupts]
         await app.stop()
 
@@ -102,12 +102,12 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         table()
         app = App(load(file))
         await app.start()
-        assert app.gateway.agents.governor("free", "plain") is None
+        assert governor_named(app.gateway.agents, "free", "example") is None
         table(a="one", b="one")  # the first that are governed come later
         await app.reload(load(file))
         assert await is_taken("one")
         for name in ("a", "b"):
-            governor = app.gateway.agents.governor(name, "plain")
+            governor = governor_named(app.gateway.agents, name, "example")
             assert governor is not None
             await governor.opened(f"session of {name}")
         assert told(tmp_path / "one") == ["operator.invoked", "operator.invoked"]
@@ -116,13 +116,13 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         table(a="two")
         with pytest.raises(Unavailable, match="writes this audit log already"):
             await app.reload(load(file))
-        assert app.gateway.agents.governor("b", "plain") is not None, "the old table stays"
+        assert governor_named(app.gateway.agents, "b", "example") is not None, "the old table stays"
         await other.aclose()
-        before = app.gateway.roster.entry("a", "plain").governor
+        before = governor_named(app.gateway.agents, "a", "example")
         await app.reload(load(file))
-        assert before is not None and before.next is app.gateway.agents.governor("a", "plain"), (
-            "it judges runs that go on"
-        )
+        assert isinstance(before, RouteGovernor) and before.next is governor_named(
+            app.gateway.agents, "a", "example"
+        ), "it judges runs that go on"
         assert await is_taken("two") and not await is_taken("one")
         await app.stop()
         assert not await is_taken("two")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.contract import APPROVALS, RunContext
+from gateway.contract import RunContext
+from gateway.contract.governing import APPROVALS, governor_named
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome, RunStatus
@@ -368,7 +369,7 @@ def test_a_stray_call_is_audited_as_refused(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with house(tmp_path, script) as at:
-            governor = at.engine.agents.governor("scripted", "test")
+            governor = governor_named(at.engine.agents, "scripted", "test")
             assert governor is not None
             await governor.stray("t9", "write", {"path": "a"}, call="c7")
         (line,) = audited(tmp_path)

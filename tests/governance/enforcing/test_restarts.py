@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.contract import APPROVAL, RunContext
+from gateway.contract import RunContext
+from gateway.contract.governing import APPROVAL, governor_named
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunStatus, Thread
@@ -20,8 +21,9 @@ from gateway.governance.audit import AuditLog, aip44, files
 from gateway.governance.audit import log as audit_log
 from gateway.governance.budgets import DAY
 from gateway.governance.enforcing import Enforcement, restoring
+from gateway.governance.enforcing.governed_run import GovernedRun
 from gateway.governance.enforcing.restoring import UNKNOWN
-from gateway.runs.governed import GovernedRun
+from gateway.runs.live import LiveRun
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, house, told, verified
@@ -92,7 +94,7 @@ def test_the_word_that_was_given_before_a_restart_counts(
     async def scene() -> None:
         with monkeypatch.context() as patch:
             for last in ("_sent", "_commit_end"):
-                patch.setattr(GovernedRun, last, _dies)  # the gateway does, before
+                patch.setattr(LiveRun, last, _dies)  # the gateway does, before
             async with house(tmp_path, calling(), autonomy="gated") as at:
                 one = await at.start()
                 await at.asked(one)
@@ -172,12 +174,12 @@ async def ending(context: RunContext) -> None:
     await asyncio.Event().wait()
 
 
-def hidden(kind: type[e.Event]) -> Callable[[GovernedRun, Sequence[e.Event]], None]:
+def hidden(kind: type[e.Event]) -> Callable[..., None]:
     """As if the gateway were killed after the audit, before events of a kind are written."""
-    show = GovernedRun.show
+    emit = LiveRun.emit
 
-    def shown(self: GovernedRun, events: Sequence[e.Event]) -> None:
-        show(self, [event for event in events if type(event) is not kind])
+    def shown(self: LiveRun, *events: e.Event) -> None:
+        emit(self, *[event for event in events if type(event) is not kind])
 
     return shown
 
@@ -191,8 +193,8 @@ async def killed(folder: Path, script: Script, audit: list[str], *, shown: bool 
         await until(lambda: told(folder) == audit)
         if shown:
             live = at.engine.live[one.id]
-            assert isinstance(live, GovernedRun)
-            await live.gate.settled()
+            assert isinstance(live.interceptor, GovernedRun)
+            await live.interceptor.gate.settled()
     return one
 
 
@@ -219,7 +221,7 @@ def test_a_call_that_was_open_is_recorded_as_over_once_and_its_outcome_as_unknow
 ) -> None:
     async def scene() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(GovernedRun, "show", hidden(lost))
+            patch.setattr(LiveRun, "emit", hidden(lost))
             one = await killed(tmp_path, script, [*BEGUN, *before], shown=True, thread="t")
         for _ in range(2):
             async with house(tmp_path, calling()) as at:
@@ -367,7 +369,7 @@ async def _nothing(_: object) -> None:
 def test_a_session_that_is_known_from_before_a_restart_is_not_invoked_again(tmp_path: Path, closed: bool) -> None:
     async def scene() -> None:
         async with house(tmp_path, calling()) as at:
-            governor = at.engine.agents.governor("scripted", "test")
+            governor = governor_named(at.engine.agents, "scripted", "test")
             assert governor is not None
             await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
             await governor.opened("t", principal="ann", protocol="test")
@@ -375,7 +377,7 @@ def test_a_session_that_is_known_from_before_a_restart_is_not_invoked_again(tmp_
             if closed:
                 await governor.closed("t")
         async with house(tmp_path, calling()) as at:
-            governor = at.engine.agents.governor("scripted", "test")
+            governor = governor_named(at.engine.agents, "scripted", "test")
             assert governor is not None
             await governor.opened("t", principal="ann", protocol="test")
             await at.ended(await at.start(thread="t"))
@@ -449,7 +451,7 @@ def test_what_was_shown_before_a_restart_goes_on_as_it_was_approved_and_only_onc
                     lambda name=name: f"approval-{name}" in {i.id for i in at.engine.live[one.id].run.interrupts}
                 )  # type: ignore[misc]
                 await at.answer(one, YES)
-            await until(lambda: at.engine.live[one.id].gate.judge.calls["c2"].allowed)  # type: ignore[attr-defined]
+            await until(lambda: at.engine.live[one.id].interceptor.judge.calls["c2"].allowed)  # type: ignore[attr-defined]
         async with house(tmp_path, script, attach=attach) as at:
             await until(lambda: "approval-c1#2" in {i.id for i in at.engine.live[one.id].run.interrupts})
             await at.answer(one, YES)

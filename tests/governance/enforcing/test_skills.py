@@ -15,7 +15,8 @@ from gateway.core.errors import Unavailable
 from gateway.core.projection import preceded
 from gateway.core.types import RunStatus, Thread
 from gateway.governance.binding import Binding, bind
-from gateway.governance.enforcing import RunGate
+from gateway.governance.enforcing import GovernedOutbound
+from gateway.governance.enforcing.judge import Judge
 from tests.governance.enforcing.support import House, audited, documents, house, told, verified
 from tests.governance.support import OPERATOR, with_, write
 from tests.governance.test_skills import skill
@@ -109,14 +110,14 @@ def test_an_agent_whose_turn_could_not_be_audited_to_its_end_is_told_again(
 ) -> None:
     agent = Hearer()
 
-    async def full(self: RunGate) -> None:
+    async def full(self: Judge) -> None:
         raise Unavailable("the disk is full")
 
     async def story() -> None:
         async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
             thread = await session(at, "s1")
             with monkeypatch.context() as patch:
-                patch.setattr(RunGate, "over", full)
+                patch.setattr(Judge, "over", full)
                 await at.ended(await at.start(thread=thread.id, input={"message": "hi"}), RunStatus.ERROR)
             await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
 
@@ -134,8 +135,8 @@ def test_skills_that_are_changed_are_told_again(tmp_path: Path) -> None:
             await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
             skill(tmp_path / "skills", "mail", "Write letters.\n")
             entry = at.engine.roster.configured[0]
-            assert entry.own_governor is not None
-            entry.own_governor.binding = bind(binding.manifest.path, tmp_path)
+            assert isinstance(entry.outbound, GovernedOutbound)
+            entry.outbound.governor.binding = bind(binding.manifest.path, tmp_path)
             await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
 
     run(story())

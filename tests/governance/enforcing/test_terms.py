@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from gateway.app import App
 from gateway.config import load
+from gateway.contract.governing import governor_named
 from gateway.core.errors import Invalid
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms, log
@@ -25,7 +26,7 @@ from tests.support.aio import run
 
 DAY = 86_400.0
 JUST_AFTER_MIDNIGHT = 20_000 * DAY + 1800
-NOBODY = {"protocol": "plain", "url": "http://127.0.0.1:1/echo"}
+NOBODY = {"protocol": "example", "url": "http://127.0.0.1:1/echo"}
 
 
 class Clock:
@@ -133,7 +134,7 @@ def test_a_signed_head_is_published_as_soon_as_the_posture_says_so(tmp_path: Pat
     async def story() -> None:
         app = App(load(table))
         await app.start()
-        governor = app.gateway.agents.governor("scripted", "plain")
+        governor = governor_named(app.gateway.agents, "scripted", "example")
         assert governor is not None
         await governor.opened("t1")
         assert not pointer.exists()

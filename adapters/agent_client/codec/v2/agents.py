@@ -95,22 +95,22 @@ def result_to_v1(said: JsonObject) -> JsonObject:
 # --- the inbound half: the gateway is the agent ------------------------------------------------------------------
 
 
-def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObject:
-    """What a client that asked for version 2 is answered.
+def initialized(agent: Agent | None, answer: JsonObject) -> JsonObject:
+    """What a client of version 2 is answered, given version 1's answer (`codec.agents.initialize_result`).
 
-    As `codec.agents.initialize_result` for version 1: an agent of version 2 its own answer, with what the gateway adds
-    (sessions are deleted here); any other what it can do, in these words.
+    An agent of version 2 has its own words, with what the gateway adds (sessions are deleted here), unless the gateway
+    has changed them; any other what it can do, in these words.
     """
-    own = None if agent is None else agent.extra.get(ORIGIN_V2)
-    if own is not None:
-        capabilities = _object(own.get("capabilities"))
-        session = _object(capabilities.get("session"))
-        session = {**session, "delete": session.get("delete") or {}}
-        if agent is not None and agent.extra.get(v1.BRIDGED):
-            mcp = _object(session.get("mcp"))
-            session["mcp"] = {**mcp, TYPE: mcp.get(TYPE) or {}}
-        return {**own, "protocolVersion": VERSION, "capabilities": {**capabilities, "session": session}}
-    return result_to_v2(v1.initialize_result(agent, version=version), agent)
+    if agent is None or not speaks_v2(agent) or answer != v1.initialize_result(agent):
+        return result_to_v2(answer, agent)
+    own = agent.extra[ORIGIN_V2]
+    capabilities = _object(own.get("capabilities"))
+    session = _object(capabilities.get("session"))
+    session = {**session, "delete": session.get("delete") or {}}
+    if agent.extra.get(v1.BRIDGED):
+        mcp = _object(session.get("mcp"))
+        session["mcp"] = {**mcp, TYPE: mcp.get(TYPE) or {}}
+    return {**own, "protocolVersion": VERSION, "capabilities": {**capabilities, "session": session}}
 
 
 def result_to_v2(said: JsonObject, agent: Agent | None = None) -> JsonObject:

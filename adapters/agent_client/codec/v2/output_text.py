@@ -1,31 +1,26 @@
 """What a client of version 2 is told of an agent of another protocol.
 
 Messages keep their names, thoughts are messages of their own beside them, and what is rewritten is told as the whole
-message anew (an upsert). Which parts are the output's is decided in gateway/core/output.py. A data part is told by its
-text (codec/document.py).
+message anew (an upsert).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from adapters.agent_client.codec import content, event_forms
-from adapters.agent_client.codec.document import DocumentGrowth, DocumentText
+from adapters.agent_client.codec.document import DocumentGrowth
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT
-from adapters.agent_client.codec.output_text import GROWTH, SMALL
+from adapters.agent_client.codec.output_text import Around, ForeignOutput
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
 from gateway.contract import Snapshot
-from gateway.core import delta, projection
+from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.output import OutputParts, PartOf
+from gateway.core.output import PartOf
 from gateway.core.types import Agent, Json, JsonObject, Run, RunStatus
 
 _encode: Final = delta.encode
 END: Final = b"}}"
-Ready = tuple[bytes, Callable[[str], object] | None]
-"""What comes before a part's text in an update, and who is to know of it."""
 
 
 def start_of(kind: str, message_id: str) -> bytes:
@@ -69,30 +64,20 @@ class _Message:
         return _encode({UPDATE: CHUNK[self.kind], "messageId": self.id, "content": blocks})
 
 
-class V2OutputText:
+class V2OutputText(ForeignOutput):
     """One run. Methods append the updates to say to `out`; `ready` gets the parts whose deltas are simply chunks."""
 
-    def __init__(self, agent: Agent | None, run: str, ready: dict[str, Ready]) -> None:
-        self.losses: Counter[str] = Counter()
-        self.data: str | None = None
-        """The data part that is the output, if one is."""
+    def __init__(self, agent: Agent | None, run: str, ready: dict[str, Around]) -> None:
+        super().__init__(agent)
         self.stale = False
         """Whether what was told of it is not what it begins with, or nobody knows: `look` is to be called."""
         self._run = run
         self._ready = ready
-        self._pointer = agent.text_output if agent is not None else None
-        self._document = DocumentText(self._pointer)
-        self._parts = OutputParts()
         self._messages: dict[tuple[str, str], _Message] = {}
         self._of: dict[str, _Message] = {}  # text and thought part -> its message
         self._speech: _Message | None = None  # what the document's text is told as
         self._base = ""
-        self._count = self._looked = 0
-        self._over = False
-
-    def message(self, event: e.MessageStarted) -> None:
-        """A message starts."""
-        self._parts.message(event)
+        self._count = 0
 
     def start(self, event: e.PartStarted, out: list[bytes]) -> None:
         """A part starts."""
@@ -102,15 +87,13 @@ class V2OutputText:
         if event.kind == "file":
             self._file(event, out)
             return
-        what = self._parts.start(event)
+        what = self._part(event)
         if what is PartOf.DATA:
-            self.data, self._base = event.part, self._name(event.message)
+            self._base = self._name(event.message)
             if event.value is not None:
                 self._tell(self._document.begin(event.value), out)
         elif what is PartOf.TEXT:
             self._text(event, MESSAGE, out)
-        elif what is not PartOf.USER:  # the user knows what the user said
-            self.losses["beside_output" if what is PartOf.BESIDE else "other_roles"] += 1
 
     def grow(self, event: e.PartDelta, out: list[bytes]) -> None:
         """A delta of a part that is not ready."""
@@ -131,7 +114,7 @@ class V2OutputText:
             return
         out.append(message.start + _encode(event.delta) + END)
         self._ready.pop(newest, None)
-        self._ready[event.part] = (message.start, pieces.append)
+        self._ready[event.part] = (message.start, END, pieces.append)
 
     def replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
         """A part is rewritten."""
@@ -163,20 +146,13 @@ class V2OutputText:
 
     def look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
         """After a batch that left it stale: tell the document's text as it is now."""
-        if snapshot is None or snapshot.empty or self.data is None:
-            return
-        if snapshot.size > SMALL and snapshot.size < GROWTH * self._looked:
-            return
-        self._looked = snapshot.size
-        self._look(delta.decode(snapshot.encoded), out)
+        document = None if self.data is None else self._current(snapshot)
+        if document is not None:
+            self._look(document, out)
 
     def finish(self, run: Run, out: list[bytes]) -> None:
         """The end: what is told is now the text of the output document; one without text is told as it is."""
-        if self._over:
-            return
-        self._over = True
-        document = delta.decode(bytes(run.output))
-        text = None if document is None else projection.text_of(document, self._pointer)
+        document, text = self._ended(run)
         if text is None:
             if document not in (None, {}, [], "") and run.status is RunStatus.SUCCESS:
                 self._say(_Message(f"{self._run}-output", MESSAGE), event_forms.fenced(document), out)
@@ -207,7 +183,7 @@ class V2OutputText:
     def _file(self, event: e.PartStarted, out: list[bytes]) -> None:
         block = event.value if event_forms.is_block(event.value) else content.described(event.value)
         if block is None:
-            self.losses["file"] += 1
+            self._losses["file"] += 1
             return
         message = self._message(event.message, MESSAGE)
         self._ready.pop(next(reversed(message.parts), ""), None)

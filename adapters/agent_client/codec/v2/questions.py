@@ -12,37 +12,10 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import questions as v1
-from adapters.agent_client.codec.questions import (
-    answer_from_text,
-    as_elicitation,
-    as_text,
-    elicitation,
-    elicitation_answer,
-    elicitation_modes,
-    elicitation_result,
-    permission_answer,
-    permission_result,
-)
-from adapters.agent_client.codec.v2 import calls
+from adapters.agent_client.codec.v2 import tool_calls
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Interrupt, JsonObject
-
-__all__ = [
-    "answer_from_text",
-    "as_elicitation",
-    "as_permission",
-    "as_text",
-    "elicitation",
-    "elicitation_answer",
-    "elicitation_modes",
-    "elicitation_result",
-    "permission",
-    "permission_answer",
-    "permission_result",
-    "tool_call_of",
-    "whole",
-]
 
 _OWN: Final = ("toolCall", "options", "sessionId")
 
@@ -73,7 +46,7 @@ def tool_call_of(params: JsonObject, id: str) -> JsonObject:
     subject = subject if isinstance(subject, dict) else {}
     call = subject.get("toolCall")
     if subject.get("type") == "tool_call" and isinstance(call, dict) and isinstance(call.get("toolCallId"), str):
-        said, _ = calls.to_v1({**call, event_forms.KEY: calls.CALL}, first=False)
+        said, _ = tool_calls.to_v1({**call, event_forms.KEY: tool_calls.CALL}, first=False)
         return {key: value for key, value in said.items() if key != event_forms.KEY}
     if subject.get("type") == "command" and isinstance(subject.get("command"), str):
         named = subject.get("toolCallId")
@@ -112,7 +85,7 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
 
 
 def _subject(call: JsonObject) -> JsonObject:
-    said = calls.to_v2({**call, event_forms.KEY: "tool_call_update"})
+    said = tool_calls.to_v2({**call, event_forms.KEY: "tool_call_update"})
     return {"type": "tool_call", "toolCall": {key: value for key, value in said.items() if key != event_forms.KEY}}
 
 

@@ -12,14 +12,12 @@ from typing import Any, Final
 
 from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.wire import MODE
+from adapters.agent_client.wire import OPENING, OPTIONS
 from gateway.core.types import JsonObject
 
 SET_OPTION: Final = "session/set_config_option"
 _NAMES_V1: Final = {"auth/login": "authenticate", "auth/logout": "logout"}
 _NAMES_V2: Final = {old: new for new, old in _NAMES_V1.items()}
-_SETUP: Final = ("session/new", "session/load", "session/resume", "session/fork")
-OPTIONS: Final = (*_SETUP, SET_OPTION, "session/set_mode")
-"""Methods whose answers may say what options there are."""
 CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *OPTIONS))
 """Methods of version 1 and 2 whose name, params or result differ. `initialize` is agents.py's."""
 _START: Final[JsonObject] = {"type": "start"}
@@ -33,7 +31,7 @@ def to_v1(method: str, params: JsonObject) -> tuple[str, JsonObject]:
     """
     if method in _NAMES_V1:
         return _NAMES_V1[method], params
-    if method in _SETUP:
+    if method in OPENING:
         params = {**params, "mcpServers": conversions.servers_to_v1(params.get("mcpServers"))}
         start = params.get("replayFrom")
         if method == "session/resume" and isinstance(start, dict) and start.get("type") == "start":
@@ -49,7 +47,7 @@ def to_v2(method: str, params: JsonObject, *, mode: str = MODE) -> tuple[str, Js
     """A request of version 1 for an agent of version 2. `mode` is the id of its option that is the mode."""
     if method in _NAMES_V2:
         return _NAMES_V2[method], params
-    if method in _SETUP:
+    if method in OPENING:
         if "mcpServers" in params:
             params = {**params, "mcpServers": conversions.servers_to_v2(params["mcpServers"])}
         if method == "session/load":
@@ -64,26 +62,16 @@ def to_v2(method: str, params: JsonObject, *, mode: str = MODE) -> tuple[str, Js
     return method, params
 
 
-def set_mode(params: JsonObject) -> tuple[str, JsonObject]:
-    """A client's `session/set_config_option` of version 2 for an agent of version 1 that has modes."""
-    rest = {key: value for key, value in params.items() if key not in ("configId", "type", "value")}
-    return "session/set_mode", {**rest, "modeId": params.get("value")}
-
-
 def result_to_v1(method: str, result: Any) -> Any:
     """What an agent of version 2 answered to a request that is called `method` in version 1.
 
-    The option that is the mode is told as `modes` too where a session is opened. `session/set_mode` is answered {}:
-    what it says of options is for `states.settled`.
+    The option that is the mode is told as `modes` too where a session is opened. A mode that is set is an option
+    there, and the answer says what became of all options.
     """
-    if not isinstance(result, dict):
-        return result
-    if method == "session/set_mode":
-        return {key: value for key, value in result.items() if key != "configOptions"}
-    if method not in OPTIONS or not isinstance(result.get("configOptions"), list):
+    if not isinstance(result, dict) or method not in OPTIONS or not isinstance(result.get("configOptions"), list):
         return result
     options = conversions.options_to_v1(result["configOptions"])
-    modes = conversions.modes_of(options) if method in _SETUP else None
+    modes = conversions.modes_of(options) if method in OPENING else None
     return {**result, "configOptions": options, **({"modes": modes} if modes is not None else {})}
 
 
@@ -98,5 +86,5 @@ def result_to_v2(method: str, result: Any, *, modes: Any = None) -> Any:
     modes = result.get("modes", modes)
     options = conversions.options_to_v2(result.get("configOptions"), modes)
     rest = {key: value for key, value in result.items() if key not in ("modes", "configOptions")}
-    said = bool(options) or isinstance(result.get("configOptions"), list) or method not in _SETUP
+    said = bool(options) or isinstance(result.get("configOptions"), list) or method not in OPENING
     return {**rest, "configOptions": options} if said else rest

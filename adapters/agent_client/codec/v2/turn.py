@@ -11,20 +11,18 @@ from msgspec import Raw
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as v1
-from adapters.agent_client.codec.v2.beyond_v1 import mine, with_mine
-from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, UPDATE
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.codec.v2.wire import IDLE, ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject, Run, StopReason
-from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError, unpack
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
 
 FAILED: Final = "error"
 """Stop reason of work that failed; `error` beside it is what went wrong, as a JSON-RPC error object. The schema has no
 such word yet, but takes any; both official SDKs say it."""
 _SHARED: Final = ("usage", "_meta")
 """What version 1 says beside a stop reason too."""
-_STATE: Final = STATE.encode()
 _KNOWN: Final = {reason.value for reason in StopReason}
 
 failed = v1.failed
@@ -34,39 +32,13 @@ failed = v1.failed
 # --- what an agent says ------------------------------------------------------------------------------------------
 
 
-def state_of(update: Raw | bytes) -> JsonObject | None:
-    """The update, if it is a `state_update`: its "state" says which. None for any other, which is cheap to say."""
-    if bytes(update).find(_STATE) < 0:
-        return None
-    try:
-        said: Any = unpack(update)
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) and said.get(UPDATE) == STATE else None
-
-
-def ends(said: JsonObject) -> bool:
-    """Whether a `state_update` says that the agent is ready for the next prompt."""
-    return said.get("state") == IDLE
-
-
-def waits(said: JsonObject) -> bool:
-    """Whether a `state_update` says that the agent waits for somebody."""
-    return said.get("state") == REQUIRES_ACTION
-
-
-def runs(said: JsonObject) -> bool:
-    """Whether a `state_update` says that the agent works."""
-    return said.get("state") == RUNNING
-
-
 def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
     """What an idle `state_update` means for the run, to be emitted: last a RunFinished, RunCancelled or RunFailed.
 
     A missing, null or unknown stop reason is `end_turn`, its own word kept; what is no word at all is not passed on.
-    Given bytes, they are a `state_update` (`state_of`).
+    Given bytes, they are a `state_update`.
     """
-    said: Any = delta.sound(update if isinstance(update, dict) else unpack(update))
+    said: Any = delta.sound(update if isinstance(update, dict) else jsonrpc.unpack(update))
     word = said.get("stopReason")
     if not isinstance(word, str | None):
         said = {**said, "stopReason": StopReason.END_TURN.value}
@@ -75,20 +47,20 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
         error = _error_of(rest.get("error"))
         own = event_forms.difference(failure(error), said)
         end: e.Event = v1.failed(error)
-        return [end if own is None else with_mine(end, own[PROTOCOL])]
+        return [event_forms.marked(end, own) if own else end]
     known = word if isinstance(word, str) and word in _KNOWN else StopReason.END_TURN.value
     shared = {key: rest[key] for key in _SHARED if key in rest}
     *before, end = v1.ended(Raw(delta.encode({**shared, "stopReason": known})))
     own = event_forms.difference(_idle(known), said)
-    return [*before, end if own is None else with_mine(end, own[PROTOCOL])]
+    return [*before, event_forms.marked(end, own) if own else end]
 
 
 def _error_of(error: Any) -> RpcError:
     """The error object that an agent said, if it did."""
     said = error if isinstance(error, dict) else {}
     code, message = said.get("code"), said.get("message")
-    if not isinstance(code, int) or isinstance(code, bool) or code == REQUEST_CANCELLED:
-        code = INTERNAL_ERROR  # what was cancelled has a stop reason of its own
+    if not isinstance(code, int) or isinstance(code, bool) or code == jsonrpc.REQUEST_CANCELLED:
+        code = jsonrpc.INTERNAL_ERROR  # what was cancelled has a stop reason of its own
     message = message if isinstance(message, str) else "the agent failed and did not say how"
     return RpcError(code, message, said["data"]) if "data" in said else RpcError(code, message)
 
@@ -98,7 +70,7 @@ def failure(error: RpcError) -> JsonObject:
     told = error.error
     said: JsonObject = {"code": told.code, "message": told.message}
     if not (isinstance(told.data, Raw) and not told.data):
-        said["data"] = unpack(told.data) if isinstance(told.data, Raw) else told.data
+        said["data"] = jsonrpc.unpack(told.data) if isinstance(told.data, Raw) else told.data
     return {**_idle(FAILED), "error": said}
 
 
@@ -139,7 +111,7 @@ def over(
         lost = {"lost": sorted(run.losses)} if run.losses else None
         if lost is not None:
             said = {**said, "_meta": {v1.OURS: lost}}
-    own = None if end is None else mine(end)
+    own = None if end is None else event_forms.beyond(end, ORIGIN_V2)
     if own is not None and ("more" in own or "less" in own):
         kept = event_forms.restored(plainly, own)
         said = kept if lost is None else {**kept, "_meta": {**(kept.get("_meta") or {}), v1.OURS: lost}}

@@ -1,31 +1,26 @@
 """`session/update` of version 2 to core events (docs: prompt-lifecycle, tool-calls, agent-plan; schema: SessionUpdate).
 
 One decoder per run, and one `Known` per session. Every update is said in version 1's words, whose codec makes events of
-it; what it says beyond them is kept in `origin` (beyond_v1.py).
+it; what it says beyond them is kept in `origin` (event_forms.py).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, Raw
 
-from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec import updates_in as v1
-from adapters.agent_client.codec.updates_in import OUTPUT, Chunk
-from adapters.agent_client.codec.v2 import thread_updates, updates
-from adapters.agent_client.codec.v2.beyond_v1 import ASIDE, SILENT, difference, with_mine
-from adapters.agent_client.codec.v2.calls import TERMINAL as LOST_TERMINAL
-from adapters.agent_client.codec.v2.calls import WORD, block_to_v1
-from adapters.agent_client.codec.v2.session_memory import SessionMemory
-from adapters.agent_client.codec.v2.texts import V2RunMessages
+from adapters.agent_client.codec import event_forms, updates_in
+from adapters.agent_client.codec.updates_in import OUTPUT, Chunk, UpdateDecoder
+from adapters.agent_client.codec.v2 import updates
+from adapters.agent_client.codec.v2.memory import SessionMemory
+from adapters.agent_client.codec.v2.messages import V2RunMessages
+from adapters.agent_client.codec.v2.tool_calls import TERMINAL as LOST_TERMINAL
+from adapters.agent_client.codec.v2.tool_calls import block_to_v1
 from adapters.agent_client.codec.v2.wire import (
-    CALL,
     CALL_CHUNK,
     IDLE,
     ORIGIN_V2,
-    PLAN,
-    PLAN_REMOVED,
     REQUIRES_ACTION,
     RUNNING,
     STATE,
@@ -42,12 +37,11 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
-__all__ = ["OUTPUT", "Chunk", "V2UpdateDecoder", "aside", "stray"]
+_SILENT: Final = {"silent": True}
+_PLAIN_STATES: Final = (RUNNING, REQUIRES_ACTION, IDLE)
 
-_PLAIN_STATES = (RUNNING, REQUIRES_ACTION, IDLE)
 
-
-class V2UpdateDecoder(v1.UpdateDecoder):
+class V2UpdateDecoder(UpdateDecoder):
     """One run's updates: `feed`, `more`, `begun`, `title` and `close` as version 1's.
 
     known: what the session has said before; of a run without one nothing was.
@@ -89,41 +83,56 @@ class V2UpdateDecoder(v1.UpdateDecoder):
         for said in self._known.owed():
             out += self._beside(said)
         if lost := [LOST_TERMINAL] * self._known.unsaid():
-            out.append(with_mine(_own({UPDATE: TERMINAL}), {**SILENT, "lost": lost}))
+            out.append(event_forms.marked(_own({UPDATE: TERMINAL}), {**_SILENT, "lost": lost}))
         self._texts.close()
         self._known.settle()
         return [*out, *super().close(failed=failed)]
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
-        said = v1.read(update)
+        said = updates_in.read(update)
         kind = said[UPDATE]
         self._kind = ""
         if kind in STATES:
-            return [*thread_updates.thread_updates(said)]
+            return [*updates.thread_updates(said)]
         return [*self._events(kind, said)]
 
     def _events(self, kind: str, said: JsonObject) -> list[e.Event]:
         if kind in event_forms.CHUNKS:
             events = self._texts.block(kind, said)
-            return [e.Custom(name=PROTOCOL, data=delta.sound(said))] if events is None else events
+            return [updates_in.own(said)] if events is None else events
         if kind in WHOLE:
             if not isinstance(said.get("messageId"), str):
                 return self._nameless(said)
             events = self._texts.whole(said)
             return [_own(said)] if events is None else events
         said = delta.sound(said)
-        if kind in (CALL, CALL_CHUNK):
-            return self._call(kind, said)
-        if kind in (PLAN, PLAN_REMOVED):
-            found = self._known.plan(said.get("plan")) if kind == PLAN else self._known.plan_removed(said.get("planId"))
-            return [_own(said)] if found is None else self._said(v1.plan(found[0]), found[0], said, [WORD] * found[1])
-        if kind in (TERMINAL, TERMINAL_CHUNK):
-            return self._terminal(said)
         if kind == USAGE and event_forms.is_usage(said):
             return [e.UsageReported(detail=said)]
         if kind == STATE and said.get("state") in _PLAIN_STATES and (said.keys() <= {UPDATE, "state", "stopReason"}):
             return []
-        return [_own(said)]
+        told, lost = self._known.told(said, self._open)
+        if told is None or kind in (TERMINAL, TERMINAL_CHUNK):
+            own = event_forms.marked(_own(said), {"lost": lost}) if lost else _own(said)
+            return [own] if told is None else [own, *self._beside(told)]
+        return self._said(told, said, lost)
+
+    def _said(self, told: JsonObject, said: JsonObject, lost: list[str]) -> list[e.Event]:
+        """The events of what is `told` of a call or a plan in version 1's words, for what was `said`."""
+        if told[UPDATE] == "plan":
+            events = updates_in.plan(told)
+        else:
+            events = self._tools.call(told) if told[UPDATE] == "tool_call" else self._tools.update(told)
+        if events and isinstance(events[0], e.ToolCallStarted):
+            events = [*self._messages.tool_called(), *events]
+        events = events or [e.Custom(name=PROTOCOL, data=told)]
+        whole = said[UPDATE] == CALL_CHUNK  # its call's content is told anew: nothing of it is the difference
+        marks = {"update": said} if whole else event_forms.difference(updates.to_v2(told, ""), said)
+        marks |= {"lost": lost} if lost else {}
+        return [*events[:-1], event_forms.marked(events[-1], marks) if marks else events[-1]]
+
+    def _open(self, call: str) -> bool:
+        """Whether the run knows a call that has not ended."""
+        return self._tools.title(call) is not None
 
     def _nameless(self, said: JsonObject) -> list[e.Event]:
         """A whole message without the id that it has to have: a message by itself, named as chunks without one are."""
@@ -132,72 +141,31 @@ class V2UpdateDecoder(v1.UpdateDecoder):
             out += self._events(chunk[UPDATE], chunk)
         return [*out, *self._messages.tool_called()]
 
-    def _call(self, kind: str, said: JsonObject) -> list[e.Event]:
-        if not isinstance(said.get("toolCallId"), str):
-            return [_own(said)]
-        open = self._tools.title(said["toolCallId"]) is not None
-        told: JsonObject | None
-        told, lost = (self._known.call if kind == CALL else self._known.call_chunk)(said, open=open)
-        if told is None:  # for version 1 it is told later
-            return [e.Custom(name=ORIGIN_V2, data=said, origin={ORIGIN_V2: {"lost": lost}})]
-        events = self._tools.call(told) if told[UPDATE] == "tool_call" else self._tools.update(told)
-        if events and isinstance(events[0], e.ToolCallStarted):
-            events = [*self._messages.tool_called(), *events]
-        return self._said(events, told, said, lost)
-
-    def _terminal(self, said: JsonObject) -> list[e.Event]:
-        """For version 1 it is more of the call that shows it."""
-        told, lost = self._known.terminal(said)
-        own = with_mine(_own(said), {"lost": lost}) if lost else _own(said)
-        return [own] if told is None else [own, *self._beside(told)]
-
     def _beside(self, told: JsonObject) -> list[e.Event]:
         """What version 1 is told of a call in an update more, which version 2 is not."""
-        open = self._tools.title(told["toolCallId"]) is not None
-        events = self._tools.update(told) if open else None
-        return [with_mine(event, SILENT) for event in events or [e.Custom(name=PROTOCOL, data=told)]]
-
-    def _said(self, events: list[e.Event] | None, told: JsonObject, said: JsonObject, lost: list[str]) -> list[e.Event]:
-        """Version 1's events of `told`, which stands for what was `said`."""
-        found = [e.Custom(name=PROTOCOL, data=told)] if events is None else events
-        marks = difference(updates.to_v2(told, ""), said)
-        if lost:
-            marks["lost"] = lost
-        return [*found[:-1], with_mine(found[-1], marks) if marks else found[-1]]
+        events = self._tools.update(told) if self._open(told["toolCallId"]) else None
+        return [event_forms.marked(event, _SILENT) for event in events or [e.Custom(name=PROTOCOL, data=told)]]
 
 
 def stray(update: Raw | bytes, known: SessionMemory | None = None) -> list[ThreadUpdate]:
-    """An update that belongs to no run, for `note`: what was said is `kept`. Raises AgentBroken as `feed`.
-
-    A `state_update` is none.
-    """
+    """An update that belongs to no run, for `note`: what was said is `kept`. Raises AgentBroken as `feed`."""
     known = known if known is not None else SessionMemory()
-    said: JsonObject = delta.sound(v1.read(update))
+    said: JsonObject = delta.sound(updates_in.read(update))
     kind = said[UPDATE]
     if kind in STATES:
-        return thread_updates.thread_updates(said)
-    if kind == STATE and said.get("state") in _PLAIN_STATES:
-        return []
+        return updates.thread_updates(said)
+    if kind == STATE:  # of work that is no run's: only clients of this version have a word for it
+        return [ThreadUpdate(protocol=ORIGIN_V2, kind=STATE, data=said)]
     if kind in event_forms.CHUNKS or kind in WHOLE:
         return _spoken(kind, said, known)
-    told: JsonObject | None = None
-    if kind == CALL and isinstance(said.get("toolCallId"), str):
-        told, _ = known.call(said)
-    elif kind == CALL_CHUNK and isinstance(said.get("toolCallId"), str):
-        told, _ = known.call_chunk(said)
-    elif kind in (PLAN, PLAN_REMOVED):
-        found = known.plan(said.get("plan")) if kind == PLAN else known.plan_removed(said.get("planId"))
-        told = None if found is None else found[0]
-    elif kind in (TERMINAL, TERMINAL_CHUNK):
-        told, _ = known.terminal(said)
-        if told is not None:
-            told[ORIGIN_V2] = {"update": said}
-            return [ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data=told, kept=True)]
-    elif kind == USAGE:
+    if kind == USAGE:
         return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
+    told, _ = known.told(said)
     if told is None:
         return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
-    return [thread_updates.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
+    if kind in (TERMINAL, TERMINAL_CHUNK):
+        return [ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data={**told, ORIGIN_V2: {"update": said}}, kept=True)]
+    return [updates.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
 
 
 def aside(update: ThreadUpdate) -> e.Custom | None:
@@ -205,12 +173,8 @@ def aside(update: ThreadUpdate) -> e.Custom | None:
     data = update.data
     if not update.kept or not isinstance(data, dict):
         return None
-    marks = data.get(ORIGIN_V2)
-    return e.Custom(
-        name=update.protocol,
-        data={key: value for key, value in data.items() if key != ORIGIN_V2},
-        origin={ORIGIN_V2: {**(marks if isinstance(marks, dict) else {}), **ASIDE}},
-    )
+    said = {key: value for key, value in data.items() if key != ORIGIN_V2}
+    return event_forms.marked(e.Custom(name=update.protocol, data=said), {**data.get(ORIGIN_V2, {}), "aside": True})
 
 
 def _chunks(said: JsonObject) -> list[JsonObject]:

@@ -1,58 +1,45 @@
 """Core events to `session/update` of version 2: what one client is told of one run.
 
-As codec/updates_out.py for version 1: updates are bytes, `envelope` makes notifications of them, and the inbound half
-calls `feed` with each batch of the run's log, then `finish`; how the run began, waits and ended is `turn`'s to say.
+How the run began, waits and ended is `turn`'s to say.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, UpdateAssembly
-from adapters.agent_client.codec.updates_out import envelope, update
-from adapters.agent_client.codec.v2 import calls, updates
+from adapters.agent_client.codec.updates_out import UpdateEncoder, is_update
+from adapters.agent_client.codec.v2 import tool_calls, updates
 from adapters.agent_client.codec.v2.agents import speaks_v2
-from adapters.agent_client.codec.v2.beyond_v1 import mine
-from adapters.agent_client.codec.v2.output_text import END, Ready, V2OutputText, start_of
+from adapters.agent_client.codec.v2.output_text import END, V2OutputText, start_of
 from adapters.agent_client.codec.v2.wire import CHUNK, ORIGIN_V2, UPDATE
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.types import Agent, Json, JsonObject, Role, Run
-
-__all__ = ["V2UpdateEncoder", "envelope", "text", "update", "user"]
+from gateway.core.types import Agent, JsonObject, Role, Run
 
 _encode: Final = delta.encode
 _OURS: Final = (PROTOCOL, ORIGIN_V2)
 
 
-class V2UpdateEncoder:
+class V2UpdateEncoder(UpdateEncoder):
     """One client's view of one run.
 
     agent: the run's agent; None where it is not known any more. run: its id, from which messages that have no name of
-    the agent's get theirs: the same for every client, each time. replay: the run is history.
+    the agent's get theirs: the same for every client, each time.
 
     What an agent of version 2 said is sent as it was, one of version 1 in version 2's words. Of any other see
     output_text.py; its tool calls, plans and token counts are told by their own updates.
     """
 
-    def __init__(self, agent: Agent | None, *, run: str, replay: bool = False) -> None:
-        self.end: e.Event | None = None
-        """The run's terminal event, once `feed` has seen it: for `turn.over`."""
-        self.usage: e.UsageReported | None = None
-        """Token counts that no update can say: for `turn.over`."""
-        self.replay = replay
-        self._agent = agent
+    def __init__(self, agent: Agent | None, *, run: str) -> None:
+        super().__init__(agent, None)
         self._run = run
         self._v2 = speaks_v2(agent)
-        self._ready: dict[str, Ready] = {}
-        self._losses: Counter[str] = Counter()
         self._foreign: V2OutputText | None = None
-        self._assembly = UpdateAssembly(foreign=False)
         self._decided = agent is not None
         if agent is not None and PROTOCOL not in agent.extra:
             self._listen()
@@ -68,50 +55,31 @@ class V2UpdateEncoder:
         """Whether the agent says itself what the user said, as those of version 2 do; else `user` is to be sent."""
         return self._v2
 
-    @property
-    def lossy(self) -> bool:
-        """Whether there are losses: cheaper than to count them."""
-        return bool(self._losses) or (self._foreign is not None and bool(self._foreign.losses))
-
-    @property
-    def losses(self) -> Counter[str]:
-        """What could not be said so far, by name (losses.py). A new counter each time."""
-        return self._losses + (self._foreign.losses if self._foreign is not None else Counter())
-
     def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
-        """The updates that events make, in order. Interrupts, answers and ends make none."""
         if not self._decided and events:
             self._decide(events)
-        out: list[bytes] = []
-        ready, foreign = self._ready, self._foreign
-        for _, event in events:
-            if type(event) is e.PartDelta and event.origin is None:
-                found = ready.get(event.part)
-                if found is not None:
-                    start, told = found
-                    if told is not None:
-                        told(event.delta)
-                    out.append(start + _encode(event.delta) + END)
-                    continue
-            if foreign is not None:
-                self._of_others(foreign, event, out)
-            else:
-                self._native(event, out)
-        if foreign is not None and foreign.stale:
-            foreign.look(snapshot, out)
-        return out
+        return super().feed(events, snapshot)
 
     def finish(self, run: Run) -> list[bytes]:
-        """What is still to be said when the run has ended: the final text, where it is another. Before `turn.over`."""
         out: list[bytes] = []
         if self._foreign is not None:
             self._foreign.finish(run, out)
         return out
 
+    def _event(self, event: e.Event, out: list[bytes]) -> None:
+        if self._foreign is None:
+            self._native(event, out)
+        else:
+            self._of_others(self._foreign, event, out)
+
+    def _look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
+        if self._foreign is not None and self._foreign.stale:
+            self._foreign.look(snapshot, out)
+
     # --- an agent of another protocol --------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        self._foreign = V2OutputText(self._agent, self._run, self._ready)
+        self._output = self._foreign = V2OutputText(self._agent, self._run, self._ready)
         self._assembly = UpdateAssembly(foreign=True)
 
     def _decide(self, events: Sequence[tuple[int, e.Event]]) -> None:
@@ -144,7 +112,11 @@ class V2UpdateEncoder:
     # --- an agent of this protocol -----------------------------------------------------------------------------------
 
     def _native(self, event: e.Event, out: list[bytes]) -> None:
-        marks = mine(event) if self._v2 else None
+        marks = event_forms.beyond(event, ORIGIN_V2) if self._v2 else None
+        if marks is not None and ("update" in marks or marks.get("silent")):
+            self._assembly.drop()
+            self._put(marks.get("update"), None, out)
+            return
         v1 = event_forms.beyond(event)
         match event:
             case e.MessageStarted():
@@ -164,7 +136,7 @@ class V2UpdateEncoder:
                 if kind == USER and not self._v2:
                     self._quiet.add(event.part)
                 else:
-                    self._ready[event.part] = (start_of(kind, id), None)
+                    self._ready[event.part] = (start_of(kind, id), END, None)
                 if event.value:
                     self._native(e.PartDelta(part=event.part, delta=event.value), out)
                 return
@@ -209,10 +181,10 @@ class V2UpdateEncoder:
 
     def _custom(self, event: e.Custom) -> JsonObject | None:
         data = event.data
-        if event.name == ORIGIN_V2 and self._v2 and _is_update(data):
+        if event.name == ORIGIN_V2 and self._v2 and is_update(data):
             own: JsonObject = data
             return own
-        if event.name == PROTOCOL and _is_update(data):
+        if event.name == PROTOCOL and is_update(data):
             if data[UPDATE] == USER and not self._v2:  # what the agent repeats of the prompt
                 return None
             return updates.to_v2(data, f"{self._run}-more")
@@ -222,28 +194,17 @@ class V2UpdateEncoder:
     # --- both --------------------------------------------------------------------------------------------------------
 
     def _other(self, event: e.Event, v1: JsonObject | None, marks: JsonObject | None, out: list[bytes]) -> None:
-        if isinstance(event, e.TERMINAL):
-            self.end = event
-        elif isinstance(event, e.UsageReported) and not event_forms.is_usage(event.detail):
-            self.usage = event
-        else:
-            said = self._assembly.add(event, v1)
-            if said is not None and not self._v2:
-                self._losses.update(calls.terminals(said))
-            self._put(None if said is None else updates.to_v2(said, f"{self._run}-more"), marks, out)
+        said = self._assembled(event, v1)
+        if said is not None and not self._v2:
+            self._losses.update(tool_calls.terminals(said))
+        self._put(None if said is None else updates.to_v2(said, f"{self._run}-more"), marks, out)
 
     def _put(self, said: JsonObject | None, marks: JsonObject | None, out: list[bytes]) -> None:
         """An update, as its marks say that the agent said it."""
-        if marks is not None:
-            if marks.get("silent"):
-                return
-            said = marks["update"] if "update" in marks else None if said is None else event_forms.restored(said, marks)
+        if said and marks is not None:
+            said = event_forms.restored(said, marks)
         if said:
             out.append(_encode(said))
-
-
-def _is_update(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(event_forms.KEY), str)
 
 
 def user(blocks: Iterable[JsonObject], message_id: str) -> bytes:

@@ -25,7 +25,7 @@ from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, resp
 from gateway.transport.asgi.refusals import STATUS
 from gateway.transport.streamable_http import EVENTS, server
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request
+from gateway.wire.jsonrpc import Malformed, Notification, Request
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class HttpServer:
     async def _post(self, exchange: HttpRequest, shown: Principal | None) -> Reply:
         data = await server.posted(exchange, self._options.max_body, refusal)
         message = jsonrpc.decode(data)
-        if isinstance(message, Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
+        if isinstance(message, jsonrpc.Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
             raise refusal(501, "several messages in an array are not taken")
         if isinstance(message, Malformed):
             log.info("a client sends what is no message: %s", message.reason)

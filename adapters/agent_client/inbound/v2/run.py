@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as turn_v1
-from adapters.agent_client.codec.v2 import beyond_v1, turn
+from adapters.agent_client.codec.v2 import turn
 from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
 from adapters.agent_client.inbound import turns
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.turns import V2PromptTurn, answer_id, message_id
-from adapters.agent_client.inbound.updates import STATES
+from adapters.agent_client.inbound.updates import STATES, RunUpdates
 from adapters.agent_client.inbound.v2.state import V2SessionState
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import events as e
 from gateway.core.types import Agent, Answer, Interrupt, Outcome, Run, RunStatus, StopReason, ThreadUpdate
-from gateway.wire.jsonrpc import RpcError
 
 ANSWERED: Final = b""
 """Stands among updates where a question has been answered."""
 _USER: Final = frozenset(("user_message", "user_message_chunk"))
 _WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
+_CONTENT: Final = b',"content":'
 _CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk"))
 
 
@@ -44,7 +44,7 @@ class _Aside(bytes):
     """An update that says nothing of the run."""
 
 
-class V2RunUpdates:
+class V2RunUpdates(RunUpdates):
     """See `RunUpdates`.
 
     What was said comes before everything else of the run, and not before the prompt is answered. An agent of version 2
@@ -54,15 +54,12 @@ class V2RunUpdates:
     def __init__(
         self, session: SessionContext, state: V2SessionState, run: Run, agent: Agent | None, *, mine: bool, past: bool
     ) -> None:
-        self.encoder = V2UpdateEncoder(agent, run=run.id, replay=True)
-        self._session = session
+        super().__init__(session, run, agent, mine=mine)
+        self.encoder = self._encoder = V2UpdateEncoder(agent, run=run.id)
         self._state = state
-        self._run = run
-        self._agent = agent
-        self._mine = mine
         self._past = past
         self._history = state.history if past else None
-        self._rounds = None if self.encoder.says_user else AnswerRounds(run.id)
+        self._rounds = None if self._encoder.says_user else AnswerRounds(run.id)
         self._unsaid = False
         self._dismissed = 0
 
@@ -76,15 +73,25 @@ class V2RunUpdates:
 
     async def begin(self, *, quiet: bool) -> None:
         self._unsaid = not quiet
-        if self._unsaid and self._agent is not None and not self.encoder.says_user:
+        if self._unsaid and self._agent is not None and not self._encoder.says_user:
             await self._say_user()
 
-    async def tell(self, updates: Sequence[bytes]) -> None:
+    def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
+        mine = self._session.turn
+        if (self._unsaid and updates) or (mine is not None and mine.answers is not None):
+            return self._tell_once_answered(updates)
+        self._tell(updates)
+        return None
+
+    async def _tell_once_answered(self, updates: Sequence[bytes]) -> None:
         if self._unsaid and updates:
             updates = await self._first(updates)
-        mine = self._session.turn
-        if mine is not None and mine.answers is not None:
+        if (mine := self._session.turn) is not None and mine.answers is not None:
             await self._answered()
+        self._tell(updates)
+
+    def _tell(self, updates: Sequence[bytes]) -> None:
+        mine = self._session.turn
         if self._dismissed:  # the agent goes on, unless this is the end
             if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
                 updates = [*self._state.to(RUNNING), *updates]
@@ -141,7 +148,7 @@ class V2RunUpdates:
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
             return self._state.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
-        if (beyond_v1.mine(event) or {}).get("aside"):
+        if (event_forms.beyond(event, ORIGIN_V2) or {}).get("aside"):
             return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
             return [] if self._past else self._state.agent_state(data, works=True)
@@ -181,8 +188,7 @@ class V2RunUpdates:
 
     def over(self, run: Run) -> None:
         mine = None if self._past else self._prompt
-        run = replace(run, losses={**self.encoder.losses, **run.losses})  # the last ones came too late for the record
-        how = self._how(run)
+        run = self._counted(run)
         said = turn.over(run, self.encoder.end, agent=self._agent, usage=self.encoder.usage)
         if mine is not None and not mine.accepted.done():
             said = []
@@ -194,14 +200,8 @@ class V2RunUpdates:
             self._state.ended()
         if mine is not None:
             self._session.finish(mine)
-            mine.end(how)
+            mine.end(self._result(run))
         self._session.tell(*said)
-
-    def _how(self, run: Run) -> Any:
-        try:
-            return turn_v1.prompt_result(run, self.encoder.end, agent=self._agent)
-        except RpcError as error:
-            return error
 
 
 class AnswerRounds:
@@ -216,6 +216,7 @@ class AnswerRounds:
         self._ours = f"{run}-"
         self._count = 0
         self._more: dict[str, list[str]] = {}  # message -> the names of what it went on as
+        self._begun: dict[bytes, bytes] = {}  # how a chunk begins, up to its content -> how it does since the answer
 
     def named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
         """The updates, ANSWERED left out."""
@@ -225,8 +226,13 @@ class AnswerRounds:
         for update in updates:
             if update == ANSWERED:
                 self._count += 1
+                self._begun.clear()
+            elif self._count:
+                at = update.find(_CONTENT)
+                begins = self._begun.get(update[:at])
+                out += self._renamed(update) if begins is None else [begins + update[at:]]
             else:
-                out += [update] if not self._count else self._renamed(update)
+                out.append(update)
         return out
 
     def _renamed(self, update: bytes) -> list[bytes]:
@@ -240,7 +246,10 @@ class AnswerRounds:
             if other not in known:
                 known.append(other)
             old, new = (b'"messageId":' + msgspec.json.encode(each) for each in (name, other))
-            return [update.replace(old, new, 1)]
+            renamed = update.replace(old, new, 1)
+            if (at := update.find(_CONTENT)) > 0 and old in update[:at]:
+                self._begun[update[:at]] = renamed[: renamed.find(_CONTENT)]
+            return [renamed]
         emptied = [
             {UPDATE: about.session_update, "messageId": each, "content": []} for each in self._more.get(name, ())
         ]

@@ -10,28 +10,31 @@ import asyncio
 from collections.abc import Sequence
 
 from adapters.agent_client import wire
-from adapters.agent_client.codec.v2 import agents, questions, turn
+from adapters.agent_client.codec.v2 import agents, turn
 from adapters.agent_client.codec.v2 import updates_out as out
+from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.v2.wire import IDLE
+from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.inbound import config_options, turns
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.turns import PromptTurn, V2PromptTurn, answer_id, message_id
-from adapters.agent_client.inbound.updates import Form, RunUpdates, Take
+from adapters.agent_client.inbound.updates import RunUpdates, SessionUpdates, Take
 from adapters.agent_client.inbound.v2.run import V2RunUpdates
 from adapters.agent_client.inbound.v2.state import V2SessionState
 from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core import delta
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import Agent, Interrupt, Json, Run, StopReason, ThreadUpdate
+from gateway.core.types import Agent, Json, Run, StopReason, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 
 
-class V2SessionUpdates:
+class V2SessionUpdates(SessionUpdates):
     """See `SessionUpdates`."""
 
-    tells_ends = True
+    version: ProtocolVersion = V2
 
     def __init__(self, session: SessionContext) -> None:
-        self._session = session
+        super().__init__(session)
         self._state = V2SessionState(session)
 
     async def prepare(self) -> None:
@@ -123,7 +126,7 @@ class V2SessionUpdates:
             self._finish(mine, turns.END_TURN)
 
     def over(self, mine: PromptTurn | None, how: JsonObject | RpcError) -> None:
-        self.say(out.update(turn.failure(how)) if isinstance(how, RpcError) else turn.idle(StopReason.END_TURN))
+        self.say(delta.encode(turn.failure(how)) if isinstance(how, RpcError) else turn.idle(StopReason.END_TURN))
         self._state.ended()
         if mine is not None:
             self._finish(mine, how)
@@ -132,25 +135,3 @@ class V2SessionUpdates:
         """What a prompt began is over."""
         self._session.finish(mine)
         mine.end(how)
-
-    # --- words ------------------------------------------------------------------------------------------------
-
-    def text(self, said: str, id: str) -> list[bytes]:
-        return [out.text(said, id)]
-
-    def user(self, blocks: Sequence[JsonObject], id: str) -> list[bytes]:
-        return [out.user(blocks, id)]
-
-    def call(self, update: bytes | None) -> list[bytes]:
-        """A question needs no tool call here."""
-        return []
-
-    def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
-        asked = questions.as_elicitation(interrupt, modes)
-        if asked is not None:
-            asked = questions.whole(asked)
-        if interrupt.kind == "elicitation" and asked is not None:
-            return "elicitation/create", asked, questions.elicitation_answer
-        if (params := questions.as_permission(interrupt)) is not None:
-            return "session/request_permission", params, questions.permission_answer
-        return None if asked is None else ("elicitation/create", asked, questions.elicitation_answer)

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from adapters.agent_client.codec.event_forms import CHUNKS
-from adapters.agent_client.codec.v2 import conversions, thread_updates, turn
-from adapters.agent_client.codec.v2 import updates_out as out
+from adapters.agent_client.codec.v2 import conversions, turn, updates
 from adapters.agent_client.codec.v2.wire import (
     CHUNK,
     IDLE,
@@ -28,6 +27,7 @@ from adapters.agent_client.codec.v2.wire import (
 from adapters.agent_client.inbound import config_options
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core import delta
 from gateway.core.types import Json, ThreadUpdate
 
 _KEYS = {UPDATE, "messageId", "content"}
@@ -72,7 +72,7 @@ class V2SessionState:
             return []
         if state in (IDLE, RUNNING, REQUIRES_ACTION):
             self.state = state
-        return [out.update(said)]
+        return [delta.encode(said)]
 
     def ended(self) -> None:
         """Note that the client is told the idle state."""
@@ -94,12 +94,12 @@ class V2SessionState:
             elif update.kept:
                 data = self._stray(data, update.after or "session")
         noted = ThreadUpdate(protocol=update.protocol, kind=update.kind, data=data, after=update.after)
-        said = thread_updates.told(noted, options=self.options, modes=self.modes)
+        said = updates.told(noted, options=self.options, modes=self.modes)
         if said is None:
             return []
         if self._session.replaying:
             self.history.heard(said)
-        return [out.update(said)]
+        return [delta.encode(said)]
 
     def _stray(self, said: JsonObject, after: str) -> JsonObject:
         """What was said between runs. Chunks without an id that follow one another are one message."""

@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from gateway.core.errors import AgentBroken, InterlinguaError
+from gateway.transport import refusal
 from gateway.transport.http import StreamResponse
 from gateway.transport.pipe import Unreadable
-from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.transport.streamable_http import client as streamable
 from gateway.transport.websocket.limits import hard
 from gateway.wire import jsonrpc
@@ -38,7 +38,7 @@ class Refused(InterlinguaError):
     """A message that the server did not take, or a stream that it does not have."""
 
     def __init__(self, told: str, status: int, body: bytes) -> None:
-        super().__init__(f"{told} with status {status}{refusal_reason(status, body)}")
+        super().__init__(f"{told} with status {status}{refusal.refusal_reason(status, body)}")
         self.status = status
         self.body = body
 
@@ -48,7 +48,7 @@ def failure(id: Id, why: InterlinguaError) -> bytes:
     if not isinstance(why, Refused):
         return jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, str(why)))
     code = AUTH_REQUIRED if why.status in (401, 403) else jsonrpc.INTERNAL_ERROR
-    body = why.body[:SHOWN].decode("utf-8", "replace")
+    body = why.body[: refusal.SHOWN].decode("utf-8", "replace")
     return jsonrpc.error(id, ErrorObject(code, str(why), {"status": why.status, "body": body}))
 
 

@@ -64,7 +64,7 @@ class EventPipe:
             if self._inbox.ended:
                 raise AgentGone(f"{self.name} has gone")
             self._spoke = True
-            await self._exchange.write(body)
+            await self._exchange.sent(body)
 
     async def keep_alive(self, seconds: float) -> None:
         """Break long silences, until cancelled or all is over."""

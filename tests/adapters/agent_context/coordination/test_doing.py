@@ -255,7 +255,7 @@ def test_a_client_of_another_protocol_says_what_is_to_be_done_in_words() -> None
 
         async with house(agents={"a": says("four")}, coordinator="anybody") as there:
             asked = {"message": "two and two", "capabilities": ["sums"]}
-            started = await there.engine.runs.start(RunRequest(agent="anybody", input=asked, protocol="plain"))
+            started = await there.engine.runs.start(RunRequest(agent="anybody", input=asked, protocol="example"))
             done = await there.ended(started)
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "four "}]}
             (attempt,) = await there.attempts(done)
@@ -278,7 +278,7 @@ def test_a_file_for_the_coordination_goes_to_an_agent_that_takes_it() -> None:
         none = Scripted(says("x"), agent=described(capabilities=AgentCapabilities()))
         agents = {"none": none, "takes": counts}
         async with house(candidate("none", 9), candidate("takes", 1), agents=agents, coordinator="anybody") as there:
-            asked = RunRequest(agent="anybody", input={"message": "count"}, protocol="plain")
+            asked = RunRequest(agent="anybody", input={"message": "count"}, protocol="example")
             file = Attachment(name="sum.txt", media_type="text/plain", content=b"2+2")
             done = await there.ended(await there.engine.runs.start(asked, files=[file]))
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "sum.txt b'2+2'"}]}

@@ -106,7 +106,7 @@ def test_other_protocols_see_the_coordinator_only_under_a_name_of_its_own(named:
     async def scene() -> None:
         options = {} if named is None else {"coordinator": named}
         async with gateway((route("a", labels=SUMS), says("four")), **options) as (engine, tasks):
-            assert [name for name in engine.agents.names("plain") if name != "a"] == seen
+            assert [name for name in engine.agents.names("example") if name != "a"] == seen
             assert (await ended(engine, (await delegated(tasks)).id)).status is RunStatus.SUCCESS
             with pytest.raises(Conflict):
                 await delegated(tasks, priority=7)

@@ -128,7 +128,7 @@ def test_an_attempt_is_started_once_wherever_the_gateway_dies(tmp_path: Path, be
 def test_an_attempt_that_ended_unseen_is_not_repeated(tmp_path: Path) -> None:
     @asynccontextmanager
     async def blind(*_: object) -> AsyncIterator[Any]:
-        yield Proxy(None, next=for_ever)
+        yield Proxy(None, follow=for_ever)
 
     async def scene() -> None:
         blinded = lambda engine: Proxy(engine, runs=Proxy(engine.runs, watch=blind))  # noqa: E731

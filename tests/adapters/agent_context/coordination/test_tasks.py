@@ -199,12 +199,12 @@ def test_a_task_that_is_none_is_refused_with_the_place_in_it() -> None:
     async def scene() -> None:
         async with house(agents={"a": says("x")}, coordinator="anybody") as there:
             started = await there.engine.runs.start(
-                RunRequest(agent="anybody", input={"task": {"id": 1}}, protocol="plain")
+                RunRequest(agent="anybody", input={"task": {"id": 1}}, protocol="example")
             )
             done = await there.ended(started)
             assert done.failure is not None and done.failure.code == "invalid" and "/task/id" in done.failure.message
             with pytest.raises(Invalid):
-                await there.engine.runs.start(RunRequest(agent="anybody", input={"x": 1}, protocol="plain"))
+                await there.engine.runs.start(RunRequest(agent="anybody", input={"x": 1}, protocol="example"))
             assert isinstance(Tasks(there.engine, there.coordinator), Tasks)
 
     run(scene())

@@ -1,0 +1,290 @@
+"""What an agent of version 2 has said in a session, as far as what it says later goes on with it.
+
+Version 2 names messages, calls, plans and terminals for the life of a session, and anything may be said of them at any
+time; version 1 has no word that adds to a call's content. One for each session, used by the decoders of its runs and by
+`stray`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Container
+from typing import Any, Final
+
+from adapters.agent_client.codec.v2 import tool_calls, updates
+from adapters.agent_client.codec.v2.terminals import Screen, ShownTerminal
+from adapters.agent_client.codec.v2.wire import (
+    CALL,
+    CALL_CHUNK,
+    PLAN,
+    PLAN_REMOVED,
+    TERMINAL,
+    TERMINAL_CHUNK,
+    UPDATE,
+)
+from gateway.core import delta
+from gateway.core.types import JsonObject
+
+MOST: Final = 10_000
+"""Messages, and calls, that are remembered by name."""
+TERMINALS: Final = 64
+"""Terminals that are remembered, with what they show."""
+SMALL: Final = 2048
+GROWTH: Final = 1.25
+"""A call's content is told again with each piece that is added while it is small (in bytes), then when it has grown by
+this factor, and in the end."""
+_WORKING: Final = ("pending", "in_progress")
+_FINAL: Final = ("completed", "failed")
+
+
+class CallContent:
+    """A call's content in version 1's words, that pieces are added to. `owed` is whether it is still to be told."""
+
+    __slots__ = ("items", "owed", "size", "told")
+
+    def __init__(self) -> None:
+        self.items: list[JsonObject | Screen] = []
+        self.size = self.told = 0
+        self.owed = False
+
+    def add(self, item: JsonObject | Screen) -> bool:
+        """One item more. True if all of it is to be told now."""
+        self.items.append(item)
+        return self.grow(_size(item))
+
+    def grow(self, size: int) -> bool:
+        """It is that much larger. True if all of it is to be told now."""
+        self.size += size
+        self.owed = self.size > SMALL and self.size < GROWTH * self.told
+        if not self.owed:
+            self.told = self.size
+        return not self.owed
+
+    def replace(self, items: list[JsonObject | Screen]) -> None:
+        """All of it, told now."""
+        self.items, self.owed = list(items), False
+        self.size = self.told = sum(map(_size, items))
+
+    def shows(self, terminal: ShownTerminal) -> bool:
+        """Whether that terminal is in it."""
+        return any(isinstance(item, Screen) and item.mine and item.terminal is terminal for item in self.items)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may grow though its call is over: what runs in a terminal of it has not ended."""
+        return any(isinstance(item, Screen) and item.mine and not item.terminal.over for item in self.items)
+
+    def take(self) -> list[JsonObject]:
+        """All of it, to be told now."""
+        self.owed, self.told = False, self.size
+        found = [item.item() if isinstance(item, Screen) else item for item in self.items]
+        return [item for item in found if item is not None]
+
+
+class _Call:
+    """What is remembered of a call: what it is called, and whether it has ended."""
+
+    __slots__ = ("kind", "over", "title")
+
+    def __init__(self) -> None:
+        self.title: str | None = None
+        self.kind: str | None = None
+        self.over = False
+
+    def learn(self, v1: JsonObject) -> None:
+        """An update in version 1's words says so."""
+        title, kind = v1.get("title"), v1.get("kind")
+        self.title = title if isinstance(title, str) else self.title
+        self.kind = kind if isinstance(kind, str) else self.kind
+        self.over = self.over or v1.get("status") in _FINAL
+
+    def works_again(self) -> None:
+        """It has ended, and begins anew."""
+        self.over = False
+
+    def unsaid(self, said: JsonObject) -> JsonObject:
+        """What an update leaves as it is."""
+        known = {"title": self.title, "kind": self.kind}
+        return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
+
+
+def _yes(call: str) -> bool:
+    return True
+
+
+class SessionMemory:
+    """Made with a session. Nothing of it needs to outlive the process: what is forgotten is heard of anew."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Call] = {}
+        self._contents: dict[str, CallContent] = {}
+        self._messages: dict[str, None] = {}
+        self._terminals: dict[str, ShownTerminal] = {}
+        self._plans: dict[str, list[Any]] = {}  # entries of those that are lists, by id
+
+    def told(self, said: JsonObject, open: Callable[[str], bool] = _yes) -> tuple[JsonObject | None, list[str]]:
+        """An update of a call, a terminal or a plan in version 1's words, and the names of what they leave out.
+
+        None for any other, and for one that version 1 has no words for, or is told of later. `open`: whether the run
+        knows a call.
+        """
+        kind, call = said[UPDATE], said.get("toolCallId")
+        if kind in (CALL, CALL_CHUNK) and isinstance(call, str):
+            return (self._called if kind == CALL else self._added)(said, call, open(call))
+        if kind in (TERMINAL, TERMINAL_CHUNK):
+            return self._shown(said)
+        return self._planned(said) if kind in (PLAN, PLAN_REMOVED) else (None, [])
+
+    # --- messages ------------------------------------------------------------------------------------------------
+
+    def message(self, id: str) -> None:
+        """A message was said by that id."""
+        self._messages[id] = None
+        _trim(self._messages)
+
+    def heard(self, id: str) -> bool:
+        """Whether one was."""
+        return id in self._messages
+
+    def another(self, id: str) -> str:
+        """An id for version 1, where the message of this one is said anew."""
+        name = another(id, self._messages)
+        self.message(name)
+        return name
+
+    # --- tool calls ----------------------------------------------------------------------------------------------
+
+    def _called(self, said: JsonObject, id: str, open: bool) -> tuple[JsonObject, list[str]]:
+        """A `tool_call_update`, with the content that is owed.
+
+        One that has ended and works again is a call anew. A run that does not know the call is told what it is called.
+        """
+        call, first = self._hear(id)
+
+        def shown(item: JsonObject) -> Screen | None:
+            return self._screen(id, item)
+
+        v1, lost = tool_calls.to_v1(said, first=first, shown=shown)
+        if call.over and v1.get("status") in _WORKING:
+            v1, lost = tool_calls.to_v1({**said, **call.unsaid(said)}, first=True, shown=shown)
+            call.works_again()
+            self._contents.pop(id, None)
+        elif not (open or first):
+            v1 = {**v1, **call.unsaid(said)}
+        call.learn(v1)
+        if "content" in v1:
+            content = self._content(id)
+            content.replace(v1["content"])
+            v1["content"] = content.take()
+        elif (before := self._contents.get(id)) is not None and before.owed:
+            v1["content"] = before.take()
+        return v1, lost
+
+    def _added(self, said: JsonObject, id: str, open: bool) -> tuple[JsonObject | None, list[str]]:
+        """A `tool_call_content_chunk`: the content with it."""
+        call, first = self._hear(id)
+        item, name = tool_calls.item_to_v1(said.get("content"), lambda item: self._screen(id, item))
+        lost = [] if name is None else [name]
+        content = self._content(id)
+        if (item is None or not content.add(item)) and not first:
+            return None, lost
+        v1: JsonObject = {"sessionUpdate": "tool_call" if first else "tool_call_update", "toolCallId": id}
+        v1 |= {"title": id} if first else {} if open else call.unsaid({})
+        return ({**v1, "content": content.take()} if content.items else v1), lost
+
+    def owed(self) -> list[JsonObject]:
+        """What is still to be told of calls, in version 1's words: before a run ends."""
+        return [
+            {"sessionUpdate": "tool_call_update", "toolCallId": id, "content": content.take()}
+            for id, content in self._contents.items()
+            if content.owed
+        ]
+
+    def settle(self) -> None:
+        """The run has ended: forget the content of calls that have, unless it is a terminal's that has not."""
+        over = [id for id in self._contents if id not in self._calls or self._calls[id].over]
+        for id in [id for id in over if not self._contents[id].goes_on]:
+            del self._contents[id]
+
+    # --- terminals -----------------------------------------------------------------------------------------------
+
+    def _shown(self, said: JsonObject) -> tuple[JsonObject | None, list[str]]:
+        """A `terminal_update` or `terminal_output_chunk`: the call that shows it, with the content as it is now."""
+        id = said.get("terminalId")
+        if not isinstance(id, str):
+            return None, [tool_calls.TERMINAL]
+        terminal = self._terminal(id)
+        size, cut = terminal.size, terminal.cut
+        now = terminal.learn(said)
+        lost = [tool_calls.TERMINAL] if terminal.cut and not cut else []
+        shown = None if terminal.call is None else self._contents.get(terminal.call)
+        if shown is None or not shown.shows(terminal):
+            terminal.unshown()
+            return None, lost
+        if not shown.grow(terminal.size - size) and not now:
+            return None, lost
+        return {"sessionUpdate": "tool_call_update", "toolCallId": terminal.call, "content": shown.take()}, lost
+
+    def _planned(self, said: JsonObject) -> tuple[JsonObject | None, list[str]]:
+        """A `plan_update` or `plan_removed`: all plans there are, as version 1's one."""
+        removed, plan = said[UPDATE] == PLAN_REMOVED, said.get("plan")
+        id = said.get("planId") if removed else plan.get("planId") if isinstance(plan, dict) else None
+        if not isinstance(id, str):
+            return None, []
+        entries = None if removed else updates.as_list(plan)
+        if entries is not None:
+            self._plans[id] = entries
+        elif self._plans.pop(id, None) is None:
+            return None, []
+        found, unknown = updates.plan_to_v1(self._plans.values())
+        return found, [tool_calls.WORD] * unknown
+
+    def unsaid(self) -> int:
+        """How many terminals there are of which something was said that no call shows: before a run ends."""
+        found = [terminal for terminal in self._terminals.values() if terminal.unsaid]
+        for terminal in found:
+            terminal.counted()
+        return len(found)
+
+    def _screen(self, call: str, item: JsonObject) -> Screen | None:
+        id = item.get("terminalId")
+        return Screen(self._terminal(id), call, item.get("_meta")) if isinstance(id, str) else None
+
+    def _terminal(self, id: str) -> ShownTerminal:
+        terminal = self._terminals.get(id)
+        if terminal is None:
+            terminal = self._terminals[id] = ShownTerminal()
+            if len(self._terminals) > TERMINALS:
+                self._terminals.pop(next(iter(self._terminals))).forget()
+        return terminal
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _hear(self, id: str) -> tuple[_Call, bool]:
+        """The call of that id, and whether it was not heard of before."""
+        call = self._calls.get(id)
+        if call is not None:
+            return call, False
+        call = self._calls[id] = _Call()
+        _trim(self._calls)
+        return call, True
+
+    def _content(self, id: str) -> CallContent:
+        content = self._contents.get(id)
+        if content is None:
+            content = self._contents[id] = CallContent()
+        return content
+
+
+def another(id: str, taken: Container[str]) -> str:
+    """An id that is not taken, for what stands in the place of a message."""
+    return next(name for count in itertools.count(2) if (name := f"{id}#{count}") not in taken)
+
+
+def _size(item: JsonObject | Screen) -> int:
+    return item.terminal.size if isinstance(item, Screen) else len(delta.encode(item))
+
+
+def _trim(names: dict[str, Any]) -> None:
+    if len(names) > MOST:
+        del names[next(iter(names))]

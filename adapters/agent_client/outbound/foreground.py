@@ -1,0 +1,279 @@
+"""Tells work on a prompt from other work of a version 2 agent (docs: v2/prompt-lifecycle, v2/migration; RFD).
+
+An agent's foreground work ends with an idle `state_update`, which names no prompt. A prompt is at its end with the
+first one that can be its own:
+
+- Where the agent worked on something else when the prompt was sent, what it says belongs to that until it is idle, or
+  until the user's message appears among its updates, for then it has taken the prompt in.
+- Updates may come before the prompt is acknowledged, and so may the end, after the user's message. The end counts once
+  the prompt is acknowledged, since the agent may refuse it instead.
+- Where work begins after the prompt was sent and before the agent has told that it took it, what comes is held. It is
+  somebody else's if the agent then says, by its message or the acknowledgement's `messageId`, that it takes it now.
+- A state may be told again, with the last stop reason. An idle that was not preceded by work or by anything said, and
+  that says what the one before it said, is such a repetition; unless nothing comes after it, for a few seconds.
+- After `session/cancel` any idle is the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.agent_client.codec.updates_in import Chunk
+from adapters.agent_client.codec.v2 import turn
+from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
+from adapters.agent_client.outbound import forwarded
+from adapters.agent_client.outbound.prompts import PromptOwner, Send
+from gateway.core import events as e
+from gateway.core.errors import AgentGone
+from gateway.wire import jsonrpc
+
+T = TypeVar("T")
+
+WORKING = (RUNNING, REQUIRES_ACTION)
+USERS = ("user_message", "user_message_chunk")
+MAX_SUBAGENTS = 1000
+"""Sessions of subagents that are remembered."""
+MAX_HELD = 1000
+"""Updates that are held; from more it is concluded that they are somebody else's."""
+CERTAIN_AFTER = 5.0
+"""Seconds of silence after which an idle that only repeated what was said is the end."""
+ACKNOWLEDGED_WITHIN = 5.0
+"""Seconds that an agent that has ended a prompt has to acknowledge it."""
+
+
+class _Peek(Struct, rename="camel", gc=False):
+    session_update: str
+    state: Any = None
+    stop_reason: Any = None
+    session_id: Any = None
+
+
+_peek = msgspec.json.Decoder(_Peek).decode
+
+
+class Foreground:
+    """What an agent of version 2 works on in one session, which can be something else than a prompt.
+
+    working: whether it said that it works.
+    """
+
+    def __init__(self) -> None:
+        self.working = False
+        self._prompt: AcknowledgedPrompt | None = None
+        self._last: Any = None
+        self._news = False
+        self._subagents: dict[str, None] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works, or has a prompt that it may not have taken yet."""
+        return self.working or self._prompt is not None
+
+    def more(self, chunk: Chunk) -> bool:
+        """A chunk of text. False for one that is to be given to `update`: it is held, or says more than its text."""
+        if chunk.kind in USERS or (self._prompt is not None and self._prompt.holding):
+            return False
+        self._news = True
+        if self._prompt is not None:
+            self._prompt.doubt(None)
+        return True
+
+    def update(self, update: Raw, take: Callable[[Raw], T]) -> T | None:
+        """Any update; `take` passes it on, unless it is held."""
+        found = self._read(update)
+        taken = None
+        if self._prompt is not None and self._prompt.holding:
+            self._prompt.hold(update)
+        else:
+            taken = take(update)
+        if found is not None and found.state == IDLE:
+            self._idle(found.stop_reason, update)
+        return taken
+
+    def of_subagent(self, name: str, update: Raw) -> bool:
+        """Whether an update of a session that no client opened is of a subagent that was announced here, or by one."""
+        if name not in self._subagents:
+            return False
+        with contextlib.suppress(ValueError, RecursionError):
+            self._announced(_peek(update))
+        return True
+
+    def prompt(self, owner: PromptOwner) -> AcknowledgedPrompt:
+        """One that is about to be sent."""
+        return AcknowledgedPrompt(owner, self)
+
+    def began(self, prompt: AcknowledgedPrompt) -> None:
+        """A prompt is about to be sent."""
+        self._prompt = prompt
+        self._news = False
+
+    def ended(self, prompt: AcknowledgedPrompt) -> None:
+        """It is at its end."""
+        if self._prompt is prompt:
+            self._prompt = None
+
+    def _read(self, update: Raw) -> _Peek | None:
+        """Before it is passed on; the state that it tells, if it does."""
+        try:
+            found = _peek(update)
+        except (ValueError, RecursionError):
+            return None
+        kind = found.session_update
+        if kind != STATE:
+            self._announced(found)
+            self._news = self._news or kind.startswith(("agent_", "tool_"))
+            if self._prompt is not None:
+                self._prompt.doubt(None)
+                if kind in USERS:
+                    self._prompt.inserted()
+            return None
+        if found.state in WORKING:
+            self.working = self._news = True
+            if self._prompt is not None:
+                self._prompt.doubt(None)
+                self._prompt.works()
+        return found
+
+    def _announced(self, update: _Peek) -> None:
+        if update.session_update == SUBAGENT and isinstance(update.session_id, str):
+            self._subagents[update.session_id] = None
+            if len(self._subagents) > MAX_SUBAGENTS:
+                del self._subagents[next(iter(self._subagents))]
+
+    def _idle(self, reason: Any, update: Raw) -> None:
+        repeated = not self._news and (reason is None or reason == self._last)
+        if reason is not None:
+            self._last = reason
+        self.working = self._news = False
+        if self._prompt is not None:
+            self._prompt.idle(update, repeated=repeated)
+
+
+class AcknowledgedPrompt:
+    """A prompt that the agent acknowledges, and whose end it tells. See `SentPrompt`."""
+
+    def __init__(self, owner: PromptOwner, foreground: Foreground) -> None:
+        self.answered = False
+        self._owner = owner
+        self._foreground = foreground
+        self._ended: asyncio.Future[list[e.Event]] = asyncio.get_running_loop().create_future()
+        self._waits = foreground.working
+        """Whether the agent is at something else."""
+        self._inserted = False
+        self.holding = False
+        self._held: list[Raw] = []
+        self._early: Raw | None = None
+        """That the agent is idle, said before anything told that it has taken the prompt."""
+        self._doubt: asyncio.TimerHandle | None = None
+        self._cancelling = False
+
+    async def run(self, send: Send, closed: asyncio.Future[AgentGone]) -> list[e.Event]:
+        """See `SentPrompt.run`. Raises AgentGone if the agent ends before the prompt does."""
+        self._foreground.began(self)
+        if not self._waits:
+            self._owner.begins()
+        answer = asyncio.ensure_future(self._accepted(send()))
+        try:
+            await _first(answer, self._ended, closed)
+            if not answer.done():
+                await _first(answer, closed, timeout=ACKNOWLEDGED_WITHIN)
+            if answer.done():
+                await answer
+            await _first(self._ended, closed)
+            if not self._ended.done():
+                raise closed.result()
+            return self._ended.result()
+        finally:
+            self._over()
+            self._release(self._owner.stray)
+            if not answer.done():
+                answer.cancel()
+                with contextlib.suppress(BaseException):
+                    await answer
+
+    async def _accepted(self, asking: Coroutine[Any, Any, Raw]) -> None:
+        """Its acknowledgement; with the id of a message, it is in the conversation now. Raises as `Send`."""
+        try:
+            answer = await asking
+        finally:
+            self.answered = True
+        if forwarded.members(answer).get("messageId"):
+            self.inserted()
+        else:
+            self._release(self._owner.take)
+            if self._early is not None:
+                self._end(self._early)
+
+    def works(self) -> None:
+        """The agent says that it works. Unless it is known for what, it may be for something else."""
+        self.holding = not (self._waits or self._inserted or self.answered or self._cancelling)
+
+    def hold(self, update: Raw) -> None:
+        """An update that may be this prompt's, or not: it will show when the prompt is acknowledged."""
+        self._held.append(update.copy())
+        if len(self._held) > MAX_HELD:
+            self._waits = True
+            self._owner.waits()
+            self._release(self._owner.stray)
+
+    def _release(self, take: Callable[[Raw], Any]) -> None:
+        self.holding, held, self._held = False, self._held, []
+        for update in held:
+            take(update)
+
+    def inserted(self) -> None:
+        """The user's message is in the conversation: from here on all is this prompt's."""
+        self._inserted, self._early = True, None
+        self._release(self._owner.stray)
+        if self._waits:
+            self._begin()
+
+    def cancelling(self) -> None:
+        self._cancelling = True
+        self._release(self._owner.take)
+
+    def idle(self, update: Raw, *, repeated: bool) -> None:
+        """The agent is idle. `repeated` is whether that is no news."""
+        if self._cancelling:
+            self._end(update)
+        elif self._waits:
+            self._begin()
+        elif not (self._inserted or self.answered):
+            self._early = None if repeated else update.copy()
+        elif not repeated:
+            self._end(update)
+        else:
+            self.doubt(update)
+
+    def doubt(self, update: Raw | None) -> None:
+        """It may be the end, if nothing comes any more. None: something came."""
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
+        if update is not None:
+            self._doubt = asyncio.get_running_loop().call_later(CERTAIN_AFTER, self._end, update.copy())
+
+    def _end(self, update: Raw) -> None:
+        if not self._ended.done():
+            self._ended.set_result(turn.ended(jsonrpc.unpack(update)))
+        self._over()
+
+    def _begin(self) -> None:
+        self._waits = False
+        self._owner.begins()
+
+    def _over(self) -> None:
+        """What comes next is not this prompt's."""
+        self.doubt(None)
+        self._owner.ends()
+        self._foreground.ended(self)
+
+
+async def _first(*waited: asyncio.Future[Any], timeout: float | None = None) -> None:
+    await asyncio.wait(waited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
