@@ -56,7 +56,8 @@ const STORIES = {
       await page.waitForFunction((wanted) => document.querySelector("h1")?.textContent.startsWith(wanted), name);
       await page.waitForSelector("main table, main dl, main button.main");
       seen.push(await page.textContent("main"));
-      const bare = await page.$$eval("main input, main select, main textarea", (all) => all.filter((one) => !one.labels.length).length);
+      // In one go: $$eval finds first and looks later, and what was drawn anew meanwhile has no labels.
+      const bare = await page.evaluate(() => [...document.querySelectorAll("main input, main select, main textarea")].filter((one) => !one.labels.length).length);
       if (bare) throw new Error(`${name} has ${bare} fields without a label`);
     }
     return { seen };
