@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from adapters.agent_connect.decode import RunQuestion, interrupt
-from gateway.contract.fitting import Inapplicable, fits, misfit, validator
+from gateway.contract.fitting import Inapplicable, SchemaJudge
 from gateway.core.types import Agent, InterruptSpec
 
 COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 
 def test_what_fits_has_no_mistake_and_what_does_not_has_its_most_telling_one() -> None:
-    judge = validator(COUNT)
-    assert fits(judge, {"n": 1}) and misfit(judge, {"n": 1}) is None
-    assert not fits(judge, {"n": "x"})
-    found = misfit(judge, {"n": "x"})
+    judge = SchemaJudge(COUNT)
+    assert judge.fits({"n": 1}) and judge.misfit({"n": 1}) is None
+    assert not judge.fits({"n": "x"})
+    found = judge.misfit({"n": "x"})
     assert found is not None and list(found.absolute_path) == ["n"]
 
 
@@ -36,9 +36,9 @@ def test_what_fits_has_no_mistake_and_what_does_not_has_its_most_telling_one() -
     ],
 )
 def test_a_schema_that_cannot_be_applied_says_so(schema: dict[str, Any]) -> None:
-    for judged in (fits, misfit):
+    for judged in (SchemaJudge.fits, SchemaJudge.misfit):
         with pytest.raises(Inapplicable):
-            judged(validator(schema), "text" if "pattern" in schema else {"a": 1})
+            judged(SchemaJudge(schema), "text" if "pattern" in schema else {"a": 1})
 
 
 def test_an_agent_cannot_make_the_gateway_fetch_what_its_schema_refers_to() -> None:
@@ -46,7 +46,7 @@ def test_an_agent_cannot_make_the_gateway_fetch_what_its_schema_refers_to() -> N
         listener.setblocking(False)
         elsewhere = {"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"}
         with pytest.raises(Inapplicable):
-            fits(validator(elsewhere), 1)
+            SchemaJudge(elsewhere).fits(1)
         spec = InterruptSpec(kind="approval", payload_schema=elsewhere, answer_schema={})
         agent = Agent(name="a", input_schema={}, output_schema={}, interrupts=(spec,))
         assert interrupt(RunQuestion("?"), agent, "run", 0).kind == "input"
@@ -76,9 +76,9 @@ DOUBLING: dict[str, Any] = {
 )
 def test_a_schema_cannot_hold_the_gateway_up(schema: dict[str, Any], value: Any) -> None:
     before = time.thread_time()
-    for judged in (fits, misfit):
+    for judged in (SchemaJudge.fits, SchemaJudge.misfit):
         with contextlib.suppress(Inapplicable):
-            judged(validator(schema), value)
+            judged(SchemaJudge(schema), value)
     assert time.thread_time() - before < 10
 
 
@@ -105,7 +105,7 @@ def test_a_schema_cannot_hold_the_gateway_up(schema: dict[str, Any], value: Any)
 def test_what_is_judged_with_a_limit_is_judged_as_the_draft_says(
     schema: dict[str, Any], good: Any, bad: Any, told: str
 ) -> None:
-    judge = validator(schema)
-    assert misfit(judge, good) is None
-    found = misfit(judge, bad)
+    judge = SchemaJudge(schema)
+    assert judge.misfit(good) is None
+    found = judge.misfit(bad)
     assert found is not None and told in found.message

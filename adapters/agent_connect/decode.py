@@ -431,7 +431,7 @@ def _marked(payload: Json) -> str | None:
 
 def _fits(payload: Json, schema: JsonObject) -> bool:
     try:
-        return fitting.fits(fitting.validator(schema), payload)
+        return fitting.SchemaJudge(schema).fits(payload)
     except fitting.Inapplicable:
         return False
 

@@ -12,14 +12,12 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.agents.validation import Schema, fits
 from gateway.config import Route
-from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised
+from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised, fitting
 from gateway.contract.filling import Filling
 from gateway.core import files, memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unavailable, Unsupported
@@ -246,10 +244,8 @@ class Entry:
 
     def _sane(self, what: str, schema: JsonObject) -> JsonObject:
         """The schema, or one that takes anything where it is none."""
-        try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
-            log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, error.message)
+        if why := fitting.fault(schema):
+            log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, why)
             return {}
         return schema
 

@@ -13,9 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jsonschema.protocols import Validator
-
-from gateway.contract.fitting import Inapplicable, misfit, validator
+from gateway.contract.fitting import Inapplicable, SchemaJudge
 from gateway.core import delta as deltas
 from gateway.core.errors import Invalid
 from gateway.core.types import Json
@@ -55,22 +53,22 @@ class Schema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._fits = fits(schema)
-        self._validator = validator(schema)
+        self._judge = SchemaJudge(schema)
 
     def check(self, value: Json, at: str) -> None:
         """Raise Invalid for the most telling mistake of `value`; the path starts at the pointer `at`."""
         if self._fits is None or not self._fits(value):
-            _check(self._validator, value, at)
+            _check(self._judge, value, at)
 
 
 def check(schema: Mapping[str, Any], value: Json, at: str) -> None:
     """`Schema.check` by a schema that is used once."""
-    _check(validator(schema), value, at)
+    _check(SchemaJudge(schema), value, at)
 
 
-def _check(judge: Validator, value: Json, at: str) -> None:
+def _check(judge: SchemaJudge, value: Json, at: str) -> None:
     try:
-        error = misfit(judge, value)
+        error = judge.misfit(value)
     except Inapplicable as why:
         log.warning("%s is not checked, its schema cannot be applied: %s", at or "a value", why)
         return

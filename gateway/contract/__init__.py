@@ -15,7 +15,7 @@ backchannel.py  what passes beside runs: a conversation's modes, files that an a
 interception.py what may stand between the engine and an outbound half
 governing.py    the rules of a governed route, as the halves see them that know of rules
 filling.py      a prompt as an agent's input, and the form for what is missing; reading.py: a text as an answer
-fitting.py      whether a value fits a schema
+fitting.py      whether a value fits a schema (keywords.py: the library that says so)
 """
 
 from __future__ import annotations

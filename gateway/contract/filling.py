@@ -56,7 +56,7 @@ class Filling:
         """
         self._schema = schema
         self._pointer = pointer
-        self._judge = fitting.validator(schema)
+        self._judge = fitting.SchemaJudge(schema)
         self._only = [view for view in views_of(schema, schema) if view["type"] != "null"]
         self._certainly = certainly if pointer is not None and self._text_is_all() else None
 
@@ -162,13 +162,13 @@ class Filling:
 
     def _fits(self, value: Json) -> bool:
         try:
-            return fitting.fits(self._judge, value)
+            return self._judge.fits(value)
         except fitting.Inapplicable:
             return True
 
     def _errors(self, value: Json) -> list[Any]:
         try:
-            return fitting.misfits(self._judge, value)
+            return self._judge.misfits(value)
         except fitting.Inapplicable:
             return []
 

@@ -3,42 +3,23 @@
 Nothing is fetched: a reference to what is not in the schema leads nowhere. Nor does a schema hold the gateway up:
 references that double and patterns that backtrack end with the time that a value may take. What a schema means that
 cannot be applied is for each caller to say.
+
+The library of schemas is a sixth of what a gateway imports, and many never hold a value against one: it is imported
+by `keywords.py` when the first is.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
-from typing import Any, Final, TypeVar
-
-import regex
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
-from jsonschema.protocols import Validator
-from jsonschema.validators import extend
-from referencing import Registry
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.core.types import Json
 
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
 T = TypeVar("T")
-
-NOTHING: Final[Registry[Any]] = Registry()
-"""Of what lies outside a schema. (The drafts themselves are known all the same.)"""
-
-SECONDS: Final = 0.5
-"""Processor time that a value may take: some 50,000 of a schema's keywords."""
-
-PATTERN_SECONDS: Final = 0.05
-
-UNIQUE_ITEMS: Final = 1000
-"""So many may have to be unique: each is compared with each."""
-
-_end: ContextVar[float] = ContextVar("_end", default=float("inf"))
-"""When the value that is being held against a schema has had its time, by this thread's clock."""
-
-Keyword = Callable[[Any, Any, Any, Any], Any]
-"""(validator, what the schema says, the value, the schema) -> mistakes, as jsonschema has its keywords."""
 
 
 class Inapplicable(Exception):
@@ -47,102 +28,51 @@ class Inapplicable(Exception):
     """
 
 
-def validator(schema: Mapping[str, Any]) -> Validator:
-    """For values that are to be held against the schema, which is not looked at yet. Cheap to use, dear to make."""
+class SchemaJudge:
+    """Holds values against one schema, which is not looked at before the first of them: that one is dear."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator: Validator | None = None
+
+    def fits(self, value: Json) -> bool:
+        """Whether the value fits. Raises Inapplicable."""
+        return self._in_time(lambda validator: validator.is_valid(value))
+
+    def misfit(self, value: Json) -> ValidationError | None:
+        """The most telling mistake of the value, None if it fits. Raises Inapplicable."""
+        if self.fits(value):
+            return None
+        from jsonschema.exceptions import best_match
+
+        found: ValidationError | None = self._in_time(lambda validator: best_match(validator.iter_errors(value)))
+        return found
+
+    def misfits(self, value: Json) -> list[ValidationError]:
+        """All mistakes of the value. Raises Inapplicable."""
+        return [] if self.fits(value) else self._in_time(lambda validator: list(validator.iter_errors(value)))
+
+    def _in_time(self, judged: Callable[[Validator], T]) -> T:
+        from gateway.contract import keywords
+
+        if self._validator is None:
+            self._validator = keywords.validator(self._schema)
+        try:
+            with keywords.limited():
+                return judged(self._validator)
+        except Exception as error:  # of the schema's making, whatever it is
+            raise Inapplicable(str(error)) from error
+
+
+def fault(schema: Mapping[str, Any]) -> str | None:
+    """Why this is no JSON Schema (draft 2020-12): where and what. None if it is one."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
     try:
-        text = repr(schema)
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return f"{error.json_path}: {error.message}"
     except RecursionError:
-        text = ""  # whatever is held against it ends likewise
-    unbounded = "unevaluatedProperties" in text and ("patternProperties" in text or "dependentSchemas" in text)
-    made: Validator = (_WITHOUT_UNEVALUATED if unbounded else _BOUNDED)(schema, registry=NOTHING)
-    return made
-
-
-def fits(judge: Validator, value: Json) -> bool:
-    """Whether the value fits. Raises Inapplicable."""
-    return _timed(lambda: judge.is_valid(value))
-
-
-def misfit(judge: Validator, value: Json) -> ValidationError | None:
-    """The most telling mistake of the value, None if it fits. Raises Inapplicable."""
-    return None if fits(judge, value) else _timed(lambda: best_match(judge.iter_errors(value)))
-
-
-def misfits(judge: Validator, value: Json) -> list[ValidationError]:
-    """All mistakes of the value. Raises Inapplicable."""
-    return [] if fits(judge, value) else _timed(lambda: list(judge.iter_errors(value)))
-
-
-def _timed(judged: Callable[[], T]) -> T:
-    before = _end.set(time.thread_time() + SECONDS)
-    try:
-        return judged()
-    except Exception as error:  # of the schema's making, whatever it is
-        raise Inapplicable(str(error)) from error
-    finally:
-        _end.reset(before)
-
-
-# --- the keywords ---------------------------------------------------------------------------------------------------
-
-
-def _bounded(keyword: Keyword) -> Keyword:
-    """The keyword, for as long as there is time."""
-
-    def judged(validator: Any, says: Any, value: Any, schema: Any) -> Any:
-        if time.thread_time() > _end.get():
-            raise TimeoutError(f"a value takes more than {SECONDS} s")
-        return keyword(validator, says, value, schema)
-
-    return judged
-
-
-def _found(pattern: str, text: str) -> bool:
-    """ECMA 262's patterns are nearer to those of `regex` than to the standard library's, which has no time limit."""
-    return regex.search(pattern, text, timeout=PATTERN_SECONDS) is not None
-
-
-def _pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(value, str) and not _found(pattern, value):
-        yield ValidationError(f"{value!r} does not match {pattern!r}")
-
-
-def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, schema: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for pattern, part in patterns.items():
-            for name in value:
-                if _found(pattern, name):
-                    yield from validator.descend(value[name], part, path=name, schema_path=pattern)
-
-
-def _additional(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[Any]:
-    """Those that no pattern names are held against a schema without patterns."""
-    patterns = schema.get("patternProperties")
-    if patterns and isinstance(value, dict):
-        value = {name: value[name] for name in value if not any(_found(pattern, name) for pattern in patterns)}
-        schema = {key: schema[key] for key in schema if key != "patternProperties"}
-    yield from _OF_THE_DRAFT["additionalProperties"](validator, says, value, schema)
-
-
-def _unevaluated(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[Any]:
-    """jsonschema looks for names by patterns here, and through references, by itself and without a limit."""
-    raise NotImplementedError("unevaluatedProperties beside patternProperties or dependentSchemas")
-
-
-def _unique(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[Any]:
-    if isinstance(value, list) and len(value) > UNIQUE_ITEMS:
-        raise NotImplementedError(f"uniqueItems of more than {UNIQUE_ITEMS}")
-    yield from _OF_THE_DRAFT["uniqueItems"](validator, says, value, schema)
-
-
-_OF_THE_DRAFT: Final[Mapping[str, Keyword]] = Draft202012Validator.VALIDATORS
-_OURS: Final[Mapping[str, Keyword]] = {
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional,
-    "uniqueItems": _unique,
-}
-_BOUNDED: Final = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, {name: _bounded(keyword) for name, keyword in {**_OF_THE_DRAFT, **_OURS}.items()}
-)
-_WITHOUT_UNEVALUATED: Final = extend(_BOUNDED, {"unevaluatedProperties": _unevaluated})  # type: ignore[no-untyped-call]
+        return "it never ends"
+    return None

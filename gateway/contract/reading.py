@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -24,13 +24,13 @@ def meant(schema: JsonObject, text: str | None, fields: JsonObject | None = None
 
     fields: further members of an answer that is an object, or with no text all of them.
     """
-    judge = fitting.validator(schema)
+    judge = fitting.SchemaJudge(schema)
     return next((value for value in _readings(schema, text, fields or {}) if _fits(judge, value)), UNSET)
 
 
 def answered(schema: JsonObject, value: Json) -> Json:
     """The answer that a bare value gives: itself where the schema allows it or nothing better, else what it means."""
-    if not isinstance(value, str | int | float) or _fits(fitting.validator(schema), value):
+    if not isinstance(value, str | int | float) or _fits(fitting.SchemaJudge(schema), value):
         return value
     found = meant(schema, value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return value if found is UNSET else found
@@ -129,8 +129,8 @@ def _object(values: list[tuple[wording.Leaf, str]]) -> JsonObject:
     return out
 
 
-def _fits(judge: Any, value: Json) -> bool:
+def _fits(judge: fitting.SchemaJudge, value: Json) -> bool:
     try:
-        return fitting.fits(judge, value)
+        return judge.fits(value)
     except fitting.Inapplicable:  # the gateway is who judges the answer
         return True

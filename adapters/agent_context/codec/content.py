@@ -12,10 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-from jsonschema.protocols import Validator
-
 from adapters.agent_context.codec import files, nlip
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import fitting
@@ -30,42 +26,38 @@ from gateway.core.types import Agent, Json, JsonObject, Run
 
 _KEPT: Final = 256
 
-_validators: OrderedDict[int, tuple[JsonObject, Validator | None]] = OrderedDict()
+_judges: OrderedDict[int, tuple[JsonObject, fitting.SchemaJudge | None]] = OrderedDict()
 
 
-def _validator(schema: JsonObject) -> Validator | None:
+def _judge(schema: JsonObject) -> fitting.SchemaJudge | None:
     """None for what is no schema: it allows anything, as everywhere in the gateway."""
-    known = _validators.get(id(schema))
+    known = _judges.get(id(schema))
     if known is not None and known[0] is schema:
-        _validators.move_to_end(id(schema))
+        _judges.move_to_end(id(schema))
         return known[1]
-    try:
-        Draft202012Validator.check_schema(schema)
-        validator = fitting.validator(schema)
-    except (SchemaError, RecursionError):
-        validator = None
-    _validators[id(schema)] = schema, validator
-    while len(_validators) > _KEPT:
-        _validators.popitem(last=False)
-    return validator
+    judge = None if fitting.fault(schema) else fitting.SchemaJudge(schema)
+    _judges[id(schema)] = schema, judge
+    while len(_judges) > _KEPT:
+        _judges.popitem(last=False)
+    return judge
 
 
 def fits(schema: JsonObject, value: Json) -> bool:
     """Whether a value fits a schema. Nothing fits a schema that cannot be applied."""
-    validator = _validator(schema)
-    if validator is None:
+    judge = _judge(schema)
+    if judge is None:
         return True
     try:
-        return fitting.fits(validator, value)
+        return judge.fits(value)
     except fitting.Inapplicable:
         return False
 
 
 def misfit(schema: JsonObject, value: Json, at: str) -> Invalid:
     """The error that says why a value does not fit; its path starts with `at`."""
-    validator = _validator(schema)
+    judge = _judge(schema)
     try:
-        error = fitting.misfit(validator, value) if validator is not None else None
+        error = judge.misfit(value) if judge is not None else None
     except fitting.Inapplicable:
         error = None
     if error is None:

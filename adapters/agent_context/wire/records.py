@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-import regex
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, Field, SecretStr
 
 from adapters.agent_context.wire.base import (
@@ -38,15 +35,14 @@ def usable(schema: dict[str, Any]) -> dict[str, Any]:
     An agent may be anybody's, and its schema is applied to what others send: nothing in it may lead elsewhere (a
     reference would be fetched), and nothing may fail only once it is applied.
     """
+    if why := fitting.fault(schema):
+        raise ValueError(f"no JSON Schema: {why[:200]}")
     try:
-        Draft202012Validator.check_schema(schema)
         for key, value in _keywords(schema):
             _check(key, value, schema)
-        validator = fitting.validator(schema)
+        judge = fitting.SchemaJudge(schema)
         for sample in _SAMPLES:
-            fitting.fits(validator, sample)
-    except SchemaError as error:
-        raise ValueError(f"no JSON Schema: {error.json_path}: {error.message[:200]}") from None
+            judge.fits(sample)
     except RecursionError:
         raise ValueError("no JSON Schema: it never ends") from None
     except fitting.Inapplicable as error:
@@ -61,6 +57,8 @@ def _check(key: str, value: Any, root: dict[str, Any]) -> None:
             raise ValueError("no JSON Schema that can be used: a reference in it leads outside of it")
         if value.startswith("#/") and "$id" not in root and delta.pointer_get(root, value[1:]) is delta.ABSENT:
             raise ValueError("no JSON Schema: a reference in it leads nowhere")
+    import regex
+
     for pattern in [value] if key == "pattern" else value if key == "patternProperties" else ():
         try:
             regex.compile(pattern)

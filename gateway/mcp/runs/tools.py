@@ -251,7 +251,7 @@ def _link(artifact: Artifact, version: str) -> JsonObject:
 def _unfit(schema: JsonObject, published: bytes) -> str | None:
     """Why a document does not fit the schema that the tool is listed with; None if it does."""
     try:
-        error = fitting.misfit(fitting.validator(schema), msgspec.json.decode(published))
+        error = fitting.SchemaJudge(schema).misfit(msgspec.json.decode(published))
     except (fitting.Inapplicable, RecursionError, ValueError):
         return None
     return None if error is None else f"{error.json_path}: {error.message}"
