@@ -1,0 +1,57 @@
+"""What a start imports: a gateway that is ready has loaded what it needs by then, and nothing for later.
+
+A start takes as long as its imports. Modules are counted, since seconds are the machine's: on Python 3.11 they are
+907 for `serve` with every protocol served, 720 with one, and 550 for `stdio --gateway`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.cli.conftest import interlingua
+from tests.support.processes import Gateway
+
+AT_FIRST_USE = {
+    "aiohttp": "an agent is called",
+    "asyncpg": "the store is PostgreSQL",
+    "cryptography": "an audit log is written, a token or a certificate read",
+    "httpx2": "the command line calls a gateway",
+    "jsonschema": "a value is held against a schema",
+    "jwt": "a door takes signed tokens",
+    "opentelemetry": "telemetry has an exporter",
+    "regex": "a schema has a pattern",
+    "rich": "something is shown at a terminal",
+}
+"""Libraries that no start needs, and when they are loaded."""
+
+TABLE = """\
+routes:
+  - name: away
+    target: {protocol: agent_connect, url: "http://127.0.0.1:9"}
+"""
+IMPORTED = re.compile(r"^import time: +\d+ \| +\d+ \| +(\S+)$", re.MULTILINE)
+PROFILED = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+
+def loaded(told: str, budget: int) -> set[str]:
+    modules = set(IMPORTED.findall(told))
+    assert 300 < len(modules) <= budget, len(modules)
+    return {module.partition(".")[0] for module in modules}
+
+
+@pytest.mark.parametrize(
+    ("inbound", "budget"), [("", 950), ("inbound: {agent_connect: {}}\n", 760)], ids=["all", "one"]
+)
+def test_a_gateway_that_is_ready_has_loaded_nothing_for_later(inbound: str, budget: int, tmp_path: Path) -> None:
+    with Gateway(inbound + TABLE, tmp_path, env=PROFILED, fresh=True) as gateway:
+        assert httpx2.get(f"{gateway.url}/readyz", trust_env=False).status_code == 200
+        assert loaded(gateway.process.stderr(), budget).isdisjoint(AT_FIRST_USE)
+
+
+def test_an_editors_pipe_loads_neither_the_server_nor_the_store() -> None:
+    told = interlingua("stdio", "away", "--gateway", "http://127.0.0.1:9", env=PROFILED, fresh=True).stderr
+    assert loaded(told, 590).isdisjoint({*AT_FIRST_USE, "uvicorn", "_sqlite3"})
