@@ -102,6 +102,7 @@ class Trial:
             def job(k: int = k, share: list[int] = share) -> int:
                 recorder = _Recorder(self._files, {session.items[n].nodeid: n for n in share})
                 session.config.pluginmanager.register(recorder)
+                session.config.pluginmanager.register(_Failed(place / f"{k}.failed"))
                 code = _run(session, share, place / f"tests{k}", {}, stop=False)
                 (place / f"{k}.json").write_text(json.dumps([sorted(recorder.ran), recorder.seconds]))
                 return code
@@ -109,7 +110,8 @@ class Trial:
             jobs.append(job)
         codes = dict(_forked(((n, job, 3600.0) for n, job in enumerate(jobs)), self._workers))
         if any(codes.values()):
-            self.wrong = "the tests fail without a change"
+            told = " ".join(sorted(file.read_text() for file in place.glob("*.failed")))
+            self.wrong = f"the tests fail without a change: {told}"
             return None
         covered = Covered()
         for k in range(len(shares)):

@@ -81,8 +81,8 @@ class _Finder:
         self._idle: set[ast.AST] = set()
 
     def block(self, node: ast.AST) -> None:
-        """All below a node. What only describes is left out: annotations, decorators, asserts, texts that are put
-        together or logged, the cause of a `raise`, how a class is collected, `__all__`."""
+        """All below a node. What only describes is left out: annotations, decorators, asserts (also those that are
+        raised), texts that are put together or logged, the cause of a `raise`, how a class is collected, `__all__`."""
         for name, value in ast.iter_fields(node):
             if name in DESCRIBING:
                 continue
@@ -210,6 +210,8 @@ def _describes(node: ast.AST) -> bool:
         case ast.Expr(value=ast.Constant()) | ast.JoinedStr():
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "logger" | "warnings")))):
+            return True
+        case ast.Raise(exc=ast.Call(func=ast.Name(id="AssertionError"))):
             return True
         case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.keyword(arg="gc" | "frozen" | "kw_only"):
             return True

@@ -75,11 +75,11 @@ class Enforcement:
 
         Raises nothing: what cannot be written now will be before the session's next event.
         """
-        for journal in list(self._journals.values()):
+        for name, journal in list(self._journals.items()):
             try:
                 await journal.settle()
             except Unavailable as error:
-                log.error("%s: what was begun before is not recorded as over: %s", journal.path, error.detail)
+                log.error("%s: what was begun before is not recorded as over: %s", name, error.detail)
 
     async def sweep(self, halves: Iterable[Outbound]) -> None:
         """Let go of the logs that none of these, which are those of all routes and runs there are, uses any more."""

@@ -88,7 +88,6 @@ class GovernedRun:
         try:
             yield
         except BaseException:
-            self._began = False
             if self._moved:
                 await self.session.moved("interrupted", {"error": "the run was not started"})
             raise
@@ -117,7 +116,7 @@ class GovernedRun:
             if self._tells and self._run.run.status is RunStatus.SUCCESS:
                 self.session.told(self._tells)
         except InterlinguaError as error:
-            if self._began and isinstance(end, e.RunFinished):
+            if isinstance(end, e.RunFinished):
                 with contextlib.suppress(InterlinguaError):
                     await self.session.moved(*_last(e.RunFailed(failure=failure(error))))
             raise
@@ -139,14 +138,14 @@ class GovernedRun:
     # --- skills --------------------------------------------------------------------------------------------------
 
     async def recall(self, *, fresh: bool, knows: bool) -> Recalled:
-        """Tell the agent its operator's skills in a session's first turn: by the half, or in the text of the input.
+        """Tell the agent its operator's skills, unless it remembers them: by the half, or in the text of the input.
 
         Raises Unavailable if that cannot be audited.
         """
         recalled = await self._run.recall(fresh=fresh, knows=knows)
         skills = self._governor.skills
         told = instructions(skills)
-        if not told or self.session.told_of(skills):
+        if not told or (self.session.told_of(skills) and not fresh):
             return recalled
         if self._prefaces:
             await self._tell()
@@ -223,14 +222,12 @@ class GovernedContext(RuledRun):
         return await self._recall(fresh=fresh, knows=knows)
 
 
-def _about(events: Sequence[e.Event]) -> JsonObject | None:
+def _about(events: Sequence[e.Event]) -> JsonObject:
     """Say which question suspends, or whose answer resumes."""
-    for event in events:
-        if isinstance(event, e.Interrupted):
-            return {"interrupt": event.interrupt.id, "kind": event.interrupt.kind}
-        if isinstance(event, e.Resumed):
-            return {"interrupt": event.interrupt, "outcome": event.answer.outcome.value}
-    return None
+    event = next(one for one in events if isinstance(one, e.Interrupted | e.Resumed))
+    if isinstance(event, e.Interrupted):
+        return {"interrupt": event.interrupt.id, "kind": event.interrupt.kind}
+    return {"interrupt": event.interrupt, "outcome": event.answer.outcome.value}
 
 
 def _last(end: e.Event) -> tuple[State, JsonObject]:

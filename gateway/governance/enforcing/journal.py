@@ -36,11 +36,6 @@ class Journal:
         self.told: dict[str, tuple[str, ...]] = {}
         """By session, the digests of the skills that its agent was told."""
 
-    @property
-    def path(self) -> Path | None:
-        """The file that is being written; None if there is none."""
-        return self._log.path if self._log is not None else None
-
     def want(self, who: Path, terms: Terms) -> None:
         """Set the terms of the log for a route, by its manifest. What one route keeps is kept.
 
@@ -144,7 +139,7 @@ class Journal:
         for name, outcome in zip(names, done, strict=False):
             if not isinstance(outcome, BaseException):
                 del left.calls[name]
-        if len(done) > len(names) and not isinstance(done[-1], BaseException):
+        if not isinstance(done[-1], BaseException):
             left.closed()
         if left:
             self._left[session] = left

@@ -226,7 +226,7 @@ class Judge:
         role = min(by.roles, default="")
         if not asked.yes(answer):
             if answer.outcome is not Outcome.CANCELLED:
-                await self.session.answered(call, by.id, role, approved=False)
+                await self.session.answered(call, by.id, role, approved=False, enough=False)
             return True
         if call.rules is not self._rules:  # others than asked for the approval
             self._judge(call)

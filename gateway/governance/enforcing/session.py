@@ -56,7 +56,7 @@ class AuditedSession:
         if self.state is None:
             self._journal.moved(self.name, state)
 
-    async def moved(self, after: State, why: JsonObject | None = None) -> None:
+    async def moved(self, after: State, why: JsonObject) -> None:
         """Record a transition of the operator, unless it is in that state already."""
         before = self.state
         if before == after:
@@ -64,7 +64,7 @@ class AuditedSession:
         await self._write(aip44.transition(**self._who, before=before, after=after, why=why))
         self._journal.moved(self.name, after)
 
-    async def begins(self, who: JsonObject | None = None) -> bool:
+    async def begins(self, who: JsonObject) -> bool:
         """Record the start of a run: the operator is invoked, if it was not, and runs. False if it is busy with
         another.
 
@@ -124,7 +124,7 @@ class AuditedSession:
         else:
             await self._write(self._call(call, None), asked)
 
-    async def answered(self, call: GovernedCall, by: str, role: str, *, approved: bool, enough: bool = True) -> None:
+    async def answered(self, call: GovernedCall, by: str, role: str, *, approved: bool, enough: bool) -> None:
         """Record an answer. `enough`: no more approvals are needed."""
         given = aip44.approval_given(
             **self._who,

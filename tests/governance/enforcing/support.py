@@ -118,16 +118,17 @@ async def house(
     attach: Script | None = None,
     rules: Rules | None = None,
     store: Store | None = None,
+    half: type[Scripted] = Ruled,
     **posture: Any,
 ) -> AsyncIterator[House]:
     """An open one, its store in the folder."""
-    outbound = Ruled(script, attach=attach)
+    outbound = half(script, attach=attach)
     outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records)
-    half = enforcement.wrap(outbound, binding or documents(folder, **posture))
+    wrapped = enforcement.wrap(outbound, binding or documents(folder, **posture))
     engine.opened, engine.closing, engine.adopted = enforcement.open, enforcement.aclose, enforcement.settle
-    engine.use([Entry(route(), half)])
+    engine.use([Entry(route(), wrapped)])
     try:
         await engine.open()
         yield House(engine, folder, outbound)

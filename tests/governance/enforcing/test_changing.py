@@ -299,3 +299,27 @@ def test_a_call_that_was_asked_about_before_a_restart_and_needs_nobody_now_is_no
 
     run(play())
     assert "tool.refused send" not in told(tmp_path) and "tool.result send" in told(tmp_path)
+
+
+def test_an_approval_of_what_a_call_was_before_counts_for_nothing_once_it_is_denied(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="send", input={"to": "ann"}), tool="send", risk=2)
+        await until(lambda: context.governed.calls["c1"].allowed)  # type: ignore[union-attr]
+        says(context, e.ToolCallUpdated(call="c1", status="in_progress"), arguments={"to": "all"})
+        over(context)
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        await at.asked(one)
+        await at.answer(one, YES, ANN)
+        await until(lambda: "approval-c1#2" in {i.id for i in at.engine.live[one.id].run.interrupts})
+        governor = at.engine.roster.configured[0].outbound.governor
+        governor.replaced(RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal))
+        await at.answer(one, YES, ANN)
+        found = await at.ended(one, RunStatus.ERROR)
+        assert found.failure is not None and found.failure.code == "denied"
+
+    scene(tmp_path, script, body)
+    inputs = [line["input"] for line in audited(tmp_path) if line["action"] == "tool.call"]
+    assert inputs[0] == {"to": "ann"} and told(tmp_path).count("approval.granted send") == 1
+    assert told(tmp_path)[-2:] == ["tool.refused send", "operator.interrupted"]

@@ -9,15 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.core.errors import Denied, Unavailable
+from gateway.governance.audit import AuditLog
 from gateway.governance.binding import bind
-from gateway.governance.enforcing import RouteGovernor
+from gateway.governance.enforcing import Enforcement, RouteGovernor
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.revision import REVISION
 from gateway.governance.roots import Root, Roots
-from tests.governance.enforcing.support import audited, documents, house
+from gateway.runs import Engine
+from gateway.store.opening import open_store
+from tests.governance.enforcing.support import audited, calling, documents, house
+from tests.governance.enforcing.test_wrapper import silent
 from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, with_, write
 from tests.support.aio import run
-from tests.support.scripted import AGENT
+from tests.support.scripted import AGENT, Scripted
 
 
 def governor(folder: Path, **how: Any) -> RouteGovernor:
@@ -152,11 +156,50 @@ def test_a_stray_call_is_recorded_with_its_reason_and_a_session_with_its_end(tmp
             await it.stray("t", "read", {"path": "a"}, why="it came too late")
             await it.stray("t", "read", None)
             await it.closed("t")
+            await it.opened("t")
 
     run(scene())
     lines = [(line["action"], line["metadata"]["aip44"]["audit"].get("why")) for line in audited(tmp_path)[1:]]
     refused = [("tool.refused", "it came too late"), ("tool.refused", "it came outside of any run")]
-    assert lines == [*refused, ("audit.closed", None)]
+    assert lines == [*refused, ("audit.closed", None), ("operator.invoked", None)]
+    record = audited(tmp_path)[1]["metadata"]["aip44"]["audit"]
+    assert set(record) == {"audit-event-kind", "operator", "session", "tool", "call", "why", "risk"}
+
+
+def test_nothing_is_done_before_its_log_is_open(tmp_path: Path) -> None:
+    async def never() -> AuditLog:
+        raise AssertionError("nobody opens it")
+
+    with pytest.raises(Unavailable, match="the audit log is not open"):
+        run(RouteGovernor(documents(tmp_path), Journal(never)).opened("t"))
+
+
+def test_of_a_run_without_a_thread_nothing_is_remembered(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling("read")) as at:
+            it: Any = at.engine.agents.extension("scripted", "test", "governor")
+            await at.ended(one := await at.start())
+            assert it.session(one.id).state is None
+
+    run(scene())
+
+
+def test_a_route_without_rules_before_or_after_a_reload_keeps_the_rules_of_its_runs(tmp_path: Path) -> None:
+    enforcement, free = Enforcement(Engine(open_store("sqlite://")).records), Scripted(silent)
+    before, after = (enforcement.wrap(Scripted(silent), documents(tmp_path)) for _ in range(2))
+    for one, other in ((before, free), (free, before), (before, after)):
+        assert before.governor.current is before.governor
+        enforcement.replace(one, other)
+    assert before.governor.current is after.governor
+    assert enforcement.broken(free, AGENT) == [] == enforcement.broken(before, AGENT)
+
+
+def test_a_deviation_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    enforcement = Enforcement(Engine(open_store("sqlite://")).records)
+    binding = documents(tmp_path, aip44={"acp_rev": "1234567"})
+    for _ in range(2):
+        enforcement.wrap(Scripted(silent), binding)
+    assert [text for text in caplog.messages if "pins 1234567" in text] == [str(binding.cautions[0])]
 
 
 def test_a_route_without_skills_tells_none(tmp_path: Path) -> None:

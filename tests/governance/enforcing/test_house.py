@@ -15,8 +15,8 @@ from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog
 from gateway.governance.binding import bind
 from gateway.governance.enforcing import RouteGovernor
-from tests.governance.enforcing.support import calling, documents, house, told, verified
-from tests.governance.support import manifest
+from tests.governance.enforcing.support import YES, calling, documents, house, told, verified
+from tests.governance.support import OPERATOR, manifest, with_, write
 from tests.support.aio import run
 
 NOBODY = {"protocol": "example", "url": "http://127.0.0.1:1/echo"}
@@ -62,6 +62,21 @@ def test_a_manifest_that_stands_alone_only_minds_capabilities_and_paths(tmp_path
 
     run(scene())
     assert not list(tmp_path.glob("audit-log*"))
+
+
+def test_an_operator_without_a_posture_is_kept_to_its_tools_and_nothing_is_recorded(tmp_path: Path) -> None:
+    async def scene() -> None:
+        write(tmp_path / "coder/OPERATOR.md", with_(OPERATOR, tools=["read"]))
+        lonely = bind(manifest(tmp_path / "scripted", {"operator": "../coder/OPERATOR.md"}), tmp_path)
+        async with house(tmp_path, calling("read", "drop"), binding=lonely) as at:
+            one = await at.asked(await at.start())
+            assert one.interrupts[0].payload["tool"] == "read"
+            await at.answer(one, YES)
+            await at.ended(one, RunStatus.ERROR)
+            assert "call read" in await at.shown(one) and "call drop" not in await at.shown(one)
+
+    run(scene())
+    assert not list(tmp_path.rglob("audit-log*"))
 
 
 def test_an_agent_publishes_the_question_that_its_rules_may_ask(tmp_path: Path) -> None:

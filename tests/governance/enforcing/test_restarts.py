@@ -16,8 +16,8 @@ from gateway.contract import RunContext
 from gateway.contract.governing import APPROVAL, governor_named
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import Run, RunStatus, Thread
-from gateway.governance.audit import AuditLog, aip44, files
+from gateway.core.types import Interrupt, Run, RunStatus, Thread
+from gateway.governance.audit import AuditEvent, AuditLog, aip44, files
 from gateway.governance.audit import log as audit_log
 from gateway.governance.budgets import DAY
 from gateway.governance.enforcing import Enforcement, restoring
@@ -26,7 +26,7 @@ from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.runs.live import LiveRun
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
-from tests.governance.enforcing.support import NO, YES, audited, call, calling, house, told, verified
+from tests.governance.enforcing.support import NO, YES, audited, call, calling, documents, house, told, verified
 from tests.support.aio import run
 from tests.support.scripted import Script, until
 
@@ -322,6 +322,68 @@ def test_what_could_not_be_recorded_at_the_start_comes_before_the_sessions_next_
     run(scene())
 
 
+def test_nothing_happens_in_a_session_while_what_was_begun_in_it_cannot_be_recorded_as_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        called = [*BEGUN, "tool.call fs.read"]
+        await killed(tmp_path, acting, called, thread="t")
+        forget_runs(tmp_path)
+        async with contextlib.AsyncExitStack() as stack:
+            with monkeypatch.context() as patch:
+                patch.setattr(AuditLog, "append", refusing("tool.result"))
+                at = await stack.enter_async_context(house(tmp_path, calling()))
+                await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+                with pytest.raises(Unavailable, match="cannot be audited"):
+                    await at.start(thread="t")
+            assert told(tmp_path) == [*called, "operator.interrupted"]
+            await at.ended(await at.start(thread="t"))
+        works = ["operator.running", "operator.completed"]
+        assert told(tmp_path) == [*called, "operator.interrupted", "tool.result fs.read", *works]
+
+    run(scene())
+
+
+def refusing(action: str, session: str = "") -> Callable[[AuditLog, AuditEvent], Any]:
+    """A log that refuses some of what it is given, at once."""
+    append = AuditLog.append
+
+    def appended(self: AuditLog, event: AuditEvent) -> Any:
+        if event.action == action and session in event.metadata["aip44"]["audit"]["session"]:
+            raise Unavailable("the audit log cannot keep up")
+        return append(self, event)
+
+    return appended
+
+
+def test_a_log_that_is_opened_by_a_reload_says_at_once_what_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can be recorded is, although the reload fails for the rest."""
+
+    async def scene() -> None:
+        folder = tmp_path / "one"
+        async with house(folder, acting) as at:
+            for name in "ab":
+                await at.engine.threads.create(Thread(id=name, created_at=1.0, updated_at=1.0))
+                await at.start(thread=name)
+            await until(lambda: told(folder).count("tool.call fs.read") == 2)
+        before = len(told(folder))
+        async with house(tmp_path / "two", calling()) as at:
+            enforcement = at.engine.opened.__self__  # type: ignore[attr-defined]
+            with monkeypatch.context() as patch:
+                patch.setattr(AuditLog, "append", refusing("operator.interrupted", "a"))
+                with pytest.raises(Unavailable, match="cannot be audited"):
+                    await enforcement.prepare([documents(folder)])
+            ends = ["tool.result fs.read", "tool.result fs.read", "operator.interrupted"]
+            assert sorted(told(folder)[before:]) == sorted(ends)
+            await enforcement.prepare([documents(folder)])
+        assert sorted(told(folder)[before:]) == sorted([*ends, "operator.interrupted"])
+        verified(folder)
+
+    run(scene())
+
+
 def test_what_the_log_refuses_at_once_at_the_start_is_recorded_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +405,104 @@ def test_what_the_log_refuses_at_once_at_the_start_is_recorded_later(
 
 def _full(*_: object) -> None:
     raise Unavailable("the audit log cannot keep up")
+
+
+def test_a_run_without_calls_that_no_run_goes_on_with_is_recorded_as_over(tmp_path: Path) -> None:
+    async def scene() -> None:
+        await killed(tmp_path, _never, BEGUN)
+        forget_runs(tmp_path)
+        async with house(tmp_path, calling()):
+            pass
+        assert told(tmp_path) == [*BEGUN, "operator.interrupted"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("asks", "state"), [(True, "suspended"), (False, "running")])
+def test_a_run_goes_on_by_its_own_record_where_the_log_is_another(tmp_path: Path, asks: bool, state: str) -> None:
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"id": 1})
+        if asks:
+            await context.ask(Interrupt(id="q", kind="input"))
+        await asyncio.Event().wait()
+
+    async def attach(context: RunContext) -> None:
+        if asks:
+            await context.ask(Interrupt(id="q", kind="input"))
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await until(lambda: at.engine.live[one.id].run.upstream is not None)
+            if asks:
+                await at.asked(one)
+        storage = {"storage": f"file://{tmp_path}/moved"}
+        async with house(tmp_path, script, attach=attach, audit=storage) as at:
+            if asks:
+                await at.answer(one, "yes")
+            await at.ended(one)
+
+    run(scene())
+    last = audited(tmp_path / "moved")[0]["metadata"]["aip44"]["audit"]
+    assert (last["from"], last["to"]) == (state, "resumed" if asks else "completed")
+
+
+def test_a_question_that_could_not_be_stored_suspends_the_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object, **__: object) -> None:
+        raise Unavailable("the store failed")
+
+    async def agent(context: RunContext) -> None:
+        with monkeypatch.context() as patch, pytest.raises(Unavailable):
+            patch.setattr(SqliteStore, "commit", full)
+            await context.ask(Interrupt(id="q", kind="input"))
+        await context.ask(Interrupt(id="q", kind="input"))
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, agent) as at:
+            one = await at.asked(await at.start())
+            await at.answer(one, "yes")
+            await at.ended(one)
+
+    run(scene())
+    assert told(tmp_path) == [*BEGUN, "operator.suspended", "operator.resumed", "operator.completed"]
+    suspended, resumed = [line["output"] for line in audited(tmp_path)[2:4]]
+    assert suspended == {"interrupt": "q", "kind": "input"}
+    assert resumed == {"interrupt": "q", "outcome": "answered"}
+
+
+def test_a_run_that_could_not_be_stored_is_over_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*_: object, **__: object) -> None:
+        raise Unavailable("the store failed")
+
+    async def scene() -> None:
+        async with house(tmp_path, calling()) as at:
+            await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+            with monkeypatch.context() as patch, pytest.raises(Unavailable):
+                patch.setattr(SqliteStore, "create_run", full)
+                await at.start(thread="t")
+            await at.ended(await at.start(thread="t"))
+
+    run(scene())
+    assert told(tmp_path) == [*BEGUN, "operator.interrupted", "operator.running", "operator.completed"]
+    assert audited(tmp_path)[2]["output"] == {"error": "the run was not started"}
+
+
+def test_a_gateway_that_stops_leaves_nothing_behind_that_waits_for_an_approval(tmp_path: Path) -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.ToolCallStarted(call="c1", name="send"))
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        before = asyncio.all_tasks()
+        async with house(tmp_path, agent) as at:
+            await at.asked(await at.start())
+        assert asyncio.all_tasks() == before
+
+    run(scene())
 
 
 def test_a_call_that_not_enough_people_have_approved_was_refused_and_has_no_result(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.delta import ABSENT
 from gateway.core.errors import Unavailable
+from gateway.core.memory import Recalled
 from gateway.core.projection import preceded
 from gateway.core.types import RunStatus, Thread
 from gateway.governance.binding import Binding, bind
-from gateway.governance.enforcing import GovernedOutbound
+from gateway.governance.enforcing import GovernedOutbound, journal
 from gateway.governance.enforcing.judge import Judge
 from tests.governance.enforcing.support import House, audited, documents, house, told, verified
 from tests.governance.support import OPERATOR, with_, write
@@ -90,6 +91,47 @@ def test_a_turn_of_no_session_is_a_first_turn(tmp_path: Path) -> None:
 
     run(story())
     assert agent.heard == [{"message": f"{MAIL}\n\nhi"}] * 2
+
+
+def test_an_agent_that_remembers_nothing_is_told_in_every_turn_and_before_the_conversation(tmp_path: Path) -> None:
+    heard: list[Recalled] = []
+
+    async def agent(context: RunContext) -> None:
+        heard.append(await context.recall(fresh=True))
+        context.emit(e.PartDelta(part="text", delta="ok"), e.RunFinished())
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            at.outbound.agent = replace(AGENT, capabilities=replace(AGENT.capabilities, threads=False))
+            thread = await session(at, "s1")
+            for words in ("one", "two"):
+                await at.ended(await at.start(thread=thread.id, input={"message": words}))
+
+    run(story())
+    before = f"{MAIL}\n\nThis conversation so far:\n\nuser: one\n\nassistant: ok\n\nThe next message:"
+    assert [each.before for each in heard] == [MAIL, before]
+    assert [each.input for each in heard] == [{"message": f"{MAIL}\n\none"}, {"message": f"{before}\n\ntwo"}]
+    assert told(tmp_path).count("skill.activated") == 2
+
+
+def test_of_too_many_sessions_the_one_that_was_used_longest_ago_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Hearer()
+    monkeypatch.setattr(journal, "MOST_STATES", 2)
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            for name in "abc":
+                await session(at, name)
+            for name in "ababcba":
+                await at.ended(await at.start(thread=name, input={"message": name}))
+
+    run(story())
+    first = ["operator.invoked", "operator.running", "skill.activated", "operator.completed"]
+    again = ["operator.running", "operator.completed"]
+    assert told(tmp_path) == [*first, *first, *again, *again, *first, *again, *first]
+    assert [given["message"] for given in agent.heard[-2:]] == ["b", f"{MAIL}\n\na"]
 
 
 def test_an_agent_that_failed_is_told_again(tmp_path: Path) -> None:

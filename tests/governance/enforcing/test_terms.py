@@ -216,3 +216,34 @@ def test_a_changed_retention_is_that_of_the_log_that_is_open(tmp_path: Path, mon
         await app.stop()
 
     run(story())
+
+
+def test_the_terms_of_a_route_that_is_gone_keep_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    keep = AuditLog.keep
+
+    def noted(opened: AuditLog, terms: Terms) -> None:
+        kept.append(terms.days)
+        keep(opened, terms)
+
+    monkeypatch.setattr(AuditLog, "keep", noted)
+    shared = {"audit": {"kind": "external", "ref": f"file://{tmp_path}/log"}}
+    documents(tmp_path / "a", aip44=shared, audit={"retention": "days:30"})
+    documents(tmp_path / "b", aip44=shared)
+    table = tmp_path / "routes.yaml"
+
+    def routes(*names: str) -> None:
+        each = [{"name": name, "target": NOBODY, "manifest": f"{name}/scripted/ACP.md"} for name in names]
+        table.write_text(json.dumps({"routes": each}))
+
+    async def story() -> None:
+        routes("a", "b")
+        app = App(load(table))
+        await app.start()
+        assert kept[-1] is None
+        routes("a")
+        await app.reload(load(table))
+        assert kept[-1] == 30
+        await app.stop()
+
+    run(story())

@@ -13,6 +13,7 @@ from gateway.core import events as e
 from gateway.core.errors import Denied, Unavailable
 from gateway.core.types import Interrupt, RunStatus
 from gateway.governance.audit import AuditBroken, files
+from gateway.governance.enforcing import journal
 from tests.governance.enforcing.support import (
     ANN,
     BOB,
@@ -206,6 +207,24 @@ def test_a_log_that_somebody_changed_does_not_open(tmp_path: Path) -> None:
         with pytest.raises(AuditBroken):
             async with house(tmp_path, calling()):
                 pass
+
+    run(scene())
+
+
+def test_a_log_whose_past_cannot_be_read_does_not_open_and_is_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def scene() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(journal, "read", broken)
+            with pytest.raises(Unavailable, match="what was recorded cannot be read"):
+                async with house(tmp_path, calling()):
+                    pass
+        async with house(tmp_path, calling()) as at:
+            await at.ended(await at.start())
 
     run(scene())
 
