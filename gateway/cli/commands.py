@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
+from gateway import version
+
 app = typer.Typer(
     name="interlingua",
     help="A gateway between the agent protocols called ACP: any client of one reaches any agent of another.",
@@ -39,12 +41,7 @@ LogLevel = Annotated[
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib import metadata
-
-        try:
-            print(metadata.version("interlingua"))
-        except metadata.PackageNotFoundError:
-            print("not installed")
+        print(version())
         raise typer.Exit
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from importlib import metadata
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import PROTOCOL, CancelRequest
+from gateway import version
 from gateway.contract import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import Agent, JsonObject
@@ -142,7 +142,7 @@ class AgentConnection:
         """Shake hands. Raises the errors of the tree; the caller closes it then."""
         self._peer.start()
         self._watch = asyncio.create_task(self._end(), name=f"{self.name} end")
-        info = {"name": "interlingua", "title": "Interlingua", "version": _version()}
+        info = {"name": "interlingua", "title": "Interlingua", "version": version()}
         answer = jsonrpc.unpack(await self._greet(info))
         self.version = self._newest if _speaks(answer, self._newest) else V1
         self.agent = self.version.read_agent(answer, self.name)
@@ -401,13 +401,6 @@ def _text_chunk(line: bytes | Unreadable) -> _TextChunk | None:
 def _speaks(initialized: Any, version: ProtocolVersion) -> bool:
     said = initialized.get("protocolVersion") if isinstance(initialized, dict) else None
     return said == version.number and not isinstance(said, bool)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("interlingua")
-    except metadata.PackageNotFoundError:  # run from its source
-        return "0.0.0"
 
 
 def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import metadata
 from typing import Any, Final
 
 from msgspec import Raw
@@ -14,6 +13,7 @@ from adapters.agent_communication.codec import errors
 from adapters.agent_communication.inbound.calls import AgentCalls
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import PROTOCOL
+from gateway import version
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
@@ -54,7 +54,7 @@ class AgentService:
             raise NotFound(
                 f"no agent {session.agent}; there are {', '.join(self._runs.of(session).agents.names(PROTOCOL))}"
             )
-        info: JsonObject = {"name": "interlingua", "version": _version()}
+        info: JsonObject = {"name": "interlingua", "version": version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
         capabilities = {
@@ -136,10 +136,3 @@ class AgentService:
 
 def _asks(agent: Agent) -> bool:
     return agent.capabilities.interrupts or bool(agent.interrupts)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("interlingua")
-    except metadata.PackageNotFoundError:  # run from its source
-        return "0.0.0"

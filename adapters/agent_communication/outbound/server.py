@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from importlib import metadata
 
 import msgspec
 from msgspec import Raw
@@ -14,6 +13,7 @@ from msgspec import Raw
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.asks import QUESTIONS
 from adapters.agent_communication.wire import AGENTS_CHANGED, LIST, TEMPLATES
+from gateway import version
 from gateway.core import delta
 from gateway.core.errors import AgentError, NotFound
 from gateway.core.types import JsonObject
@@ -157,8 +157,4 @@ def _few(names: Collection[str]) -> str:
 
 def _info() -> JsonObject:
     """Return the gateway's name and version."""
-    try:
-        version = metadata.version("interlingua")
-    except metadata.PackageNotFoundError:  # run from its source
-        version = "0.0.0"
-    return {"name": "interlingua", "title": "Interlingua", "version": version}
+    return {"name": "interlingua", "title": "Interlingua", "version": version()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import metadata
 from typing import Any, Final
 
 from msgspec import Raw
@@ -19,6 +18,7 @@ from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.inbound.tools import StandardTools
 from adapters.agent_context.wire import constants as wire
+from gateway import version
 from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
@@ -83,7 +83,7 @@ class AgentContextService:
         runs = self._env.runs
         if session.agent is not None and not runs.names(session):
             raise NotFound(self._env.people.unknown(session, session.agent, session.bearer))
-        info: JsonObject = {"name": wire.SELF, "version": _version()}
+        info: JsonObject = {"name": wire.SELF, "version": version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
         capabilities: JsonObject = {
@@ -179,10 +179,3 @@ class AgentContextService:
                 },
             },
         )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("interlingua")
-    except metadata.PackageNotFoundError:  # run from its source
-        return "0.0.0"

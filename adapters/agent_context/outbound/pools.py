@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from importlib import metadata
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +26,7 @@ from adapters.agent_context.wire.constants import (
     SELF,
     VERSION,
 )
+from gateway import version
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
@@ -242,8 +242,4 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
 
 def _info() -> JsonObject:
     """The gateway's name and version for the handshake."""
-    try:
-        version = metadata.version("interlingua")
-    except metadata.PackageNotFoundError:  # run from its source
-        version = "0.0.0"
-    return {"name": SELF, "title": "Interlingua", "version": version}
+    return {"name": SELF, "title": "Interlingua", "version": version()}

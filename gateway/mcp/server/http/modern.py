@@ -22,7 +22,7 @@ from gateway.mcp.server.http.endpoint import answer, bearer, no_message
 from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
-from gateway.transport.asgi import ClientGone, HttpRequest, Reply
+from gateway.transport.asgi import HttpRequest, Reply, WhileConnected
 from gateway.transport.streamable_http import EVENTS
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, Notification, Request, RpcError
@@ -121,22 +121,18 @@ class _Exchange:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
         keep_alive = self._hub.options.keep_alive
         call = asyncio.create_task(self._call(), name=self._request.method)
-        gone = asyncio.create_task(self._exchange.gone())
-        silent = asyncio.create_task(self._answer.silent(keep_alive if self._streams else None))
         try:
             with self._hub.stopping(lambda: self._stop(call)), self._heard(call):
-                await asyncio.wait([gone, silent], return_when=asyncio.FIRST_COMPLETED)
-                if not silent.done():
-                    raise ClientGone
-                if silent.result():
+                with WhileConnected(self._exchange):
+                    silent = await self._answer.silent(keep_alive if self._streams else None)
+                if silent:
                     return Reply(self._status, self._answer.messages[0])
-                gone.cancel()
                 await self._answer.stream.write(self._exchange, keep_alive)
                 return None
         finally:
-            for task in (call, gone, silent):
-                task.cancel()
-            await asyncio.wait([call, gone, silent], timeout=END_SECONDS)
+            if not call.done():
+                call.cancel()
+                await asyncio.wait([call], timeout=END_SECONDS)
 
     def _stop(self, call: asyncio.Task[None]) -> None:
         """The gateway stops: who listens ends in good order, any other call is cut off."""
