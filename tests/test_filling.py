@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.agents.validation import check, fits
+from gateway.contract import fitting
 from gateway.contract.filling import Filled, Filling, joined
+from gateway.contract.fitting import SchemaJudge
 from gateway.core import wording
 from gateway.core.projection import MESSAGE_SCHEMA, text_pointer
 
@@ -24,9 +26,10 @@ def obj(properties: Object, *required: str, **more: Any) -> Object:
 
 
 def fill(schema: Object, words: str, document: Any = None) -> Filled:
-    slowly = Filling(schema, text_pointer(schema)).filled(words, document)
-    assert Filling(schema, text_pointer(schema), fits(schema)).filled(words, document) == slowly
-    return slowly
+    found = Filling(schema, text_pointer(schema)).filled(words, document)
+    with patch.object(fitting, "quick", return_value=None):
+        assert Filling(schema, text_pointer(schema)).filled(words, document) == found
+    return found
 
 
 CITY = obj({"city": {"type": "string"}, "units": UNITS, "days": DAYS}, "city", "units", "days")
@@ -190,6 +193,7 @@ DOCUMENTS = st.recursive(VALUES, lambda inner: st.dictionaries(st.sampled_from("
 
 
 @settings(max_examples=300, deadline=None)
+@example(obj({"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}), "", {"a": {}})
 @given(schema=SCHEMAS, words=st.sampled_from(["", "hello", "3", "a: 3", "1\n2", '{"a": 3}']), before=DOCUMENTS)
 def test_a_filled_form_always_makes_an_input_that_fits(schema: Object, words: str, before: Any) -> None:
     filling = Filling(schema, text_pointer(schema))
@@ -198,7 +202,7 @@ def test_a_filled_form_always_makes_an_input_that_fits(schema: Object, words: st
         if found.form is None:
             break
         answer = wording.example(found.form)
-        check(found.form, answer, "")
+        SchemaJudge(found.form).check(answer, "")
         found = filling.completed(joined(found.document, answer))
     assert found.form is None
-    check(schema, found.document, "")
+    SchemaJudge(schema).check(found.document, "")

@@ -4,5 +4,4 @@ roster.py      every agent there is now: from the route table, found at targets,
 entry.py       what an agent is: its target's description under its route's own words
 hosts.py       agents that inbound halves bring
 router.py      the choice of a route
-validation.py  values held against an agent's schemas
 """

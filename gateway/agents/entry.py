@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gateway import tracing
-from gateway.agents.validation import Schema, fits
 from gateway.config import Route
-from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised, fitting
+from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised
 from gateway.contract.filling import Filling
+from gateway.contract.fitting import SchemaJudge, fault
 from gateway.core import files, memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
@@ -51,7 +51,7 @@ class Entry:
     """The target, if it stands between the engine and its runs."""
     demanding: Demanding | None = field(init=False)
     """The target, if it does not run every agent."""
-    _validators: dict[str, Schema] = field(default_factory=dict)
+    _judges: dict[str, SchemaJudge] = field(default_factory=dict)
     _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
     _closed: bool = False
@@ -167,7 +167,7 @@ class Entry:
             agent = laid_over(described, self.route)
             if agent != self.agent:
                 self.agent = agent
-                self._validators.clear()
+                self._judges.clear()
                 for key, why in disagreements(agent, self.route):
                     log.warning("route %s: text.%s: %s", self.route.name, key, why)
             self.reachable = self._described = True
@@ -229,22 +229,21 @@ class Entry:
         """Check `value` against one of the agent's schemas. Raises Invalid with the failing path below `at`."""
         if not schema:
             return
-        validator = self._validators.get(what)
-        if validator is None:
-            validator = self._validators[what] = Schema(self._sane(what, schema))
-        validator.check(value, at)
+        judge = self._judges.get(what)
+        if judge is None:
+            judge = self._judges[what] = SchemaJudge(self._sane(what, schema))
+        judge.check(value, at)
 
     def filling(self, agent: Agent) -> Filling:
         """What makes the agent's input of a client's words. `agent` is this entry's, as it was described last."""
         if self._filling is None or self._filling[0] is not agent.input_schema:
             schema = agent.input_schema
-            sane = self._sane("input", schema)
-            self._filling = schema, Filling(sane, agent.text_input, fits(sane))
+            self._filling = schema, Filling(self._sane("input", schema), agent.text_input)
         return self._filling[1]
 
     def _sane(self, what: str, schema: JsonObject) -> JsonObject:
         """The schema, or one that takes anything where it is none."""
-        if why := fitting.fault(schema):
+        if why := fault(schema):
             log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, why)
             return {}
         return schema

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from gateway import version
+from gateway.core.version import version
 
 app = typer.Typer(
     name="interlingua",

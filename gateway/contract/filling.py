@@ -13,7 +13,7 @@ form: the JSON Schema of an object with the missing members alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,17 +48,13 @@ class Filled:
 class Filling:
     """Fills the input of one agent. Has no state."""
 
-    def __init__(
-        self, schema: JsonObject, pointer: str | None, certainly: Callable[[Json], bool] | None = None
-    ) -> None:
-        """`pointer` is where the agent's input has its text, None if nowhere. `certainly` says quickly that a value
-        fits; what it denies may fit all the same.
-        """
+    def __init__(self, schema: JsonObject, pointer: str | None) -> None:
+        """`pointer` is where the agent's input has its text, None if nowhere."""
         self._schema = schema
         self._pointer = pointer
         self._judge = fitting.SchemaJudge(schema)
         self._only = [view for view in views_of(schema, schema) if view["type"] != "null"]
-        self._certainly = certainly if pointer is not None and self._text_is_all() else None
+        self._certainly = self._judge.certainly if pointer is not None and self._text_is_all() else None
 
     def filled(self, words: str, given: Json = None) -> Filled:
         """The input that a client's words and what it said as a document (`given`, None if nothing) make together.
@@ -216,9 +212,18 @@ def _wrong(error: Any, document: Json) -> tuple[list[str], str] | None:
         known = error.schema.get("properties", {})
         extra = next((name for name in at if name not in known), None)
         return None if extra is None else ([*path, extra], "there is no such value")
-    if isinstance(at, dict) and error.validator in ("required", "anyOf", "oneOf", "dependentRequired", "minProperties"):
+    if isinstance(at, dict) and error.validator in ("required", "dependentRequired", "minProperties"):
+        return None
+    if isinstance(at, dict) and error.validator in ("anyOf", "oneOf") and _takes_objects(error):
         return None
     return (path, error.message) if path else None
+
+
+def _takes_objects(error: Any) -> bool:
+    """Whether an alternative of those that all refuse an object would take another one."""
+    never = ("type", "const", "enum")
+    refuse = {inner.schema_path[0] for inner in error.context if inner.validator in never and not inner.path}
+    return len(refuse) < len(error.validator_value)
 
 
 def _without(document: Json, path: list[str]) -> Json:

@@ -10,8 +10,8 @@ from gateway import tracing
 from gateway.agents.entry import Entry
 from gateway.agents.hosts import HostedEntry
 from gateway.agents.roster import Roster
-from gateway.agents.validation import check
 from gateway.contract import Requests, Watch
+from gateway.contract.fitting import SchemaJudge
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
@@ -236,7 +236,7 @@ class EngineRuns:
         live = await self._mine(run_id)
         asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
         if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
-            check(asked.answer_schema, answer.value, "")
+            SchemaJudge(asked.answer_schema).check(answer.value, "")
         await live.answer(answer, interrupt_id)
         return live.run
 

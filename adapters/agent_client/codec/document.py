@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.core import projection
-from gateway.core.delta import Json, algebra, split
+from gateway.core.delta import algebra, split
+from gateway.core.types import Json
 
 _USER: Final = ("user", "human")
 _ASSISTANT: Final = ("assistant", "ai", "agent", "bot", "AIMessageChunk")

@@ -18,10 +18,10 @@ from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import PROTOCOL, CancelRequest
-from gateway import version
 from gateway.contract import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import Agent, JsonObject
+from gateway.core.version import version
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc

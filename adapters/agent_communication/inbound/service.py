@@ -13,9 +13,9 @@ from adapters.agent_communication.codec import errors
 from adapters.agent_communication.inbound.calls import AgentCalls
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import PROTOCOL
-from gateway import version
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
+from gateway.core.version import version
 from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, tools
 from gateway.mcp.runs.paging import listed, page

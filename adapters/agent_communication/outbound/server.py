@@ -13,10 +13,10 @@ from msgspec import Raw
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.asks import QUESTIONS
 from adapters.agent_communication.wire import AGENTS_CHANGED, LIST, TEMPLATES
-from gateway import version
 from gateway.core import delta
 from gateway.core.errors import AgentError, NotFound
 from gateway.core.types import JsonObject
+from gateway.core.version import version
 from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
 

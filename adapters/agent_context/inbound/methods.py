@@ -18,9 +18,9 @@ from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.inbound.tools import StandardTools
 from adapters.agent_context.wire import constants as wire
-from gateway import version
 from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import JsonObject
+from gateway.core.version import version
 from gateway.mcp import versions
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import ELICIT, meta_of

@@ -26,9 +26,9 @@ from adapters.agent_context.wire.constants import (
     SELF,
     VERSION,
 )
-from gateway import version
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
+from gateway.core.version import version
 from gateway.mcp import versions
 from gateway.mcp.client.contract import Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
