@@ -41,7 +41,7 @@ GATEWAY_MEMBERS = frozenset({"type", "run_id", "status", "values", "interrupt", 
 
 # --- requests ----------------------------------------------------------------------------------------------------
 
-_OPEN = ConfigDict(extra="allow", strict=True)
+_OPEN = ConfigDict(extra="allow", strict=True, defer_build=True)
 
 Mode = Literal["values", "custom"]
 MODES: tuple[Mode, ...] = ("values", "custom")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 
 
 def main() -> None:
-    """The program's entry point."""
+    """The program's entry point. Garbage is collected from `loop.run` on: what is imported before is nearly all
+    kept, and looking through it time and again is a sixth of a start.
+    """
+    gc.disable()
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGTERM, _go)
     _open_streams()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.core.errors import Invalid, NotFound, Unavailable
 from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, expand, verify
@@ -82,7 +82,7 @@ def _stored(url: str, name: str | None) -> LogHead:
     path = url.removeprefix("sqlite:///")
     if path != url and not Path(path).exists():
         raise NotFound(f"{path}: no such store")  # looking into it would make it
-    return asyncio.run(stored_head(url, name))[1]
+    return loop.run(stored_head(url, name))[1]
 
 
 def _count(number: int, one: str, more: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 
+from gateway.cli import loop
 from gateway.cli.certificate import Certificate
 from gateway.cli.codes import FAILED, OK, USAGE
 from gateway.cli.files import allowed, read
@@ -41,7 +41,7 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
         print(f"caution: {told}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")
-    return asyncio.run(_asked(config)) if connect else OK
+    return loop.run(_asked(config)) if connect else OK
 
 
 async def _asked(config: Config) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
+from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.cli.files import chosen, read
 from gateway.config import Config, Route
@@ -19,7 +19,7 @@ def print_manifest(agent: str, routes: Path | None) -> int:
     assert table is not None, "without a gateway there is a table"
     config = read(table)
     try:
-        found, route = asyncio.run(_asked(config, agent))
+        found, route = loop.run(_asked(config, agent))
     except InterlinguaError as error:
         leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
     print(written(config, found, route), end="")

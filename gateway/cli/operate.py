@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx2
 
+from gateway.cli import loop
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.remote import CONNECT_SECONDS, Reached
 from gateway.cli.talk import File, as_answer, asks, note
@@ -98,7 +99,7 @@ Work = Callable[[AdminClient], Awaitable[int]]
 def operated(url: str, token: str | None, work: Work) -> int:
     """Do something at a gateway and return the exit code. Errors are one line."""
     try:
-        return asyncio.run(_work(AdminClient(url, token), work))
+        return loop.run(_work(AdminClient(url, token), work))
     except NotFound as error:
         leave(USAGE, str(error))
     except InterlinguaError as error:
@@ -108,7 +109,7 @@ def operated(url: str, token: str | None, work: Work) -> int:
 
 
 async def _work(client: AdminClient, work: Work) -> int:
-    """In a coroutine of its own, since `asyncio.run` takes no other awaitable."""
+    """In a coroutine of its own, since `loop.run` takes no other awaitable."""
     return await work(client)
 
 

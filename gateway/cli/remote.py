@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Generator, Sequence
@@ -13,6 +12,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
+from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, leave
 from gateway.cli.talk import (
     AnswerText,
@@ -47,7 +47,7 @@ def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | N
     method = "agent/restore" if restore else "agent/revoke"
     params = {"agentId": agent, **({} if reason is None or restore else {"reason": reason})}
     try:
-        result = asyncio.run(_asked(gateway.rstrip("/"), token, method, params))
+        result = loop.run(_asked(gateway.rstrip("/"), token, method, params))
     except InterlinguaError as error:
         leave(FAILED, str(error))
     unknown = "" if result.get("known", True) else ", although there is no such agent now"

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from msgspec import UNSET
 
+from gateway.cli import loop
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.files import chosen
 from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
@@ -182,7 +183,7 @@ def run_agent(
 def _guarded(work: object) -> int:
     """Run a coroutine. An InterlinguaError becomes one line and an exit code."""
     try:
-        return asyncio.run(work) or OK  # type: ignore[arg-type]
+        return loop.run(work) or OK  # type: ignore[arg-type]
     except InterlinguaError as error:
         leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
     except KeyboardInterrupt:
@@ -206,11 +207,11 @@ class _Following:
         self._cancelling: asyncio.Task[None] | None = None
 
     async def follow(self, agent: str, prompt: str | None, document: Any) -> int:
-        loop = asyncio.get_running_loop()
+        running = asyncio.get_running_loop()
         work = asyncio.ensure_future(self._items(agent, prompt, document))
         with contextlib.suppress(NotImplementedError):  # where signals cannot be handled, Ctrl-C ends the program
             for sign in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(sign, self._interrupt, work)
+                running.add_signal_handler(sign, self._interrupt, work)
         try:
             return await work
         except asyncio.CancelledError:
