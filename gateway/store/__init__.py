@@ -11,7 +11,7 @@ event numbers before they are used, so a restart never gives a number out twice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -88,6 +88,49 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
 
 
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process on the store says to another. `answers` is the id of the message that it is the answer to."""
+
+    id: str
+    sender: str
+    body: bytes
+    answers: str = ""
+
+
+class Mailbox(Protocol):
+    """Messages between the processes on a store, and the bells that save them from looking.
+
+    A message is received at most once, and by the process that it was sent to. A bell carries nothing: it says where to
+    look. It may be lost, or be rung for nothing, so whoever listens looks now and then all the same.
+    """
+
+    @property
+    def has_bell(self) -> bool:
+        """Whether others can ring at this process. While they cannot, it has to look often."""
+
+    def listen(self, heard: Callable[[str | None], None]) -> None:
+        """Have `heard` called, on the event loop, with the id of a run whose log has grown; "" for the mailbox; or None
+        when the bell has come or gone, so that anything may be new. Once, before the store is opened.
+        """
+
+    def ring(self, owner: str, run_id: str) -> None:
+        """Ring at another process for a run's log, which has to be written by now. Never waits, never raises."""
+
+    async def send(self, owner: str, message: Message, *, seconds: float) -> None:
+        """Put a message into the mailbox of another process, and ring. It may be received for so many seconds.
+
+        Raises Unavailable, with nothing sent, if that process is dead or is of a version that reads no mail. Others are
+        raised where the store cannot say whether it was sent.
+        """
+
+    async def receive(self) -> list[Message]:
+        """Take what lies in the mailbox of this process, the oldest first, without what has expired.
+
+        What is taken is gone, so that nothing is done twice: whoever sent it learns from the lack of an answer that
+        this process died of it.
+        """
+
+
 class Store(Protocol):
     """A store engine. Every method raises NotFound for an unknown id and Unavailable if the engine failed or is closed.
     It raises Unsynced if the write was made but could not be synced.
@@ -113,6 +156,15 @@ class Store(Protocol):
     @property
     def backlog(self) -> int:
         """Bytes appended but not yet written. The gateway stops taking tokens while this is large."""
+
+    @property
+    def mailbox(self) -> Mailbox: ...
+
+    async def lives(self, owner: str) -> bool:
+        """Whether a process that has the store open is alive, as far as is known here."""
+
+    async def is_orphaned(self) -> bool:
+        """Whether a dead owner has left something to `claim`. Cheap."""
 
     # runs
 
@@ -150,10 +202,13 @@ class Store(Protocol):
     def save(self, run: Run) -> None:
         """Write the run's record (its upstream, its losses) behind."""
 
-    async def flush(self) -> None:
-        """Wait until everything appended or saved so far can be read back."""
+    async def flush(self, run_id: str | None = None) -> None:
+        """Wait until everything appended or saved so far (for a run, if given) can be read back, here and elsewhere."""
 
     async def run(self, run_id: str) -> Run: ...
+
+    async def owner_of(self, run_id: str) -> str:
+        """The owner of a run, ended or not."""
 
     async def runs(self, query: RunQuery) -> list[Run]:
         """Newest first (or oldest), filtered, paged."""

@@ -9,6 +9,7 @@ test kills this process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from typing import Any
 
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadUpdate
-from gateway.store import Delivery, Registration, RunChange, Store
+from gateway.store import Delivery, Message, Registration, RunChange, Store
 from tests.store import place
 
 RESERVED = 1_000_000
@@ -114,14 +115,53 @@ async def claim(store: Store) -> None:
     await told()
 
 
-COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, change, claim)}
+async def correspond(store: Store, *, bell: bool) -> None:
+    """Say the owner, then answer every message, and say the names of the runs that are rung for, by what was sent: the
+    number of names that are to be rung for before they are said. `bell`: look at the mailbox only when it is rung for.
+    """
+    heard: list[str | None] = []
+    woken = asyncio.Event()
+
+    def hears(name: str | None) -> None:
+        heard.append(name)
+        woken.set()
+
+    store.mailbox.listen(hears)
+    await store.open()
+
+    async def rings() -> bool:
+        return store.mailbox.has_bell
+
+    if bell:
+        await place.eventually(rings)
+    say(store.owner)
+    wanted = 0
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if bell else 0.02):
+                await woken.wait()
+        woken.clear()
+        for message in await store.mailbox.receive():
+            if message.body.isdigit():
+                wanted = int(message.body)
+            answer = Message(id=f"re {message.id}", sender=store.owner, body=message.body, answers=message.id)
+            await store.mailbox.send(message.sender, answer, seconds=60)
+        runs = sorted({name for name in heard if name})
+        if wanted and len(runs) >= wanted:
+            say(runs)
+            wanted = 0
+
+
+COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, change, claim, correspond)}
+OPENED_BY_THEMSELVES = (correspond.__name__,)
 
 
 async def main(call: dict[str, Any]) -> None:
     arguments = call["arguments"]
     options = arguments.pop("options", {})
     store = place.Place(call["maker"], call["url"]).store(**options)
-    await store.open()
+    if call["command"] not in OPENED_BY_THEMSELVES:
+        await store.open()
     await COMMANDS[call["command"]](store, **arguments)
     await store.close()
 

@@ -60,7 +60,7 @@ def test_an_owner_is_dead_when_its_process_or_its_lease_is_gone(row: dict[str, A
         if values["pid"] == "ours":
             values["pid"] = me.pid
         cursor = connection.cursor()
-        cursor.execute("INSERT INTO leases VALUES (:owner, :host, :pid, :started, :expires_at, :expires_tick)", values)
+        cursor.execute(f"INSERT INTO leases ({', '.join(values)}) VALUES (:{', :'.join(values)})", values)
         assert lease.is_dead(cursor, "o", me) is dead
         assert lease.is_dead(cursor, "unheard of", me) is True
         assert lease.is_dead(cursor, me.owner, me) is False

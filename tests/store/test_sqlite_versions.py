@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunQuery, RunStatus
-from gateway.store import LogEntry, RunChange
+from gateway.store import LogEntry, Message, RunChange
 from gateway.store.records import encode
 from gateway.store.sqlite import SqliteStore, schema
 from tests.store.place import entry, make_run, make_thread, numbers
@@ -99,6 +99,23 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     with pytest.raises(Unavailable, match=r"newer version.*schema 99"):
         run(SqliteStore(path).open())
     assert raw(path, "SELECT name FROM sqlite_master") == []
+
+
+def test_a_process_of_a_version_without_a_mailbox_is_left_alone_and_whoever_writes_to_it_hears_so(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        raw(
+            path,
+            "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) "
+            "VALUES ('older', 'another host', 1, '', 1e12, 1e12)",
+        )
+        with pytest.raises(Unavailable, match="cannot be told anything"):
+            await store.mailbox.send("older", Message(id="m", sender=store.owner, body=b""), seconds=60)
+        assert raw(path, "SELECT * FROM mail") == []
+        await store.close()
+
+    run(main())
 
 
 def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(

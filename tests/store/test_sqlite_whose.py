@@ -55,9 +55,7 @@ def test_a_file_from_before_is_read_once_and_found_by_its_owners_then(
     async def main() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:BEFORE])
-            store = SqliteStore(path)
-            await store.open()
-            await store.close()
+            schema.connect_writer(path).close()
         _write(path, records)
         store = SqliteStore(path)
         await store.open()

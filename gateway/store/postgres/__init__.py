@@ -17,6 +17,7 @@ from gateway.store import Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.postgres import changes, queries, retention, schema
 from gateway.store.postgres.connections import Connection, Server
+from gateway.store.postgres.mail import DatabaseMailbox
 from gateway.store.postgres.run_writes import NewRun, Transition
 from gateway.store.postgres.writer import PostgresWriter
 from gateway.store.records import EncodedRecords, RegistrationCache, encode
@@ -70,6 +71,7 @@ class PostgresStore:
             fsync=fsync,
         )
         self._queue = self._writer.queue
+        self.mailbox = DatabaseMailbox(self._server, self.owner, self._leases.is_dead, self._write, self._read)
         self._swept = False
         self._registered = RegistrationCache()
         self._closing: asyncio.Future[None] | None = None
@@ -81,6 +83,7 @@ class PostgresStore:
             await self._writer.start()
         except Exception as error:
             raise self._server.opening_error(error) from error
+        self.mailbox.open()
 
     async def close(self) -> None:
         if self._closing is None:
@@ -88,6 +91,7 @@ class PostgresStore:
         await asyncio.shield(self._closing)  # everything is written even if the caller is cancelled
 
     async def _close(self) -> None:
+        await self.mailbox.close()
         try:
             await self._writer.stop()
         finally:
@@ -102,7 +106,7 @@ class PostgresStore:
         return self._writer.reachable
 
     async def _beat(self, connection: Connection) -> None:
-        await self._leases.keep(connection)
+        await self._leases.keep(connection, self.mailbox.channel)
         if not self._swept:
             await self._leases.sweep(connection)
             self._swept = True
@@ -118,6 +122,12 @@ class PostgresStore:
         if run is not None and not self._writer.settled(run):
             await self._write(_nothing, run=run, own=True, durable=False)
         return await self._server.read(work)
+
+    async def lives(self, owner: str) -> bool:
+        return not await self._read(partial(self._leases.is_dead, owner=owner))
+
+    async def is_orphaned(self) -> bool:
+        return bool(await self._read(self._leases.dead_owners))
 
     # runs
 
@@ -138,14 +148,17 @@ class PostgresStore:
     def save(self, run: Run) -> None:
         self._queue.save(run)
 
-    async def flush(self) -> None:
-        if not self._writer.settled():
-            await self._write(_nothing, durable=False)
+    async def flush(self, run_id: str | None = None) -> None:
+        if not self._writer.settled(run_id):
+            await self._write(_nothing, run=run_id, own=run_id is not None, durable=False)
         elif not self._queue.usable:
             raise closed()
 
     async def run(self, run_id: str) -> Run:
         return await self._read(partial(queries.run, run_id=run_id), run_id)
+
+    async def owner_of(self, run_id: str) -> str:
+        return await self._read(partial(queries.owner_of, run_id=run_id), run_id)
 
     async def runs(self, query: RunQuery) -> list[Run]:
         return await self._read(partial(queries.runs, query=query))

@@ -339,24 +339,27 @@ class Leases:
         self._seconds = seconds
         self._ahead = ahead
 
-    async def keep(self, connection: Connection) -> None:
-        """Take the lease or extend it."""
+    async def keep(self, connection: Connection, bell: str) -> None:
+        """Take the lease or extend it. `bell` is where this process hears of its mail: see mail.py."""
         await fetch(
             connection,
-            "INSERT INTO interlingua.leases (owner, host, pid, started, expires_at, expires_tick) "
-            "VALUES ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => $5), $6) "
-            "ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at, expires_tick = excluded.expires_tick",
+            "INSERT INTO interlingua.leases (owner, host, pid, started, expires_at, expires_tick, bell) "
+            "VALUES ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => $5), $6, $7) "
+            "ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at, "
+            "expires_tick = excluded.expires_tick, bell = excluded.bell",
             self._me.owner,
             self._me.host,
             self._me.pid,
             self._me.started,
             self._seconds,
             time.monotonic() + self._seconds,
+            bell,
         )
 
     async def drop(self, connection: Connection, owner: str) -> None:
-        """End an owner's lease. Other owners may then register the names that it registered."""
+        """End an owner's lease, with the mail that it has not read. Others may then register the names that it had."""
         await fetch(connection, "DELETE FROM interlingua.leases WHERE owner = $1", owner)
+        await fetch(connection, "DELETE FROM interlingua.mail WHERE recipient = $1", owner)
         await fetch(connection, "UPDATE interlingua.registrations SET held = false WHERE owner = $1 AND held", owner)
 
     async def is_dead(self, connection: Connection, owner: str) -> bool:
@@ -391,20 +394,22 @@ class Leases:
         if left := [row["seq"] for row in unfinished if dead[row["uploader"]]]:
             await remove_artifacts(connection, left)
 
-    async def claim(self, connection: Connection) -> list[Recovered]:
-        """Implements `Store.claim`. Two processes claim in turn."""
-        await fetch(connection, f"SELECT pg_advisory_xact_lock({LOCK}, {CLAIMING})")
-        await self.sweep(connection)
+    async def dead_owners(self, connection: Connection) -> list[str]:
+        """Who has left something to claim, if only a lease."""
         owners = await fetch(
             connection,
             f"SELECT owner FROM interlingua.runs WHERE {UNFINISHED} UNION SELECT owner FROM interlingua.deliveries "
             "UNION SELECT owner FROM interlingua.leases "
             f"UNION SELECT owner FROM interlingua.runs WHERE place = {ACTIVE} AND thread IS NOT NULL",
         )
+        return [owner for (owner,) in owners if await self.is_dead(connection, owner)]
+
+    async def claim(self, connection: Connection) -> list[Recovered]:
+        """Implements `Store.claim`. Two processes claim in turn."""
+        await fetch(connection, f"SELECT pg_advisory_xact_lock({LOCK}, {CLAIMING})")
+        await self.sweep(connection)
         recovered: list[tuple[int, Recovered]] = []
-        for (owner,) in owners:
-            if not await self.is_dead(connection, owner):
-                continue
+        for owner in await self.dead_owners(connection):
             for seq, reserved, record in await fetch(
                 connection,
                 f"UPDATE interlingua.runs SET owner = $2 WHERE owner = $1 AND {UNFINISHED} "

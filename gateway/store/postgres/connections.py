@@ -107,6 +107,10 @@ class Server:
                 self._url, statement_cache_size=prepared, target_session_attrs="read-write", timeout=CONNECT_SECONDS
             )
 
+    async def listener(self) -> Connection | None:
+        """A connection to listen with; None behind a pooler, where nothing would be heard. Raises as `connect` does."""
+        return None if self._pooled else await self._one(prepared=0)
+
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do `work`, which reads, with one of a few connections. Raises Unavailable."""
         pool = self._pool

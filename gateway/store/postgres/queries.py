@@ -38,6 +38,13 @@ async def run(connection: Connection, run_id: str) -> Run:
     return await _one(connection, "runs", run_id, decode_run)
 
 
+async def owner_of(connection: Connection, run_id: str) -> str:
+    rows = await fetch(connection, "SELECT owner FROM interlingua.runs WHERE id = $1", run_id)
+    if not rows:
+        raise NotFound(f"no run {run_id}")
+    return str(rows[0]["owner"])
+
+
 async def thread(connection: Connection, thread_id: str) -> Thread:
     rows = await fetch(connection, f"SELECT {COLUMNS['threads']} FROM interlingua.threads WHERE id = $1", thread_id)
     if not rows:

@@ -83,6 +83,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE interlingua.counters (name text PRIMARY KEY, value bigint NOT NULL)",
         "INSERT INTO interlingua.counters (name, value) VALUES ('registrations', 0)",
     ),
+    # bell: see mail.py
+    (
+        'ALTER TABLE interlingua.leases ADD COLUMN bell text COLLATE "C"',
+        """CREATE TABLE interlingua.mail (
+            seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, recipient text COLLATE "C" NOT NULL,
+            id text COLLATE "C" NOT NULL, sender text COLLATE "C" NOT NULL, answers text COLLATE "C" NOT NULL,
+            expires_at timestamptz NOT NULL, body bytea NOT NULL
+        )""",
+        "CREATE INDEX mail_recipient ON interlingua.mail (recipient)",
+    ),
 )
 
 

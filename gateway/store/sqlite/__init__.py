@@ -23,7 +23,7 @@ from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, Thre
 from gateway.store import Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.records import EncodedRecords, RegistrationCache, encode
-from gateway.store.sqlite import changes, lease, log, queries, retention, schema
+from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
 from gateway.store.sqlite.disk_thread import DiskThread
 from gateway.store.sqlite.faults import unavailable
 from gateway.store.sqlite.writer import Writer
@@ -138,6 +138,8 @@ class SqliteStore:
             )
         )
         self._queue = self._writer.queue
+        self._bell = None if path is None else mail.SocketBell(path, self.owner)
+        self.mailbox = mail.FileMailbox(self._me, self._queue, self._bell, self._read)
         self._readers: Readers | None = None
         self._swept = False
         self._registered = RegistrationCache()
@@ -147,9 +149,15 @@ class SqliteStore:
         if self._closing is not None:
             raise closed()
         try:
+            if self._bell is not None:
+                self._bell.open(self.mailbox.heard)
             await self._writer.start()
-        except sqlite3.Error as error:
-            raise Unavailable(f"cannot open the store {self._path or 'in memory'}: {error}") from error
+        except BaseException as error:
+            if self._bell is not None:
+                self._bell.close()
+            if isinstance(error, sqlite3.Error):
+                raise Unavailable(f"cannot open the store {self._path or 'in memory'}: {error}") from error
+            raise
         if self._path is not None:
             self._readers = Readers(self._path)
 
@@ -162,7 +170,11 @@ class SqliteStore:
         self._queue.close()
         if self._readers is not None:
             await self._readers.close()  # first: the last connection to close cleans up, which a reader must not
-        await self._writer.stop()
+        try:
+            await self._writer.stop()
+        finally:
+            if self._bell is not None:
+                self._bell.close()
 
     @property
     def reachable(self) -> bool:
@@ -173,7 +185,7 @@ class SqliteStore:
         return self._writer.backlog
 
     def _beat(self, cursor: sqlite3.Cursor) -> None:
-        lease.keep(cursor, self._me, self._lease_seconds)
+        lease.keep(cursor, self._me, self._lease_seconds, self._bell.name if self._bell is not None else "")
         if not self._swept:
             changes.sweep(cursor, self._me)
             self._swept = True
@@ -190,6 +202,12 @@ class SqliteStore:
             return self._readers.at_once(work) if one else await self._readers(work)
         except Locked:
             return await self._readers(work)
+
+    async def lives(self, owner: str) -> bool:
+        return not await self._read(partial(lease.is_dead, owner=owner, me=self._me), one=True)
+
+    async def is_orphaned(self) -> bool:
+        return bool(await self._read(partial(changes.dead_owners, me=self._me), one=True))
 
     # runs
 
@@ -212,14 +230,17 @@ class SqliteStore:
     def save(self, run: Run) -> None:
         self._queue.save(run)
 
-    async def flush(self) -> None:
-        if not self._writer.settled():
-            await self._queue.submit(_nothing, durable=False)
+    async def flush(self, run_id: str | None = None) -> None:
+        if not self._writer.settled(run_id):
+            await self._queue.submit(_nothing, run=run_id, own=run_id is not None, durable=False)
         elif not self._queue.usable:
             raise closed()
 
     async def run(self, run_id: str) -> Run:
         return await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
+
+    async def owner_of(self, run_id: str) -> str:
+        return await self._read(partial(queries.owner_of, run_id=run_id), one=True)
 
     async def runs(self, query: RunQuery) -> list[Run]:
         return await self._read(partial(queries.runs, query=query))

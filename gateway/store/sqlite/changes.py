@@ -338,18 +338,18 @@ def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
         raise NotFound(f"no registration {name}")
 
 
+def dead_owners(cursor: sqlite3.Cursor, me: StoreProcess) -> list[str]:
+    """Who has left something to claim, if only a lease."""
+    owners = cursor.execute(
+        f"SELECT owner FROM runs WHERE {UNFINISHED} UNION SELECT owner FROM deliveries "
+        f"UNION SELECT owner FROM leases UNION SELECT owner FROM runs WHERE place = {ACTIVE} AND thread IS NOT NULL"
+    ).fetchall()
+    return [owner for (owner,) in owners if lease.is_dead(cursor, owner, me)]
+
+
 def claim(cursor: sqlite3.Cursor, me: StoreProcess) -> list[Recovered]:
-    owners = [
-        owner
-        for (owner,) in cursor.execute(
-            f"SELECT owner FROM runs WHERE {UNFINISHED} UNION SELECT owner FROM deliveries "
-            f"UNION SELECT owner FROM leases UNION SELECT owner FROM runs WHERE place = {ACTIVE} AND thread IS NOT NULL"
-        ).fetchall()
-    ]
     recovered: list[tuple[int, Recovered]] = []
-    for owner in owners:
-        if not lease.is_dead(cursor, owner, me):
-            continue
+    for owner in dead_owners(cursor, me):
         for seq, reserved, record in cursor.execute(
             f"SELECT seq, reserved, record FROM runs WHERE owner = ? AND {UNFINISHED}", (owner,)
         ).fetchall():

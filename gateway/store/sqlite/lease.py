@@ -8,17 +8,19 @@ import time
 from gateway.store.leases import StoreProcess, has_died
 
 
-def keep(cursor: sqlite3.Cursor, me: StoreProcess, ttl: float) -> None:
-    """Take the lease or extend it."""
+def keep(cursor: sqlite3.Cursor, me: StoreProcess, ttl: float, bell: str) -> None:
+    """Take the lease or extend it. `bell` is where this process hears of its mail: see mail.py."""
     cursor.execute(
-        "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) VALUES (?, ?, ?, ?, ?, ?)",
-        (me.owner, me.host, me.pid, me.started, time.time() + ttl, time.monotonic() + ttl),
+        "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick, bell) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (me.owner, me.host, me.pid, me.started, time.time() + ttl, time.monotonic() + ttl, bell),
     )
 
 
 def drop(cursor: sqlite3.Cursor, owner: str) -> None:
-    """End an owner's lease. Other owners may then register the names that it registered."""
+    """End an owner's lease, with the mail that it has not read. Others may then register the names that it had."""
     cursor.execute("DELETE FROM leases WHERE owner = ?", (owner,))
+    cursor.execute("DELETE FROM mail WHERE recipient = ?", (owner,))
     cursor.execute("UPDATE registrations SET held = 0 WHERE owner = ?", (owner,))
 
 

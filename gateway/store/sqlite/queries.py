@@ -25,6 +25,13 @@ def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
     return _one(cursor, "runs", run_id, decode_run)
 
 
+def owner_of(cursor: sqlite3.Cursor, run_id: str) -> str:
+    row = cursor.execute("SELECT owner FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no run {run_id}")
+    return str(row[0])
+
+
 def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
     row = cursor.execute(f"SELECT {COLUMNS['threads']} FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:

@@ -99,6 +99,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # head, tail: see log.py
     ("ALTER TABLE runs ADD COLUMN head BLOB", "ALTER TABLE runs ADD COLUMN tail BLOB"),
+    # bell: see mail.py
+    (
+        "ALTER TABLE leases ADD COLUMN bell TEXT",
+        """CREATE TABLE mail (
+            seq INTEGER PRIMARY KEY, recipient TEXT NOT NULL, id TEXT NOT NULL, sender TEXT NOT NULL,
+            answers TEXT NOT NULL, expires_at REAL NOT NULL, body BLOB NOT NULL
+        )""",
+        "CREATE INDEX mail_recipient ON mail(recipient)",
+    ),
 )
 
 

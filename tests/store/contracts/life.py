@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunQuery, RunStatus, ThreadChange, ThreadQuery
-from gateway.store import RunChange
+from gateway.store import Message, RunChange
 from tests.store.place import Place, content, entry, make_artifact, make_run, make_thread, tokens
 from tests.support.aio import run
 
@@ -42,7 +42,13 @@ class LifeContract:
                 store.activate(one.id),
                 store.commit(one.id, RunChange(run=one)),
                 store.flush(),
+                store.flush(one.id),
+                store.lives("x"),
+                store.is_orphaned(),
+                store.mailbox.send("x", Message(id="m", sender="y", body=b""), seconds=1),
+                store.mailbox.receive(),
                 store.run(one.id),
+                store.owner_of(one.id),
                 store.runs(RunQuery()),
                 store.count_runs(RunQuery()),
                 store.delete_run(one.id),

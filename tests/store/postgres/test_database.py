@@ -9,13 +9,15 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.types import OWNER, IfBusy, RunQuery, RunStatus, ThreadChange, ThreadQuery
-from gateway.store import Delivery, RunChange
+from gateway.store import Delivery, Message, RunChange
 from gateway.store.opening import open_store, probe_store
 from gateway.store.postgres import PostgresStore, connections, schema
+from gateway.store.records import encode
 from tests.store.place import (
     NOW,
     content,
@@ -68,6 +70,39 @@ def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(server: Post
 
     run(main())
     assert server.sql("SELECT number FROM interlingua.version", database)[0][0] == newer
+
+
+def test_a_database_of_each_earlier_version_is_brought_to_this_one_with_what_is_in_it(server: PostgresServer) -> None:
+    async def main(url: str, older: tuple[tuple[str, ...], ...]) -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute("CREATE SCHEMA interlingua; CREATE TABLE interlingua.version (number integer)")
+        for script in older:
+            for statement in script:
+                await connection.execute(statement)
+        await connection.execute(f"INSERT INTO interlingua.version VALUES ({len(older)})")
+        kept = make_run("kept")
+        await connection.execute(
+            "INSERT INTO interlingua.runs (id, owner, place, status, agent, protocol, created_at, updated_at, "
+            "reserved, bytes, record) VALUES ('kept', 'nobody', 1, 'running', 'mail', 'plain', 1, 1, 99, 1, $1)",
+            bytes(encode(kept)),
+        )
+        store = PostgresStore(url)
+        await store.open()
+        await connection.execute(
+            "INSERT INTO interlingua.leases (owner, host, pid, started, expires_at, expires_tick) "
+            "VALUES ('older', 'another host', 1, '', now() + interval '1 day', 0)"
+        )
+        with pytest.raises(Unavailable, match="cannot be told anything"):
+            await store.mailbox.send("older", Message(id="m", sender=store.owner, body=b""), seconds=60)
+        assert await connection.fetch("SELECT * FROM interlingua.mail") == []
+        (found,) = await store.claim()
+        assert (found.run, found.reserved) == (kept, 99)
+        await connection.close()
+        await store.close()
+
+    for version in range(1, len(schema.MIGRATIONS)):
+        server.sql(f"CREATE DATABASE older{version}")
+        run(main(server.url(f"older{version}"), schema.MIGRATIONS[:version]))
 
 
 def test_a_probe_changes_nothing(server: PostgresServer) -> None:
@@ -168,6 +203,9 @@ def test_behind_a_pooler_of_transactions_nothing_depends_on_the_session(url: str
             assert await store.count_threads(ThreadQuery(attributes={OWNER: "ana"})) == 1
             assert await other.claim() == []
             assert pooler.transactions > 100
+            await store.mailbox.send(other.owner, Message(id="m", sender=store.owner, body=b"hi"), seconds=60)
+            assert [each.body for each in await other.mailbox.receive()] == [b"hi"]
+            assert not other.mailbox.has_bell, "nothing is heard through such a pooler: it looks by itself"
             await store.close()
             await other.close()
 

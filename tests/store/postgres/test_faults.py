@@ -11,8 +11,8 @@ import pytest
 
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.types import RunQuery, RunStatus
-from gateway.store import Delivery, RunChange
-from gateway.store.postgres import PostgresStore, connections, writer
+from gateway.store import Delivery, Message, RunChange
+from gateway.store.postgres import PostgresStore, connections, mail, writer
 from tests.store.place import NOW, entry, eventually, make_run, make_thread, numbers, tokens
 from tests.store.postgres.between import Wire
 from tests.support.aio import run
@@ -248,7 +248,7 @@ def test_a_read_that_gets_no_connection_in_time_is_unavailable_and_writing_goes_
         async with other.transaction():
             await other.execute("LOCK TABLE interlingua.checkpoints IN ACCESS EXCLUSIVE MODE")
             await store.create_thread(make_thread("t"))
-            asked = [store.history("t") for _ in range(connections.READERS)] + [store.run(one.id)]
+            asked = [store.history("t") for _ in range(connections.READERS + 1)]
             results = await asyncio.gather(*asked, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable] * len(asked)
             await store.commit(one.id, RunChange(events=(entry(2),)))
@@ -367,5 +367,51 @@ def test_closing_while_the_server_is_down_says_what_is_lost_and_does_not_hang(
         with pytest.raises(Unavailable, match="could not be written"):
             await store.close()
         await asyncio.to_thread(mine.start)
+
+    run(main())
+
+
+def test_a_bell_whose_connection_breaks_or_says_nothing_more_is_no_bell_until_there_is_another(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(mail, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(mail, "PATIENCE_SECONDS", SHORT)
+
+    async def main() -> None:
+        async with Wire(url).laid() as wire:
+            store, other = PostgresStore(wire.url), PostgresStore(url, host="elsewhere")
+            heard: list[str | None] = []
+            store.mailbox.listen(heard.append)
+            await other.open()
+            await store.open()
+
+            async def rings() -> bool:
+                return store.mailbox.has_bell
+
+            async def silent() -> bool:
+                return not store.mailbox.has_bell
+
+            async def told() -> bool:
+                other.mailbox.ring(store.owner, "run")
+                return "run" in heard
+
+            for trouble in (wire.cut, wire.stop):
+                await eventually(rings)
+                await eventually(told)
+                heard.clear()
+                wire.refuses = True
+                trouble()
+                await eventually(silent)
+                assert heard == [None], "whoever listens has to look"
+                await other.mailbox.send(store.owner, Message(id="m", sender=other.owner, body=b"hi"), seconds=60)
+                wire.refuses = False
+                wire.go()
+                await eventually(rings)
+                await written(store)
+                assert heard[:2] == [None, None]
+                assert [one.body for one in await store.mailbox.receive()] == [b"hi"]
+            await store.close()
+            await other.close()
 
     run(main())
