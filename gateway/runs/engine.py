@@ -17,13 +17,15 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
+from gateway.runs.elsewhere import AnswerRun, CancelRun, RunsElsewhere, not_here
 from gateway.runs.live import LiveRun
 from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
+from gateway.runs.post import PostOffice
 from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads
-from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded, elsewhere, stopped_elsewhere
+from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded, stopped_elsewhere
 from gateway.store import Delivery, Recovered, Store
 
 EVENTS_BYTES = 4 * 1024 * 1024
@@ -41,6 +43,8 @@ class Engine:
         self.conversations = Threads(store)
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
         rules = rules or Rules()
+        self._post = PostOffice(store)
+        elsewhere = RunsElsewhere(store, self._post, self.adopt)
         states = States(store, self.roster, self.conversations)
         self._starter = Starter(
             store,
@@ -50,11 +54,14 @@ class Engine:
             public_url=public_url,
             rules=rules,
             owed=self._owes,
+            elsewhere=elsewhere,
         )
         self.live = self._starter.live
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.agents = EngineAgents(self.roster)
-        self.runs = EngineRuns(store, self._starter, self.agents)
+        self.runs = EngineRuns(store, self._starter, self.agents, elsewhere)
+        self._post.serve(AnswerRun, self.runs.answer_here)
+        self._post.serve(CancelRun, self.runs.cancel_here)
         self.threads = EngineThreads(store, self.conversations, states)
         self.files = EngineFiles(
             store, self.roster, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
@@ -67,6 +74,7 @@ class Engine:
         self.listed = self.closing = self.adopted = self.opened
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
+        self._adopting = asyncio.Lock()
 
     def _owes(self, delivery: Delivery) -> None:
         self.on_owed(delivery)
@@ -85,6 +93,7 @@ class Engine:
         Inbound halves that host agents (`roster.hosts`) are opened in between.
         """
         await self.store.open()
+        self._post.open()
         await self.opened()
         await self.roster.open()
         await self.listed()
@@ -96,6 +105,10 @@ class Engine:
 
         Runs of hosted agents go on last, when all others are known again: they may have started some of them.
         """
+        async with self._adopting:
+            await self._adopt()
+
+    async def _adopt(self) -> None:
         await self.roster.refresh()
         self._claimed += await self.store.claim()
         entries = [await self._entry_of(found.run) for found in self._claimed]
@@ -160,6 +173,7 @@ class Engine:
         await self._starter.settled()
         await self.roster.close()
         await self.conversations.settled()
+        await self._post.close()
         await self.closing()
         await self.store.close()
 
@@ -172,9 +186,10 @@ class Engine:
 class EngineRuns:
     """Implements `gateway.contract.GatewayRuns`."""
 
-    def __init__(self, store: Store, starter: Starter, agents: EngineAgents) -> None:
+    def __init__(self, store: Store, starter: Starter, agents: EngineAgents, elsewhere: RunsElsewhere) -> None:
         self._store = store
         self._starter = starter
+        self._elsewhere = elsewhere
         self._live = starter.live
         self._agents = agents
         self.start = starter.start
@@ -233,7 +248,22 @@ class EngineRuns:
         return out
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
-        live = await self._mine(run_id)
+        if (live := self._live.get(run_id)) is not None:
+            return await self._answer(live, answer, interrupt_id)
+        run = await self._store.run(run_id)
+        if run.status.ended:
+            raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
+        return await self._elsewhere.answer(run_id, answer, interrupt_id)
+
+    async def answer_here(self, _: str, call: AnswerRun) -> Run:
+        """Answer for another process. Raises what `answer` raises."""
+        if (live := self._live.get(call.run)) is not None:
+            return await self._answer(live, call.answer, call.interrupt)
+        if not (await self._store.run(call.run)).status.ended:
+            raise not_here(call.run)
+        return await self.answer(call.run, call.answer, call.interrupt)
+
+    async def _answer(self, live: LiveRun, answer: Answer, interrupt_id: str | None) -> Run:
         asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
         if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
             SchemaJudge(asked.answer_schema).check(answer.value, "")
@@ -241,32 +271,33 @@ class EngineRuns:
         return live.run
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
+        reason = reason or "cancelled by the client"
         live = self._live.get(run_id)
         if live is None:
-            return await self._ended_run(run_id)
+            run = await self._store.run(run_id)
+            if run.status.ended:
+                return run
+            self._starter.not_stopping()
+            return await self._elsewhere.cancel(run_id, reason, wait=wait)
         self._starter.not_stopping()
-        await live.cancel(reason or "cancelled by the client")
+        await live.cancel(reason)
         if wait:
             await live.over()
         return live.run
 
+    async def cancel_here(self, _: str, call: CancelRun) -> Run:
+        """Cancel for another process. Raises Undelivered where the run is not, or not for much longer, driven here."""
+        if (live := self._live.get(call.run)) is not None and not self._starter.stopping:
+            await live.cancel(call.reason)
+            return live.run
+        run = await self._store.run(call.run)
+        if not run.status.ended:
+            raise not_here(call.run)
+        return run
+
     async def delete(self, run_id: str) -> None:
         await self.cancel(run_id, reason="deleted", wait=True)
         await self._store.delete_run(run_id)
-
-    async def _mine(self, run_id: str) -> LiveRun:
-        live = self._live.get(run_id)
-        if live is None:
-            run = await self._ended_run(run_id)
-            raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
-        return live
-
-    async def _ended_run(self, run_id: str) -> Run:
-        """A run that is not in progress here. Raises Unavailable for one that is in progress in another process."""
-        run = await self._store.run(run_id)
-        if not run.status.ended:
-            raise elsewhere(run_id)
-        return run
 
 
 async def _nothing() -> None:

@@ -33,6 +33,7 @@ from gateway.core.types import (
     ThreadChange,
 )
 from gateway.runs import ending
+from gateway.runs.elsewhere import RunsElsewhere
 from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import Hooks, LiveRun
 from gateway.runs.log import RESERVE, RunLog
@@ -40,7 +41,6 @@ from gateway.runs.parts import in_chunks
 from gateway.runs.rules import Rules
 from gateway.runs.states import States
 from gateway.runs.threads import UPLOADS, Threads, new_id
-from gateway.runs.watching import elsewhere
 from gateway.store import Delivery, LogEntry, Store, Unsynced
 from gateway.transport.tasks import TaskSet
 
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
 """Between two tries to write an end that the store does not take."""
+INTERRUPTED = "interrupted by a newer run"
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
 
@@ -64,6 +65,7 @@ class Starter:
         public_url: str,
         rules: Rules,
         owed: Callable[[Delivery], None],
+        elsewhere: RunsElsewhere,
     ) -> None:
         """`owed` is told of every callback that is owed."""
         self.live: dict[str, LiveRun] = {}
@@ -72,6 +74,7 @@ class Starter:
         self._roster = roster
         self._conversations = conversations
         self._states = states
+        self._elsewhere = elsewhere
         self._public_url = public_url
         self._rules = rules
         self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
@@ -228,6 +231,11 @@ class Starter:
         self._has(live)
         await live.finish(e.RunCancelled(reason="it was given up while it was being created"))
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the gateway takes no new run."""
+        return self._stopping
+
     def quiet(self) -> None:
         """Take no new run."""
         self._stopping = True
@@ -241,15 +249,16 @@ class Starter:
             raise Unavailable("the gateway is shutting down")
 
     async def _clear(self, thread_id: str) -> None:
-        """Cancel what runs or waits on a thread, and wait until it has ended. Raises Unavailable, with nothing done,
-        where another gateway process drives some of it.
-        """
-        for found in await self._store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
-            if found.id not in self.live:
-                raise elsewhere(found.id)
+        """Cancel what runs or waits on a thread, in whichever process, and wait until it has ended."""
         for live in [live for live in self.live.values() if live.run.thread == thread_id]:
-            await live.cancel("interrupted by a newer run")
+            await live.cancel(INTERRUPTED)
             await live.over()
+        for found in await self._store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
+            if (late := self.live.get(found.id)) is None:
+                await self._elsewhere.cancel(found.id, INTERRUPTED, wait=True)
+            else:
+                await late.cancel(INTERRUPTED)
+                await late.over()
 
     def _has(self, live: LiveRun) -> None:
         """The run is there now, until its end."""

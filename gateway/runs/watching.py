@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeAlias
 
 from gateway.contract import Batch, Take
 from gateway.core import events as e
-from gateway.core.errors import Unavailable
 from gateway.core.output import Output
 from gateway.core.types import Run
 from gateway.runs.log import RunLog, let_go_of
@@ -202,11 +201,6 @@ class LogWatch:
 
 
 POLL_SECONDS = 0.2
-
-
-def elsewhere(run_id: str) -> Unavailable:
-    """Why something cannot be done to a run: another gateway process drives it, which cannot be told."""
-    return Unavailable(f"run {run_id} belongs to another gateway process")
 
 
 class StoredWatch:

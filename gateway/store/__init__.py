@@ -44,6 +44,10 @@ class Unsynced(Unavailable):
     """The write was made, and others may have seen it, but it could not be synced: a power cut may undo it."""
 
 
+class Undelivered(Unavailable):
+    """A message was not sent, since its recipient is dead: nothing was done."""
+
+
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook call to make at least once, after the commit that caused it. `run` is the run as of that commit."""
 
@@ -119,8 +123,8 @@ class Mailbox(Protocol):
     async def send(self, owner: str, message: Message, *, seconds: float) -> None:
         """Put a message into the mailbox of another process, and ring. It may be received for so many seconds.
 
-        Raises Unavailable, with nothing sent, if that process is dead or is of a version that reads no mail. Others are
-        raised where the store cannot say whether it was sent.
+        Raises Undelivered if that process is dead, Unsupported if it is of a version that reads no mail, Unavailable
+        where the store cannot say whether it was sent.
         """
 
     async def receive(self) -> list[Message]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import Unavailable
+from gateway.core.errors import Unavailable, Unsupported
 from gateway.core.types import Run, RunQuery, RunStatus
 from gateway.store import LogEntry, Message, RunChange
 from gateway.store.records import encode
@@ -110,7 +110,7 @@ def test_a_process_of_a_version_without_a_mailbox_is_left_alone_and_whoever_writ
             "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) "
             "VALUES ('older', 'another host', 1, '', 1e12, 1e12)",
         )
-        with pytest.raises(Unavailable, match="cannot be told anything"):
+        with pytest.raises(Unsupported, match="cannot be told anything"):
             await store.mailbox.send("older", Message(id="m", sender=store.owner, body=b""), seconds=60)
         assert raw(path, "SELECT * FROM mail") == []
         await store.close()

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.store import Message
+from gateway.core.errors import InterlinguaError, Unsupported
+from gateway.store import Message, Undelivered
 from gateway.store.postgres.connections import Connection, Server, fetch
 
 BEAT_SECONDS = 5.0
@@ -41,9 +41,9 @@ async def send(
     """Implements `Mailbox.send`."""
     rows = await fetch(connection, "SELECT bell FROM interlingua.leases WHERE owner = $1", owner)
     if not rows or await is_dead(connection, owner):
-        raise Unavailable(f"gateway process {owner} has ended; try again")
+        raise Undelivered("another gateway process has ended; try again", detail=owner)
     if rows[0]["bell"] is None:
-        raise Unavailable(f"gateway process {owner} is of a version that cannot be told anything")
+        raise Unsupported("another gateway process is of a version that cannot be told anything", detail=owner)
     await fetch(
         connection,
         "INSERT INTO interlingua.mail (recipient, id, sender, answers, expires_at, body) "

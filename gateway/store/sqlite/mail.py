@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.store import Message
+from gateway.core.errors import InterlinguaError, Unsupported
+from gateway.store import Message, Undelivered
 from gateway.store.leases import StoreProcess
 from gateway.store.sqlite import lease
 from gateway.store.write_queue import WriteQueue
@@ -37,9 +37,9 @@ def send(cursor: sqlite3.Cursor, *, me: StoreProcess, owner: str, message: Messa
     """Implements `Mailbox.send`. Returns the address of the recipient's bell, "" if it has none."""
     row = cursor.execute("SELECT bell FROM leases WHERE owner = ?", (owner,)).fetchone()
     if row is None or lease.is_dead(cursor, owner, me):
-        raise Unavailable(f"gateway process {owner} has ended; try again")
+        raise Undelivered("another gateway process has ended; try again", detail=owner)
     if row[0] is None:
-        raise Unavailable(f"gateway process {owner} is of a version that cannot be told anything")
+        raise Unsupported("another gateway process is of a version that cannot be told anything", detail=owner)
     cursor.execute(
         "INSERT INTO mail (recipient, id, sender, answers, expires_at, body) VALUES (?, ?, ?, ?, ?, ?)",
         (owner, message.id, message.sender, message.answers, time.time() + seconds, message.body),

@@ -30,7 +30,7 @@ from tests.governance.enforcing.support import (
 from tests.governance.enforcing.test_permissions import ALLOW, announce, grants, permission
 from tests.governance.enforcing.test_twins import mail, makes, tells
 from tests.support.aio import run
-from tests.support.scripted import until
+from tests.support.scripted import engine, until
 
 
 def records(folder: Path, action: str) -> list[dict[str, Any]]:
@@ -460,6 +460,30 @@ def test_questions_of_one_name_that_are_open_at_once_are_each_for_the_approvers(
 
     run(scene())
     assert [answer is not None and grants(answer) for answer in answers] == [True, True]
+
+
+def test_an_approval_that_comes_to_another_gateway_process_is_judged_and_recorded_where_the_run_is(
+    tmp_path: Path,
+) -> None:
+    async def script(context: RunContext) -> None:
+        assert grants(await permission(context, "send"))
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        store = SqliteStore(tmp_path / "runs.db", host="here")
+        async with (
+            house(tmp_path, script, store=store) as at,
+            engine(store=SqliteStore(tmp_path / "runs.db", host="there")) as other,
+        ):
+            await at.asked(one := await at.start())
+            with pytest.raises(Denied, match="bob may not approve send"):
+                await other.runs.answer(one.id, Answer(value=ALLOW, by=BOB))
+            await other.runs.answer(one.id, Answer(value=ALLOW, by=ANN))
+            await at.ended(one)
+        verified(tmp_path)
+
+    run(scene())
+    assert [record["approval"] for record in records(tmp_path, "approval.granted")] == ["ann"]
 
 
 def test_a_question_of_before_a_restart_that_is_asked_again_is_the_same_question(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.core.errors import NotFound, Unavailable
-from gateway.store import Message, Store
+from gateway.core.errors import NotFound
+from gateway.store import Message, Store, Undelivered
 from tests.store.child import RESERVED
 from tests.store.place import Place, eventually, make_run, new_id, numbers, tokens
 from tests.support.aio import run
@@ -123,7 +123,7 @@ class MailContract:
     def test_what_is_sent_to_a_dead_process_is_refused_and_lost_with_it(self, place: Place) -> None:
         async def main() -> None:
             async with place.opened() as store:
-                with pytest.raises(Unavailable, match="has ended; try again"):
+                with pytest.raises(Undelivered, match="has ended; try again"):
                     await store.mailbox.send("nobody-1-0123456789ab", letter(store.owner), seconds=60)
                 async with place.process("correspond", bell=True) as other:
                     owner = await other.said()
@@ -131,7 +131,7 @@ class MailContract:
                     await store.mailbox.send(owner, letter(store.owner), seconds=60)
                     await other.kill()
                     assert not await store.lives(owner)
-                    with pytest.raises(Unavailable, match="has ended; try again"):
+                    with pytest.raises(Undelivered, match="has ended; try again"):
                         await store.mailbox.send(owner, letter(store.owner), seconds=60)
                 assert await store.is_orphaned(), "its lease"
                 await store.claim()

@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.core.errors import Conflict, NotFound, Unavailable
+from gateway.core.errors import Conflict, NotFound, Unavailable, Unsupported
 from gateway.core.types import OWNER, IfBusy, RunQuery, RunStatus, ThreadChange, ThreadQuery
 from gateway.store import Delivery, Message, RunChange
 from gateway.store.opening import open_store, probe_store
@@ -92,7 +92,7 @@ def test_a_database_of_each_earlier_version_is_brought_to_this_one_with_what_is_
             "INSERT INTO interlingua.leases (owner, host, pid, started, expires_at, expires_tick) "
             "VALUES ('older', 'another host', 1, '', now() + interval '1 day', 0)"
         )
-        with pytest.raises(Unavailable, match="cannot be told anything"):
+        with pytest.raises(Unsupported, match="cannot be told anything"):
             await store.mailbox.send("older", Message(id="m", sender=store.owner, body=b""), seconds=60)
         assert await connection.fetch("SELECT * FROM interlingua.mail") == []
         (found,) = await store.claim()

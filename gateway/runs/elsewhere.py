@@ -1,0 +1,82 @@
+"""Runs that another gateway process drives: done to them by asking it.
+
+Whoever drives a run may die or stop at any time, and another takes the run over. What was not delivered by then goes to
+that one. What was delivered and not answered may have been done, so that only a cancel, which can be done twice, is
+sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from gateway.core.errors import Unavailable
+from gateway.core.types import Answer, Run
+from gateway.runs.post import PostOffice, Unanswered
+from gateway.store import Store, Undelivered
+
+TAKEN_OVER_SECONDS: Final = 20.0
+"""How long a dead process's runs may wait for another: longer than its lease."""
+MOMENT: Final = 0.1
+"""Between two looks at who drives a run."""
+
+
+class AnswerRun(msgspec.Struct, frozen=True):
+    """Answer an open question of a run. Answered with the run."""
+
+    run: str
+    answer: Answer
+    interrupt: str | None = None
+
+
+class CancelRun(msgspec.Struct, frozen=True):
+    """Cancel a run; its end is not waited for. Answered with the run."""
+
+    run: str
+    reason: str
+
+
+def not_here(run_id: str) -> Undelivered:
+    """The refusal of a process that is asked for a run which it does not drive, or not for much longer."""
+    return Undelivered(f"run {run_id} is between two gateway processes; try again")
+
+
+class RunsElsewhere:
+    """Asks whoever drives a run. One per engine."""
+
+    def __init__(self, store: Store, post: PostOffice, adopt: Callable[[], Awaitable[None]]) -> None:
+        """`adopt` takes over what dead processes left."""
+        self._store = store
+        self._post = post
+        self._adopt = adopt
+
+    async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None) -> Run:
+        """Raises what `GatewayRuns.answer` raises; Unavailable where it may have been answered or not."""
+        return await self._asked(run_id, AnswerRun(run_id, answer, interrupt_id))
+
+    async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
+        """The run may have ended by then; with `wait` it has. Raises NotFound, Unavailable."""
+        run = await self._asked(run_id, CancelRun(run_id, reason))
+        while wait and not run.status.ended:
+            await asyncio.sleep(MOMENT)
+            run = await self._store.run(run_id)
+        return run
+
+    async def _asked(self, run_id: str, call: AnswerRun | CancelRun) -> Run:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + TAKEN_OVER_SECONDS
+        while True:
+            try:
+                return await self._post.ask(await self._store.owner_of(run_id), call, Run)
+            except (Undelivered, Unanswered) as error:
+                if isinstance(error, Unanswered) and isinstance(call, AnswerRun):
+                    raise
+                if loop.time() >= due:
+                    raise Unavailable(str(error)) from error
+            if await self._store.is_orphaned():
+                await self._adopt()
+            else:
+                await asyncio.sleep(MOMENT)

@@ -1,0 +1,208 @@
+"""What gateway processes on one store ask of each other: calls with an answer, through the store's mailbox.
+
+A call is done at most once: it is taken out of the mailbox before it is done. What it raises there is raised here, as
+the same error. A call that was not delivered raises Undelivered; one whose answer does not come raises Unanswered, and
+may have been done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gateway.core import errors
+from gateway.core.errors import InterlinguaError, Invalid, Unavailable, Unsupported
+from gateway.core.types import NULL
+from gateway.runs.threads import new_id
+from gateway.store import Message, Store, Undelivered
+from gateway.transport.tasks import TaskSet
+
+ANSWER_SECONDS: Final = 15.0
+"""How long an answer is waited for."""
+ALIVE_SECONDS: Final = 1.0
+"""How often whoever waits for an answer looks whether the other process is alive."""
+LOOK_SECONDS, POLL_SECONDS = 5.0, 0.1
+"""How often the mailbox is looked at with a bell, and without one."""
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Unanswered(Unavailable):
+    """The other process died, or did not answer in time: whether it did what it was asked is not known."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """The body of a message that asks for something. `kind` names what `data` is; `quiet`: no answer is wanted."""
+
+    kind: str
+    data: msgspec.Raw
+    quiet: bool = False
+
+
+class CarriedError(msgspec.Struct, frozen=True):
+    """An error of the tree, by the name of its class."""
+
+    kind: str
+    message: str
+    path: str = ""
+    detail: str = ""
+
+    @classmethod
+    def of(cls, error: InterlinguaError) -> CarriedError:
+        kind = next(each for each in type(error).__mro__ if KINDS.get(each.__name__) is each)
+        return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail)
+
+    def error(self) -> InterlinguaError:
+        """The error again. One that only a newer version knows is of the root's class."""
+        kind = KINDS.get(self.kind, InterlinguaError)
+        if issubclass(kind, Invalid):
+            return kind(self.message, path=self.path, detail=self.detail)
+        return kind(self.message, detail=self.detail)
+
+
+KINDS: Final = {
+    each.__name__: each
+    for each in (*vars(errors).values(), Undelivered, Unanswered)
+    if inspect.isclass(each) and issubclass(each, InterlinguaError)
+}
+
+
+class PostReply(msgspec.Struct, frozen=True):
+    """The body of a message that answers."""
+
+    data: msgspec.Raw = NULL
+    fault: CarriedError | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_call = msgspec.json.Decoder(Call).decode
+_reply = msgspec.json.Decoder(PostReply).decode
+
+
+class PostOffice:
+    """The calls of this process to others, and of others to this one. One per engine."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kinds: dict[str, tuple[type[msgspec.Struct], Callable[[str, Any], Awaitable[Any]]]] = {}
+        self._asked: dict[str, asyncio.Future[PostReply]] = {}
+        self._doing = TaskSet()
+        self._woken = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        store.mailbox.listen(self._hears)
+
+    def serve(self, kind: type[S], do: Callable[[str, S], Awaitable[Any]]) -> None:
+        """Have calls of a kind done by `do`, which is given the asking process and the call, and returns the answer."""
+        self._kinds[kind.__name__] = (kind, do)
+
+    def open(self) -> None:
+        """Begin to read the mailbox. The store is open."""
+        self._serving = asyncio.create_task(self._serve(), name="post")
+
+    async def close(self) -> None:
+        """Read no more, and give up what is being done. Idempotent."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+        self._doing.cancel()
+        await self._doing.settled()
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(Unanswered("the gateway is shutting down"))
+
+    async def ask(self, owner: str, call: msgspec.Struct, answer: type[T], *, within: float = ANSWER_SECONDS) -> T:
+        """Have a process do something, and wait for its answer. Raises what it raises, Undelivered, Unanswered."""
+        if owner == self._store.owner:
+            _, do = self._kinds[type(call).__name__]
+            return await do(owner, call)  # type: ignore[no-any-return]
+        message = self._message(Call(type(call).__name__, msgspec.Raw(_encode(call))))
+        reply = self._asked[message.id] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(within):
+                await self._store.mailbox.send(owner, message, seconds=within)
+                said = await self._answer(owner, reply)
+        except TimeoutError:
+            raise Unanswered("another gateway process does not answer; try again", detail=owner) from None
+        finally:
+            del self._asked[message.id]
+        if said.fault is not None:
+            raise said.fault.error()
+        return msgspec.json.decode(said.data, type=answer)
+
+    async def tell(self, owner: str, call: msgspec.Struct) -> None:
+        """Have a process do something; whether it does is not told. Raises Undelivered, Unavailable."""
+        message = self._message(Call(type(call).__name__, msgspec.Raw(_encode(call)), quiet=True))
+        await self._store.mailbox.send(owner, message, seconds=ANSWER_SECONDS)
+
+    def _message(self, body: msgspec.Struct, answers: str = "") -> Message:
+        return Message(id=new_id(), sender=self._store.owner, body=_encode(body), answers=answers)
+
+    async def _answer(self, owner: str, reply: asyncio.Future[PostReply]) -> PostReply:
+        while not reply.done():
+            await asyncio.wait([reply], timeout=ALIVE_SECONDS)
+            if not reply.done() and not await self._store.lives(owner):
+                await self._receive()  # its last word
+                if not reply.done():
+                    raise Unanswered("another gateway process has died; try again", detail=owner)
+        return reply.result()
+
+    # --- the mailbox ------------------------------------------------------------------------------------------------
+
+    def _hears(self, name: str | None) -> None:
+        if not name:
+            self._woken.set()
+
+    async def _serve(self) -> None:
+        while True:
+            await self._receive()
+            try:
+                async with asyncio.timeout(LOOK_SECONDS if self._store.mailbox.has_bell else POLL_SECONDS):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+            self._woken.clear()
+
+    async def _receive(self) -> None:
+        try:
+            messages = await self._store.mailbox.receive()
+        except InterlinguaError as error:  # of a store that is away its writer tells
+            log.debug("the mailbox cannot be read: %s", error)
+            return
+        for message in messages:
+            if not message.answers:
+                self._doing.start(self._do(message))
+            elif (asked := self._asked.get(message.answers)) is not None and not asked.done():
+                asked.set_result(_reply(message.body))
+
+    async def _do(self, message: Message) -> None:
+        """Do what is asked, and answer it if an answer is wanted."""
+        try:
+            call = _call(message.body)
+            reply = await self._done(call, message.sender)
+            if not call.quiet:
+                answer = self._message(reply, message.id)
+                await self._store.mailbox.send(message.sender, answer, seconds=ANSWER_SECONDS)
+        except InterlinguaError as error:
+            log.warning("what %s asked is not answered: %s", message.sender, error)
+        except Exception:
+            log.exception("what %s asked could not be done", message.sender)
+
+    async def _done(self, call: Call, sender: str) -> PostReply:
+        try:
+            if call.kind not in self._kinds:
+                raise Unsupported(f"another gateway process is of a version that knows no {call.kind}")
+            kind, do = self._kinds[call.kind]
+            return PostReply(msgspec.Raw(_encode(await do(sender, msgspec.json.decode(call.data, type=kind)))))
+        except InterlinguaError as error:
+            return PostReply(fault=CarriedError.of(error))
+        except Exception:
+            log.exception("what %s asked could not be done: %s", sender, call.kind)
+            return PostReply(fault=CarriedError.of(InterlinguaError("internal error")))
