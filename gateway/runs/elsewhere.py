@@ -8,6 +8,7 @@ sent again.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,6 +16,7 @@ import msgspec
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Run
+from gateway.runs.bells import FollowedRuns
 from gateway.runs.post import PostOffice, Unanswered
 from gateway.store import Store, Undelivered
 
@@ -47,23 +49,37 @@ def not_here(run_id: str) -> Undelivered:
 class RunsElsewhere:
     """Asks whoever drives a run. One per engine."""
 
-    def __init__(self, store: Store, post: PostOffice, adopt: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, store: Store, post: PostOffice, followed: FollowedRuns, adopt: Callable[[], Awaitable[None]]
+    ) -> None:
         """`adopt` takes over what dead processes left."""
         self._store = store
         self._post = post
+        self._followed = followed
         self._adopt = adopt
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None) -> Run:
         """Raises what `GatewayRuns.answer` raises; Unavailable where it may have been answered or not."""
         return await self._asked(run_id, AnswerRun(run_id, answer, interrupt_id))
 
-    async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
-        """The run may have ended by then; with `wait` it has. Raises NotFound, Unavailable."""
-        run = await self._asked(run_id, CancelRun(run_id, reason))
-        while wait and not run.status.ended:
-            await asyncio.sleep(MOMENT)
-            run = await self._store.run(run_id)
-        return run
+    async def cancel(self, run_id: str, reason: str) -> Run:
+        """Its end is not waited for. Raises NotFound, Unavailable."""
+        return await self._asked(run_id, CancelRun(run_id, reason))
+
+    async def until(self, run_id: str, true: Callable[[Run], bool], timeout: float | None) -> Run | None:
+        """The run once something is true of it; None when `timeout` seconds passed first."""
+        loop = asyncio.get_running_loop()
+        due = math.inf if timeout is None else loop.time() + timeout
+        if true(run := await self._store.run(run_id)):
+            return run
+        with self._followed.following(run_id) as followed:
+            while True:
+                mark = followed.mark
+                if true(run := await self._store.run(run_id)):
+                    return run
+                if loop.time() >= due:
+                    return None
+                await followed.news(mark, due - loop.time())
 
     async def _asked(self, run_id: str, call: AnswerRun | CancelRun) -> Run:
         loop = asyncio.get_running_loop()

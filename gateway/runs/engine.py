@@ -17,6 +17,7 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
+from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.elsewhere import AnswerRun, CancelRun, RunsElsewhere, not_here
 from gateway.runs.live import LiveRun
 from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
@@ -25,7 +26,7 @@ from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads
-from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded, stopped_elsewhere
+from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded
 from gateway.store import Delivery, Recovered, Store
 
 EVENTS_BYTES = 4 * 1024 * 1024
@@ -43,8 +44,10 @@ class Engine:
         self.conversations = Threads(store)
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
         rules = rules or Rules()
-        self._post = PostOffice(store)
-        elsewhere = RunsElsewhere(store, self._post, self.adopt)
+        self._post = PostOffice(store, self._rung)
+        self._followed = FollowedRuns(store, self._post)
+        self._readers = RemoteReaders(store, self._rung)
+        elsewhere = RunsElsewhere(store, self._post, self._followed, self.adopt)
         states = States(store, self.roster, self.conversations)
         self._starter = Starter(
             store,
@@ -59,9 +62,10 @@ class Engine:
         self.live = self._starter.live
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.agents = EngineAgents(self.roster)
-        self.runs = EngineRuns(store, self._starter, self.agents, elsewhere)
+        self.runs = EngineRuns(store, self._starter, self.agents, elsewhere, self._followed)
         self._post.serve(AnswerRun, self.runs.answer_here)
         self._post.serve(CancelRun, self.runs.cancel_here)
+        self._post.serve(WatchRun, self._watched)
         self.threads = EngineThreads(store, self.conversations, states)
         self.files = EngineFiles(
             store, self.roster, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
@@ -78,6 +82,17 @@ class Engine:
 
     def _owes(self, delivery: Delivery) -> None:
         self.on_owed(delivery)
+
+    def _rung(self, run_id: str | None) -> None:
+        self._followed.rung(run_id)
+
+    async def _watched(self, process: str, call: WatchRun) -> bool:
+        """Ring at another process for a run. Raises Undelivered for one that is not driven here."""
+        if (live := self.live.get(call.run)) is not None:
+            self._readers.add(live.log, process)
+        elif not (await self.store.run(call.run)).status.ended:
+            raise not_here(call.run)
+        return True
 
     @property
     def process(self) -> str:
@@ -107,6 +122,7 @@ class Engine:
         """
         async with self._adopting:
             await self._adopt()
+        self._rung(None)
 
     async def _adopt(self) -> None:
         await self.roster.refresh()
@@ -173,6 +189,8 @@ class Engine:
         await self._starter.settled()
         await self.roster.close()
         await self.conversations.settled()
+        await self._followed.close()
+        await self._readers.close()
         await self._post.close()
         await self.closing()
         await self.store.close()
@@ -186,8 +204,11 @@ class Engine:
 class EngineRuns:
     """Implements `gateway.contract.GatewayRuns`."""
 
-    def __init__(self, store: Store, starter: Starter, agents: EngineAgents, elsewhere: RunsElsewhere) -> None:
+    def __init__(
+        self, store: Store, starter: Starter, agents: EngineAgents, elsewhere: RunsElsewhere, followed: FollowedRuns
+    ) -> None:
         self._store = store
+        self._followed = followed
         self._starter = starter
         self._elsewhere = elsewhere
         self._live = starter.live
@@ -209,7 +230,7 @@ class EngineRuns:
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
         if (live := self._live.get(run_id)) is None:
-            return await stopped_elsewhere(lambda: self._store.run(run_id), timeout)
+            return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
         return live.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
@@ -219,7 +240,8 @@ class EngineRuns:
             run = await self._store.run(run_id)
             output = Output(await self._published(run))
             if not run.status.ended:
-                yield ForeignWatch(self._store, run, output, after)
+                with self._followed.following(run_id) as followed:
+                    yield ForeignWatch(self._store, followed, run, output, after)
                 return
             output.finish(e.RunFinished(output=run.output))
             yield StoredWatch(self._store, run, output, after, deltas=deltas)
@@ -271,19 +293,7 @@ class EngineRuns:
         return live.run
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
-        reason = reason or "cancelled by the client"
-        live = self._live.get(run_id)
-        if live is None:
-            run = await self._store.run(run_id)
-            if run.status.ended:
-                return run
-            self._starter.not_stopping()
-            return await self._elsewhere.cancel(run_id, reason, wait=wait)
-        self._starter.not_stopping()
-        await live.cancel(reason)
-        if wait:
-            await live.over()
-        return live.run
+        return await self._starter.cancel(run_id, reason or "cancelled by the client", wait=wait)
 
     async def cancel_here(self, _: str, call: CancelRun) -> Run:
         """Cancel for another process. Raises Undelivered where the run is not, or not for much longer, driven here."""

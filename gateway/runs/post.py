@@ -90,8 +90,10 @@ _reply = msgspec.json.Decoder(PostReply).decode
 class PostOffice:
     """The calls of this process to others, and of others to this one. One per engine."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rung: Callable[[str | None], None]) -> None:
+        """`rung` is called with a run that the bell was rung for, or with None for all (see `Mailbox.listen`)."""
         self._store = store
+        self._rung = rung
         self._kinds: dict[str, tuple[type[msgspec.Struct], Callable[[str, Any], Awaitable[Any]]]] = {}
         self._asked: dict[str, asyncio.Future[PostReply]] = {}
         self._doing = TaskSet()
@@ -159,6 +161,8 @@ class PostOffice:
     def _hears(self, name: str | None) -> None:
         if not name:
             self._woken.set()
+        if name != "":
+            self._rung(name)
 
     async def _serve(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from gateway.agents.roster import Roster
 from gateway.contract import Caller
 from gateway.contract.filling import Filled
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable, Unsupported
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.files import LOST, Attachment
 from gateway.core.output import Output
 from gateway.core.types import (
@@ -248,17 +248,33 @@ class Starter:
         if self._stopping:
             raise Unavailable("the gateway is shutting down")
 
+    async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
+        """Implements `GatewayRuns.cancel`, whichever process drives the run."""
+        if (live := self.live.get(run_id)) is None:
+            run = await self._store.run(run_id)
+            if run.status.ended:
+                return run
+            self.not_stopping()
+            run = await self._elsewhere.cancel(run_id, reason)
+            live = self.live.get(run_id)  # it may have been taken over meanwhile
+        else:
+            self.not_stopping()
+            await live.cancel(reason)
+            run = live.run
+        if not wait:
+            return run
+        if live is None:
+            return await self._elsewhere.until(run_id, lambda run: run.status.ended, None) or run
+        await live.over()
+        return live.run
+
     async def _clear(self, thread_id: str) -> None:
         """Cancel what runs or waits on a thread, in whichever process, and wait until it has ended."""
-        for live in [live for live in self.live.values() if live.run.thread == thread_id]:
-            await live.cancel(INTERRUPTED)
-            await live.over()
-        for found in await self._store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
-            if (late := self.live.get(found.id)) is None:
-                await self._elsewhere.cancel(found.id, INTERRUPTED, wait=True)
-            else:
-                await late.cancel(INTERRUPTED)
-                await late.over()
+        here = [live.run.id for live in self.live.values() if live.run.thread == thread_id]
+        found = await self._store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000))
+        for run_id in dict.fromkeys([*here, *(run.id for run in found)]):
+            with contextlib.suppress(NotFound):  # it was deleted meanwhile
+                await self.cancel(run_id, INTERRUPTED, wait=True)
 
     def _has(self, live: LiveRun) -> None:
         """The run is there now, until its end."""

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Protocol, TypeAlias
 
 from gateway.contract import Batch, Take
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Run
+from gateway.runs.bells import FollowedRun
 from gateway.runs.log import RunLog, let_go_of
 from gateway.store import LogEntry, Store
 from gateway.transport.deadline import CLOCK_SLACK
@@ -200,9 +201,6 @@ class LogWatch:
         return waiting
 
 
-POLL_SECONDS = 0.2
-
-
 class StoredWatch:
     """A cursor into the log of a run that has ended."""
 
@@ -248,19 +246,20 @@ class StoredWatch:
 
 
 class ForeignWatch:
-    """A cursor into the log of a run that another process drives: the store is asked for news a few times a second.
+    """A cursor into the log of a run that another process drives.
 
     Reads the log from its beginning, whatever the cursor, since the document has to be folded here.
     """
 
-    def __init__(self, store: Store, run: Run, output: Output, after: int) -> None:
+    def __init__(self, store: Store, followed: FollowedRun, run: Run, output: Output, after: int) -> None:
         """`output` is empty."""
         self.run = run
         self._store = store
+        self._followed = followed
         self._output = output
         self._after = after
         self._read = 0
-        self._stopped = asyncio.Event()
+        self._stopped = False
 
     @property
     def newest(self) -> int:
@@ -268,10 +267,11 @@ class ForeignWatch:
         return self._read
 
     async def follow(self, take: Take, timeout: float | None = None) -> bool:
-        self._stopped.clear()
-        due = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
-        while not self._stopped.is_set():
-            last_look = self.run.status.ended
+        self._stopped = False
+        loop = asyncio.get_running_loop()
+        due = math.inf if timeout is None else loop.time() + timeout
+        while not self._stopped:
+            last_look, mark = self.run.status.ended, self._followed.mark
             if (batch := await self._news()) is not None:
                 if (waiting := take(batch)) is not None:
                     await waiting
@@ -279,22 +279,15 @@ class ForeignWatch:
             if last_look:
                 return True
             self.run = await self._store.run(self.run.id)
-            if not self.run.status.ended:
-                await self._poll(due)
+            if not self.run.status.ended and not self._stopped:
+                if loop.time() >= due:
+                    raise TimeoutError
+                await self._followed.news(mark, due - loop.time())
         return False
 
     def stop(self) -> None:
-        self._stopped.set()
-
-    async def _poll(self, due: float) -> None:
-        """Wait a moment, or until `stop`. Raises TimeoutError at `due` (loop time)."""
-        left = due - asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(min(left, POLL_SECONDS)):
-                await self._stopped.wait()
-        except TimeoutError:
-            if left <= POLL_SECONDS:
-                raise
+        self._stopped = True
+        self._followed.rung()
 
     async def _news(self) -> Batch | None:
         """What was written since, if it is above the cursor."""
@@ -308,15 +301,4 @@ class ForeignWatch:
                 whole = sum(len(entry.data) for entry in entries) < READ_BYTES
                 self.run = await self._store.run(self.run.id)
                 return Batch(events=fresh, last=self._read, snapshot=self._output if whole else None)
-        return None
-
-
-async def stopped_elsewhere(look: Callable[[], Coroutine[Any, Any, Run]], timeout: float | None) -> Run | None:
-    """The run of another process once it has stopped; None when `timeout` seconds passed first."""
-    try:
-        async with asyncio.timeout(timeout):
-            while not (run := await look()).status.stopped:  # noqa: ASYNC110 - the news are in another process
-                await asyncio.sleep(POLL_SECONDS)
-            return run
-    except TimeoutError:
         return None
