@@ -31,6 +31,7 @@ EXAMPLE = """\
 inbound:
   agent_client:
     path: /agent-client
+    limits: {runs: 5000, requests: 2000}
     max_message: 67108864
     max_body: 67108864
     max_connections: 1000
@@ -47,6 +48,7 @@ inbound:
           agents: ["*"]
           tools: ["*"]
           oversees: true
+          limits: {runs: 20, requests: 50}
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -56,9 +58,11 @@ inbound:
         roles: groups
         agents: ["*"]
         tools: ["*"]
+        limits: {runs: 5, requests: 10}
       grace: 60
   agent_communication:
     path: /agent-communication
+    limits: {runs: 5000, requests: 2000}
     max_message: 67108864
     max_body: 67108864
     max_sessions: 1000
@@ -69,9 +73,15 @@ inbound:
     origins: [https://chat.example.com]
     page_size: 100
     authentication: *people
-  agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15, authentication: *people}
+  agent_connect:
+    path: /agent-connect
+    limits: {runs: 5000, requests: 2000}
+    max_body: 16777216
+    keep_alive: 15
+    authentication: *people
   agent_context:
     path: /agent-context
+    limits: {runs: 5000, requests: 2000}
     max_message: 67108864
     max_body: 67108864
     max_sessions: 1000
@@ -88,6 +98,7 @@ inbound:
           may: [register, message, delegate, read]
           agents: [painter-*]
           roles: [painter]
+          limits: {runs: 20, requests: 50}
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -97,6 +108,7 @@ inbound:
         may: [message, delegate, read, evaluate]
         agents: ["*"]
         roles: groups
+        limits: {runs: 5, requests: 10}
       anonymous: [read]
     heartbeat: 30
     missed: 3
@@ -118,11 +130,12 @@ inbound:
     page_size: 100
   agent_protocol:
     path: /agent-protocol
+    limits: {runs: 5000, requests: 2000}
     on_disconnect: continue
     max_body: 4194304
     max_upload: 64000000
     authentication: *people
-  example: {path: /example, max_body: 1048576, authentication: *people}
+  example: {path: /example, limits: {runs: 5000, requests: 2000}, max_body: 1048576, authentication: *people}
 
 routes:
   - name: mailcomposer
@@ -148,6 +161,7 @@ routes:
     version: 1.2.0
     description: Writes mails.
     lossy: refuse
+    limits: {runs: 100, starts: 20}
     backpressure: false
     manifest: examples/governed/mailcomposer/ACP.md
 
@@ -258,7 +272,13 @@ store:
 webhooks: {allow: [10.0.0.0/8]}
 public_url: https://agents.example.com
 hosts: [agents.internal.example]
-limits: {body: 8MB, shutdown: 10s}
+limits:
+  body: 8MB
+  shutdown: 10s
+  client: {runs: 1000, requests: 1000}
+  door: {runs: 10000, requests: 5000}
+  route: {runs: 1000, starts: 100}
+  queue: 100
 telemetry:
   otlp: http://127.0.0.1:4318
   headers: {authorization: "Bearer ${OTLP_TOKEN:-secret}"}
@@ -342,7 +362,7 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
         yield from _inside(found, _of(found, section), values, f"inbound.{name}", shown)
     first = example["routes"][0]
     yield "## routes", "A list: the first route of a name whose `match` fits takes the request.", defs["Route"], first
-    for key in ("match", "text", "memory", "delegation", "model"):
+    for key in ("match", "text", "memory", "delegation", "model", "limits"):
         yield f"## routes.{key}", "", _of(found, defs["Route"]["properties"][key]), first[key]
     for option in defs["Route"]["properties"]["target"]["oneOf"]:
         target = _of(found, option)
@@ -355,7 +375,8 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
                 yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
     auth = {key: value for r in example["routes"] for key, value in r["target"].get("auth", {}).items()}
     yield "## routes.target.auth", "At most one of the two.", defs["Auth"], auth
-    for key in ("store", "store.retention", "webhooks", "limits", "telemetry", "telemetry.monitors"):
+    limits = [key if key == "limits" else f"limits.{key}" for key in ("limits", "client", "door", "route")]
+    for key in ("store", "store.retention", "webhooks", *limits, "telemetry", "telemetry.monitors"):
         node, values = found, example
         for step in key.split("."):
             node, values = _of(found, node["properties"][step]), values[step]

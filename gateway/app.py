@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
-from gateway.access import AuthenticatingOptions, Authenticator, identifying
+from gateway import tracing
+from gateway.access import AuthenticatingOptions, Authenticator, UsageLimits, client_of, identifying, limiting
 from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
 from gateway.browser_guard import BrowserGuard, HostNames
@@ -71,6 +72,14 @@ class App:
             open_store(config.store.url, str(config.base), fsync=config.store.fsync),
             public_url=str(config.public_url or address),
             rules=Rules(artifact_limit=config.store.artifact_limit),
+            limits=UsageLimits(
+                client=config.limits.client,
+                door=config.limits.door,
+                route=config.limits.route,
+                queue=config.limits.queue,
+                doors=config.inbound,
+                refused=partial(tracing.metrics.limited.add, 1),
+            ),
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
@@ -242,7 +251,8 @@ class App:
             if adapter.serve is None or options is None:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            routes = inbound.routes()
+            client = inbound.known if isinstance(inbound, Knowing) else None
+            routes = limiting(inbound.routes(), partial(self._admit, name, client), inbound.refusal)
             if isinstance(options, AuthenticatingOptions) and options.by_request:
                 authenticator = Authenticator(options.authentication)
                 routes = identifying(routes, authenticator)
@@ -253,6 +263,13 @@ class App:
             path = self._paths[name] = options.path or adapter.path
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
+
+    def _admit(
+        self, door: str, known: Callable[[Iterable[tuple[bytes, bytes]]], str | None] | None, scope: Scope
+    ) -> None:
+        """Count a request at a door, whose clients are known by their headers or by their visit."""
+        client = client_of(scope) if known is None else known(scope["headers"])
+        self.gateway.limits.request(door, client)
 
     def _admin(
         self, names: HostNames, private: bool, reread: Callable[[], Awaitable[str]] | None

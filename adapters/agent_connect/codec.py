@@ -49,6 +49,7 @@ ERRORS: Mapping[type[errors.InterlinguaError], int] = {
     errors.IllegalEvent: 500,
     errors.OutcomeUnknown: 500,
     errors.Unavailable: 503,
+    errors.Limited: 429,
 }
 """HTTP status of each error. A failed run's `errcode` is that of the same error, unless the agent gave one."""
 

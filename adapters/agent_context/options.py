@@ -9,9 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
 
-from gateway.access import Credentials, JwtOptions, Patterns, each_its_own
+from gateway.access import Patterns, each_its_own
+from gateway.access.options import ClientCredentials, ClientTokens, limits_of
 from gateway.contract import Options
-from gateway.contract.options import HeaderSecret
+from gateway.contract.options import ClientLimits, HeaderSecret
 from gateway.mcp.client.options import McpTarget, McpUrl
 from gateway.mcp.server.options import Count, McpServeOptions, Seconds
 
@@ -41,7 +42,7 @@ def _ed25519(text: str) -> str:
 PublicKey = Annotated[str, AfterValidator(_ed25519)]
 
 
-class Client(Credentials):
+class Client(ClientCredentials):
     """Somebody with credentials of their own.
 
     name: who it is: owner of the agents it registers, `sub` of its JWT.
@@ -58,7 +59,7 @@ class Client(Credentials):
     roles: tuple[Annotated[str, Field(min_length=1)], ...] = ()
 
 
-class Jwt(JwtOptions):
+class Jwt(ClientTokens):
     """JSON Web Tokens (RFC 7519) instead of tokens of the list. `exp`, `nbf`, `aud` and `iss` are checked.
 
     may: what the bearer of a valid one may do whose `sub` no client of the list has.
@@ -180,6 +181,10 @@ class AgentContextServe(McpServeOptions):
     agent_timeout: Seconds = 600.0
     endpoints: tuple[IPvAnyNetwork, ...] = ()
     page_size: Count = 100
+
+    @property
+    def client_limits(self) -> Mapping[str | None, ClientLimits]:
+        return {} if self.access is None else limits_of(self.access.clients, self.access.jwt)
 
     @property
     def authenticates(self) -> bool:

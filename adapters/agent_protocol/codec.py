@@ -47,6 +47,7 @@ ERRORS: Final[dict[type[errors.InterlinguaError], int]] = {
     errors.AgentError: 502,
     errors.AgentTimeout: 504,
     errors.Unavailable: 503,
+    errors.Limited: 429,
 }
 """HTTP status of an error that keeps a request from being carried out. A run that fails is a step, not an error."""
 

@@ -14,6 +14,7 @@ from gateway.core.errors import (
     Conflict,
     Denied,
     InterlinguaError,
+    Limited,
     NotFound,
     Refused,
     TooLarge,
@@ -34,6 +35,7 @@ ERRORS: dict[type[InterlinguaError], int] = {
     AgentError: 502,
     AgentTimeout: 504,
     Unavailable: 503,
+    Limited: 429,
 }
 """Error -> HTTP status; the body is `{"error": text}`."""
 

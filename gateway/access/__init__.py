@@ -8,6 +8,7 @@ authenticator.py   the client of a request or a token, by that option
 visit.py           an authenticated client, until its token expires
 scoped_gateway.py  the gateway scoped to one client
 identification.py  middleware that puts the client of a request into the scope
+limits.py          what clients, doors, routes and threads use, and middleware that refuses what is too much
 
 Nothing here says which part of a credential was wrong, or logs any of it.
 """
@@ -17,7 +18,8 @@ from __future__ import annotations
 from gateway.access.authentication import AuthenticatingOptions, Authentication, Person, Signed
 from gateway.access.authenticator import EXPIRED, Authenticator, Created, Principal, challenge, roles_of, uncreated
 from gateway.access.credentials import Subjects, TokenOwners, bearer
-from gateway.access.identification import identifying, refusal_headers, serving, visit_of
+from gateway.access.identification import client_of, identifying, refusal_headers, serving, visit_of
+from gateway.access.limits import Slots, UsageLimits, limiting
 from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns, fits
 from gateway.access.scoped_gateway import ScopedGateway
@@ -40,14 +42,18 @@ __all__ = [
     "Principal",
     "ScopedGateway",
     "Signed",
+    "Slots",
     "Subjects",
     "TokenOwners",
+    "UsageLimits",
     "Visit",
     "bearer",
     "challenge",
+    "client_of",
     "each_its_own",
     "fits",
     "identifying",
+    "limiting",
     "refusal_headers",
     "roles_of",
     "serving",

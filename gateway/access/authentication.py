@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from gateway.access.options import Credentials, JwtOptions, each_its_own
+from gateway.access.options import ClientCredentials, ClientTokens, each_its_own, limits_of
 from gateway.access.patterns import Patterns
-from gateway.contract.options import InboundOptions, Options
+from gateway.contract.options import ClientLimits, InboundOptions, Options
 
 
-class Person(Credentials):
+class Person(ClientCredentials):
     """Somebody who may connect.
 
     roles: what it is besides its name: by them it may approve what a governed agent asks approval for.
@@ -27,7 +28,7 @@ class Person(Credentials):
     oversees: bool = False
 
 
-class Signed(JwtOptions):
+class Signed(ClientTokens):
     """JSON Web Tokens (RFC 7519) instead of tokens of the list. `exp`, `nbf`, `aud` and `iss` are checked.
 
     Whose `sub` a client of the list has is that client.
@@ -74,6 +75,10 @@ class AuthenticatingOptions(InboundOptions):
     @property
     def authenticates(self) -> bool:
         return self.authentication is not None
+
+    @property
+    def client_limits(self) -> Mapping[str | None, ClientLimits]:
+        return {} if self.authentication is None else limits_of(self.authentication.clients, self.authentication.jwt)
 
     @property
     def by_request(self) -> bool:

@@ -14,8 +14,9 @@ from gateway.access.authenticator import Authenticator, challenge
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.contract.gateway import Gateway
-from gateway.core.errors import InterlinguaError, Unauthenticated, Unavailable
+from gateway.core.errors import InterlinguaError, Unauthenticated
 from gateway.transport.asgi import Headers
+from gateway.transport.asgi.refusals import retry_after
 
 T = TypeVar("T")
 
@@ -53,11 +54,17 @@ def visit_of(scope: Scope) -> Visit:
     return found
 
 
+def client_of(scope: Scope) -> str | None:
+    """The name of a request's client; None for one that nothing has identified."""
+    found = scope.get(VISIT)
+    return found.principal.who.id if isinstance(found, Visit) else None
+
+
 def refusal_headers(error: InterlinguaError) -> Headers:
     """The headers with which a REST door answers an error."""
     if isinstance(error, Unauthenticated):
         return [(name.encode(), value.encode()) for name, value in challenge(error).items()]
-    return [(b"retry-after", b"1")] if isinstance(error, Unavailable) else ()
+    return retry_after(error)
 
 
 def serving(make: Callable[[Gateway], T], gateway: Gateway, options: AuthenticatingOptions) -> Callable[[Scope], T]:

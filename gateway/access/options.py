@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from gateway.contract.options import Options
+from gateway.contract.options import EVERY_OTHER, ClientLimits, Options
 
 Algorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
@@ -119,3 +119,27 @@ def each_its_own(clients: Iterable[Credentials]) -> None:
     tokens = [digest for client in clients if (digest := client.digest) is not None]
     if len(set(tokens)) < len(tokens):
         raise ValueError("clients: two have the same token")
+
+
+class ClientCredentials(Credentials):
+    """Somebody who may connect.
+
+    limits: what it may ask for.
+    """
+
+    limits: ClientLimits = ClientLimits()
+
+
+class ClientTokens(JwtOptions):
+    """JSON Web Tokens of clients.
+
+    limits: what each bearer may ask for that is no client of the list.
+    """
+
+    limits: ClientLimits = ClientLimits()
+
+
+def limits_of(clients: Iterable[ClientCredentials], jwt: ClientTokens | None) -> Mapping[str | None, ClientLimits]:
+    """See `InboundOptions.client_limits`."""
+    found: dict[str | None, ClientLimits] = {client.name: client.limits for client in clients}
+    return found if jwt is None else {**found, EVERY_OTHER: jwt.limits}

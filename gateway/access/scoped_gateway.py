@@ -25,6 +25,7 @@ from gateway.contract.gateway import (
     GatewayAgents,
     GatewayBackchannel,
     GatewayFiles,
+    GatewayLimits,
     GatewayRecords,
     GatewayRuns,
     GatewayThreads,
@@ -105,6 +106,11 @@ class ScopedGateway:
     def records(self) -> GatewayRecords:
         """The gateway's own: no client reads them."""
         return self._gateway.records
+
+    @property
+    def limits(self) -> GatewayLimits:
+        """The gateway's own, which count for every client by its name."""
+        return self._gateway.limits
 
 
 class ScopedAgents:

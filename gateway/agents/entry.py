@@ -19,6 +19,7 @@ from gateway.config import Route
 from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised
 from gateway.contract.filling import Filling
 from gateway.contract.fitting import SchemaJudge, fault
+from gateway.contract.options import RouteLimits
 from gateway.core import files, memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
@@ -87,6 +88,11 @@ class Entry:
             return None
         self._closed = True
         return self.outbound
+
+    @property
+    def limited(self) -> tuple[str, RouteLimits]:
+        """The name and the limits of the route that its runs count for: its own, or that of its host."""
+        return (self.route.name, self.route.limits) if self.host is None else self.host.limited
 
     @property
     def many(self) -> Discovering | None:

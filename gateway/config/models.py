@@ -27,7 +27,7 @@ from gateway.access.operators import OperatorOptions
 from gateway.config.units import Duration, Size
 from gateway.contract import HttpUrl, InboundOptions, TargetOptions
 from gateway.contract.governing import APPROVALS
-from gateway.contract.options import HeaderSecret
+from gateway.contract.options import ClientLimits, DoorLimits, HeaderSecret, Most, Rate, RouteLimits, no_flag
 from gateway.core.memory import TRANSCRIPT
 from gateway.core.types import InterruptSpec
 from gateway.registry import Registry
@@ -49,13 +49,6 @@ def _empty_if_null(value: Any) -> Any:
 def _listed(value: Any) -> Any:
     """One name is a list of one."""
     return (value,) if isinstance(value, str) else value
-
-
-def _no_flag(value: Any) -> Any:
-    """`true` is no 1."""
-    if isinstance(value, bool):
-        raise ValueError("should be a number, not true or false")
-    return value
 
 
 class Section(BaseModel):
@@ -86,10 +79,10 @@ class TextPlaces(Section):
     output: Pointer | None = Field(default=None, description="JSON pointer to the text in the agent's output.")
 
 
-Number = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_flag)]
-Rating = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False), BeforeValidator(_no_flag)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(no_flag)]
+Rating = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False), BeforeValidator(no_flag)]
 """From 0 to 10, more is better."""
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_flag)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(no_flag)]
 """From 0 to 1, more is more."""
 
 
@@ -137,7 +130,7 @@ class Memory(Section):
         description="replay: earlier turns go into the agent's input. none: each prompt stands alone. "
         "auto: replay, but none for plain tools.",
     )
-    turns: Annotated[int, Field(ge=1), BeforeValidator(_no_flag)] = Field(
+    turns: Annotated[int, Field(ge=1), BeforeValidator(no_flag)] = Field(
         default=50, description="How many earlier turns go along at most; the oldest are left out."
     )
     bytes: Size = Field(default=65536, description="How much text of them goes along at most; the oldest are left out.")
@@ -192,6 +185,9 @@ class Route(Section):
     lossy: Literal["refuse", "allow"] = Field(
         default="refuse",
         description="What becomes of a request that needs what the agent cannot do: refused, or sent without it.",
+    )
+    limits: Annotated[RouteLimits, BeforeValidator(_empty_if_null)] = Field(
+        default=RouteLimits(), description="What all clients together may ask of it. Left out: `limits.route`."
     )
     backpressure: bool = Field(
         default=False, description="Slow the agent down for slow readers instead of letting them fall behind."
@@ -293,8 +289,23 @@ class Audit(Section):
     )
 
 
+class EachClient(ClientLimits):
+    """What every client may ask for whose own `limits` do not say otherwise."""
+
+    runs: Most = 1000
+    requests: Rate = 1000.0
+
+
+class EachDoor(DoorLimits):
+    """What all clients of a protocol together may ask for, where its section does not say otherwise."""
+
+    runs: Most = 10_000
+
+
 class Limits(Section):
-    """What one client may ask of the gateway."""
+    """What clients may ask of the gateway. Counts are those of one process: of N behind one address, together N times
+    as much may be asked for.
+    """
 
     body: Size | None = Field(
         default=None,
@@ -303,6 +314,19 @@ class Limits(Section):
     )
     shutdown: Duration = Field(
         default=10.0, description="How long open requests may go on once the gateway is told to stop."
+    )
+    client: Annotated[EachClient, BeforeValidator(_empty_if_null)] = Field(
+        default=EachClient(), description="What each client may ask for, where clients are asked who they are."
+    )
+    door: Annotated[EachDoor, BeforeValidator(_empty_if_null)] = Field(
+        default=EachDoor(), description="What all clients of one protocol together may ask for."
+    )
+    route: Annotated[RouteLimits, BeforeValidator(_empty_if_null)] = Field(
+        default=RouteLimits(), description="What all clients together may ask of one route."
+    )
+    queue: Most = Field(
+        default=100,
+        description="How many unended runs a thread may have when one more is to wait for its turn. null: any number.",
     )
 
 
@@ -371,7 +395,7 @@ class Config(Section):
         "no other machine reaches the gateway.",
     )
     limits: Annotated[Limits, BeforeValidator(_empty_if_null)] = Field(
-        default=Limits(), description="What one client may ask of the gateway."
+        default=Limits(), description="What clients may ask of the gateway."
     )
     telemetry: Annotated[Telemetry, BeforeValidator(_empty_if_null)] = Field(
         default=Telemetry(), description="Where traces go, and who may read metrics."

@@ -100,7 +100,7 @@ def _documented(model: type[BaseModel]) -> dict[str, str]:
 
 def _nullable_sections(root: dict[str, Any], definitions: dict[str, Any]) -> None:
     """A section with nothing below its key is allowed, and so are no routes."""
-    for owner in (root, definitions["Route"], definitions["StoreOptions"], definitions["Telemetry"]):
+    for owner in (root, *(definitions[name] for name in ("Route", "StoreOptions", "Limits", "Telemetry"))):
         for key, value in owner["properties"].items():
             if "$ref" in value and key != "target":
                 reference = value.pop("$ref")

@@ -392,6 +392,17 @@ class GatewayBackchannel(Protocol):
         """The same for a notification."""
 
 
+class GatewayLimits(Protocol):
+    """Counts what clients use that the gateway itself does not see, and refuses what is too much."""
+
+    def request(self, door: str, client: str | None) -> None:
+        """Count a request of a client (None: nobody asked who it is) at a protocol's door.
+
+        For JSON-RPC on a WebSocket: HTTP requests are counted in front of the routes. Raises Limited for a client that
+        is over its limit, Unavailable where the door is.
+        """
+
+
 class Gateway(Protocol):
     """What an inbound adapter may ask for, by subject.
 
@@ -430,3 +441,6 @@ class Gateway(Protocol):
 
     @property
     def backchannel(self) -> GatewayBackchannel: ...
+
+    @property
+    def limits(self) -> GatewayLimits: ...

@@ -7,7 +7,7 @@ Inbound halves:
 | `Hosting` | `agents.roster` | at the start, at every `hosted_changed`, and once a second for other processes' agents |
 | `Informed` | `app` | whenever the list of agents changes |
 | `Conversing` | `app` | for `interlingua stdio` |
-| `Knowing` | `app` | at the start, for pages that name agents only to those who may use them |
+| `Knowing` | `app` | for pages that name agents only to those who may use them, and to count each client's requests |
 | `Leaving` | `app` | once, when the gateway begins to stop |
 
 Outbound halves:
@@ -119,6 +119,9 @@ class Knowing(Protocol):
         None where they hold no token that is somebody's, or nobody is asked. Asked by the gateway's own pages, which
         name agents to nobody else.
         """
+
+    def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        """The name of whoever sends a request with these headers; None as above. Its requests are counted by it."""
 
 
 @runtime_checkable

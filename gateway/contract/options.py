@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    AnyHttpUrl,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    TypeAdapter,
+)
 
 
 class Options(BaseModel):
@@ -15,11 +26,71 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+def no_flag(value: Any) -> Any:
+    """`true` is no 1."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+Most = Annotated[int, Field(ge=1), BeforeValidator(no_flag)] | None
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(no_flag)] | None
+"""Of a second."""
+
+
+class UseLimits(Options):
+    """Base of every section of limits. A key that is left out is as in the section of `limits` for all of its kind.
+
+    runs: how many runs may be unended at a time: in progress, waiting for an answer, for their turn or for their time.
+        null: any number.
+    """
+
+    runs: Most = None
+
+    def over(self, base: Self) -> Self:
+        """These limits, with those of `base` for what is left out."""
+        return base.model_copy(update={key: getattr(self, key) for key in self.model_fields_set})
+
+
+class DoorLimits(UseLimits):
+    """What all clients of one protocol together may ask for.
+
+    requests: how many requests a second: over HTTP, upgrades to a WebSocket, JSON-RPC on one. As many as in a second
+        may come at once. null: any number.
+    """
+
+    requests: Rate = None
+
+
+class ClientLimits(DoorLimits):
+    """What one client may ask for, by all doors that know it. Clients that nobody asks who they are have none."""
+
+
+class RouteLimits(UseLimits):
+    """What all clients together may ask of one route, agents that are made of its own or found there included.
+
+    starts: how many runs may be started a second; as many may be at once. null: any number.
+    """
+
+    starts: Rate = None
+
+
+EVERY_OTHER: Final = None
+"""The key of clients that have no limits of their own (`InboundOptions.client_limits`)."""
+
+
 class InboundOptions(Options):
     """What every inbound section takes."""
 
     path: str | None = None
     """Where the protocol is mounted, instead of its own path."""
+    limits: DoorLimits = DoorLimits()
+    """What all its clients together may ask for."""
+
+    @property
+    def client_limits(self) -> Mapping[str | None, ClientLimits]:
+        """The limits of its clients by name, and under EVERY_OTHER those of all others."""
+        return MappingProxyType({})
 
     @property
     def authenticates(self) -> bool:

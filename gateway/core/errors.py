@@ -17,7 +17,8 @@
     └── GatewayError       our fault
         ├── IllegalEvent   an event that may not follow the one before (see state.py)
         ├── OutcomeUnknown the gateway died between sending a run and learning its id
-        └── Unavailable    shutting down, overloaded, or the store takes nothing; retryable
+        └── Unavailable    shutting down, overloaded, or the store takes nothing; retryable after `retry_after` seconds
+            └── Limited    not ours for once: the client is over a limit of its own
 
 Every codec maps these to its protocol's own codes in one table, `ERRORS`, looked up along the MRO
 (`lookup`). `str(error)` may be sent to a client; `detail` is logged and never sent.
@@ -143,10 +144,23 @@ class OutcomeUnknown(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """The gateway is shutting down or overloaded, or its store, or an audit log, takes nothing now."""
+    """The gateway is shutting down or overloaded, or its store, or an audit log, takes nothing now.
+
+    `retry_after`: seconds after which the same request may succeed.
+    """
 
     code = "unavailable"
     retryable = True
+
+    def __init__(self, message: str, *, detail: str = "", retry_after: float = 1.0) -> None:
+        super().__init__(message, detail=detail)
+        self.retry_after = retry_after
+
+
+class Limited(Unavailable):
+    """The client asks for more than it may have at a time, or in a second."""
+
+    code = "limited"
 
 
 def lookup(table: Mapping[type[InterlinguaError], T], error: InterlinguaError) -> T:

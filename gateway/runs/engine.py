@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from gateway import tracing
+from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
 from gateway.agents.hosts import HostedEntry
 from gateway.agents.roster import Roster
@@ -37,8 +38,11 @@ DESCRIBED_SECONDS = 10.0
 class Engine:
     """Implements `gateway.contract.Gateway`. One per process; `open` before the first call, `close` at the end."""
 
-    def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
+    def __init__(
+        self, store: Store, *, public_url: str = "", rules: Rules | None = None, limits: UsageLimits | None = None
+    ) -> None:
         self.store = store
+        self.limits = limits or UsageLimits()
         self.public_url = public_url
         self.roster = Roster(store)
         self.conversations = Threads(store)
@@ -56,6 +60,7 @@ class Engine:
             states,
             public_url=public_url,
             rules=rules,
+            limits=self.limits,
             owed=self._owes,
             elsewhere=elsewhere,
         )

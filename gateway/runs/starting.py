@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway import tracing
+from gateway.access import Slots, UsageLimits
 from gateway.agents.entry import Entry
 from gateway.agents.roster import Roster
 from gateway.contract import Caller
@@ -64,6 +65,7 @@ class Starter:
         *,
         public_url: str,
         rules: Rules,
+        limits: UsageLimits,
         owed: Callable[[Delivery], None],
         elsewhere: RunsElsewhere,
     ) -> None:
@@ -77,6 +79,9 @@ class Starter:
         self._elsewhere = elsewhere
         self._public_url = public_url
         self._rules = rules
+        self._limits = limits
+        self._slots: dict[str, Slots] = {}
+        """What the runs in progress take of the limits, by id."""
         self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
@@ -97,6 +102,29 @@ class Starter:
     ) -> Run:
         self.not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
+        slots = self._limits.run(
+            request.protocol,
+            request.principal,
+            *entry.limited,
+            thread=request.thread,
+            queues=request.if_busy is IfBusy.ENQUEUE,
+        )
+        try:
+            return await self._start(request, entry, files, caller, slots, told=told)
+        except BaseException:
+            slots.free()
+            raise
+
+    async def _start(
+        self,
+        request: RunRequest,
+        entry: Entry,
+        files: Sequence[Attachment],
+        caller: Caller | None,
+        slots: Slots,
+        *,
+        told: bool,
+    ) -> Run:
         agent = await entry.need()
         request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
         if entry.config:
@@ -135,6 +163,7 @@ class Starter:
             turn = await self._create(live, started, thread)
         if live.thread is not None:
             self._conversations.watchers.tell(live.thread.id, live.run)
+        self._slots[run_id] = slots
         self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
         return live.run
 
@@ -278,7 +307,13 @@ class Starter:
 
     def _has(self, live: LiveRun) -> None:
         """The run is there now, until its end."""
-        self.live[live.run.id] = live
+        run = live.run
+        self.live[run.id] = live
+        if run.id not in self._slots:
+            asked = run.request
+            self._slots[run.id] = self._limits.goes_on(
+                asked.protocol, asked.principal, *live.entry.limited, thread=run.thread
+            )
         live.entry.begin()
 
     def begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
@@ -312,6 +347,8 @@ class Starter:
             self._owed.add(live)
         else:
             self.live.pop(live.run.id, None)
+        if (slots := self._slots.pop(live.run.id, None)) is not None:
+            slots.free()
         tracing.metrics.events.add(live.log.last, tracing.metrics.agent(live.agent.name))
         if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
             entry.doubt()

@@ -195,6 +195,7 @@ requests = Counter(
     "protocol",
     "status",
 )
+limited = Counter("interlingua_limited_total", "What was refused since it was too much, by limit.", "door", "limit")
 reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "result")
 routes_current = Gauge(
     "interlingua_routes_current", "1; 0 once the newest route table was refused, until one is taken."

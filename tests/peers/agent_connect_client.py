@@ -4,7 +4,7 @@
 conversations, each with options of its own, may be had one after the other, since importing the SDK takes seconds. Each
 line printed is one JSON object: where there are several, `{"op": "converse", "command": COMMAND}` as each begins;
 `{"op": METHOD, "result": ...}`, where the result is what the SDK parsed, dumped by alias in JSON mode;
-`{"op": METHOD, "error": {"type", "status", "body"}}` for what it raised; and for streams
+`{"op": METHOD, "error": {"type", "status", "body", "retryAfter"}}` for what it raised; and for streams
 `{"op": METHOD, "event": {"id", "event", "data"}}` for each distinct event, then
 `{"op": METHOD, "ended": {"parsed": N, "distinct": N}}`. The exit code is 0 whenever the conversation ran to its end.
 METHOD is the SDK's own, `[async]` after it where the async client was used.
@@ -76,7 +76,10 @@ def dump(result: Any) -> Any:
 
 def complain(op: str, error: Exception) -> None:
     body = error.body if isinstance(error, ApiException) else str(error)
-    tell(op, error={"type": type(error).__name__, "status": getattr(error, "status", None), "body": body})
+    shown = {"type": type(error).__name__, "status": getattr(error, "status", None), "body": body}
+    if later := (getattr(error, "headers", None) or {}).get("retry-after"):
+        shown["retryAfter"] = later
+    tell(op, error=shown)
 
 
 def call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -2,8 +2,8 @@
 
 `python -P agent_protocol_client.py COMMAND --url BASE ...` (-P, or the SDK's module would be this file), where BASE
 excludes `/ap/v1` (the client adds it). Each line printed is one JSON object, `{"op": OPERATION, "result": ...}` as the
-client parsed it, or `{"op": OPERATION, "error": {"type", "status", "body"}}`; the exit code is 0 whenever the
-conversation itself ran to its end.
+client parsed it, or `{"op": OPERATION, "error": {"type", "status", "body", "retryAfter"}}`; the exit code is 0 whenever
+the conversation itself ran to its end.
 
 | command | does |
 |---|---|
@@ -57,6 +57,8 @@ async def say(op: str, call: Awaitable[Any]) -> Any:
         text = body.decode(errors="replace") if isinstance(body, bytes) else body
         status = getattr(error, "status", None)
         shown = {"type": type(error).__name__, "status": status, "body": text}
+        if later := (getattr(error, "headers", None) or {}).get("retry-after"):
+            shown["retryAfter"] = later
         print(json.dumps({"op": op, "error": shown}), flush=True)
         return None
     print(json.dumps({"op": op, "result": _plain(result)}), flush=True)

@@ -24,6 +24,7 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.Conflict: jsonrpc.INVALID_REQUEST,
     errors.Unsupported: jsonrpc.METHOD_NOT_FOUND,
     errors.Denied: AUTH_REQUIRED,
+    errors.Limited: jsonrpc.LIMITED,
 }
 """JSON-RPC code of an error that keeps a request from being carried out. An RpcError has its own."""
 

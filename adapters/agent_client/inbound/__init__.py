@@ -48,6 +48,7 @@ from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
 
+BEARER: Final = b"authorization"
 POLICY_VIOLATION: Final = 1008
 """RFC 6455, 7.4.1."""
 LINGER_SECONDS = 2.0
@@ -65,6 +66,13 @@ class AgentClientInbound:
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         return self.clients.people.sees(headers, self.clients.gateway.agents.created)
+
+    def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        try:
+            shown = self.clients.people.arrived([value.decode("latin-1") for name, value in headers if name == BEARER])
+        except Denied:
+            return None
+        return None if shown is None else shown.who.id
 
     def routes(self) -> Sequence[BaseRoute]:
         return [
@@ -130,7 +138,7 @@ class EditorSocket:
                 limit = self._clients.options.max_message
                 pipe = await _Door.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
                 pipe.visitor = visitor
-                await EditorConnection(self._clients, pipe, agent, visitor).serve()
+                await EditorConnection(self._clients, pipe, agent, visitor, counted=True).serve()
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:

@@ -53,10 +53,12 @@ class EditorConnection:
         visitor: Visitor | None = None,
         *,
         linger: float = 0.0,
+        counted: bool = False,
     ) -> None:
         """`visitor` is left out for a client that nobody asks who it is.
 
         `linger`: seconds that a client which has said its last gets to be answered what it asked before.
+        `counted`: its requests count for the limits, since no HTTP request carries each.
         """
         self._peer = Peer(pipe, self, errors=_said, linger=linger)
         self._clients = clients
@@ -64,6 +66,7 @@ class EditorConnection:
         self._visitor = visitor or Visitor(LOCAL)
         self.client = EditorClient(self._peer, clients, agent, self._visitor)
         self.sessions = EditorSessions(self.client)
+        self._counted = counted
         self._ready: asyncio.Future[None] | None = None
         self._prompts: dict[Id, _Waiting] = {}
         self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
@@ -109,6 +112,8 @@ class EditorConnection:
             raise RpcError(error.code, error.message)
 
     async def _request(self, method: str, params: Raw, id: Id) -> Any:
+        if self._counted:
+            self._gateway.limits.request(PROTOCOL, self._visitor.name)
         jsonrpc.check(params)
         if method != "initialize":
             if self._ready is None:

@@ -10,6 +10,7 @@ from gateway.wire.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    LIMITED,
     METHOD_NOT_FOUND,
     RpcError,
     failing,
@@ -29,6 +30,7 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.TooLarge: INVALID_REQUEST,
     errors.Unsupported: METHOD_NOT_FOUND,
     errors.Denied: DENIED,
+    errors.Limited: LIMITED,
 }
 """JSON-RPC code of an error. An unknown agent is -32602, as the protocol's TypeScript SDK says it; an RpcError has a
 code of its own."""

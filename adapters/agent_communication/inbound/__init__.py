@@ -18,11 +18,12 @@ from starlette.routing import BaseRoute
 from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, TOOLS_CHANGED
-from gateway.contract import Callback, Gateway
+from gateway.contract import Callback, Gateway, GatewayLimits
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.mcp.runs import ClientRuns
 from gateway.mcp.server import McpServer
+from gateway.mcp.server.contract import McpSession
 from gateway.transport.pipe import Pipe
 
 
@@ -33,7 +34,11 @@ class AgentCommunicationInbound:
         self.runs = ClientRuns(PROTOCOL, gateway)
         self.service = AgentService(options, self.runs)
         self.server = McpServer(
-            self.service, options, asks=options.authenticates, watching=partial(gateway.requests, PROTOCOL)
+            self.service,
+            options,
+            asks=options.authenticates,
+            watching=partial(gateway.requests, PROTOCOL),
+            admit=partial(_admit, gateway.limits),
         )
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -62,3 +67,8 @@ class AgentCommunicationInbound:
     def quiet(self) -> None:
         self.runs.quiet = True  # calls that end now were not given up by their clients
         self.server.quiet()
+
+
+def _admit(limits: GatewayLimits, session: McpSession) -> None:
+    """Count a request on a WebSocket. Raises Unavailable."""
+    limits.request(PROTOCOL, None if session.visit is None else session.visit.principal.who.id)

@@ -26,7 +26,7 @@ from adapters.agent_context.wire.reading import received_at
 from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LIMITED, METHOD_NOT_FOUND, RpcError
 from gateway.wire.jsonrpc.messages import ErrorObject
 
 __all__ = [
@@ -69,6 +69,7 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.AgentGone: UNAVAILABLE,
     errors.AgentTimeout: DEADLINE,
     errors.Unavailable: UNAVAILABLE,
+    errors.Limited: LIMITED,
     NoMatch: NO_MATCH,
     Expired: DEADLINE,
 }
@@ -109,13 +110,16 @@ _THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
 def to_rpc(error: errors.InterlinguaError, correlation: str | None = None, params: Raw | None = None) -> RpcError:
     """The error answer for what a request raised.
 
-    `data`: {"code": <code of the tree>, "retryable": ..., "path": <JSON pointer into the params, of Invalid>,
-    "details": {"expected", "received"} where a value did not fit, "correlationId"}. An RpcError keeps what it says.
+    `data`: {"code": <code of the tree>, "retryable": ..., "retryAfter": <seconds, of Unavailable>,
+    "path": <JSON pointer into the params, of Invalid>, "details": {"expected", "received"} where a value did not fit,
+    "correlationId"}. An RpcError keeps what it says.
     `params`: of the request; what they have at the path is what was received.
     """
     if isinstance(error, RpcError):
         return answer(error, correlation)
     data: JsonObject = {"code": error.code, "retryable": error.retryable}
+    if isinstance(error, errors.Unavailable):
+        data["retryAfter"] = error.retry_after
     if isinstance(error, errors.Invalid):
         data["path"] = error.path
         received = None if params is None else received_at(params, error.path)

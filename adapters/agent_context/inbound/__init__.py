@@ -73,7 +73,11 @@ class AgentContextInbound:
             Sampling(self.env, self._sessions),
         )
         self.server = McpServer(
-            self.service, options, dialects={VERSION: MCP_VERSION}, watching=partial(gateway.requests, PROTOCOL)
+            self.service,
+            options,
+            dialects={VERSION: MCP_VERSION},
+            watching=partial(gateway.requests, PROTOCOL),
+            admit=lambda session: gateway.limits.request(PROTOCOL, people.name(session)),
         )
         path = options.path or PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]
@@ -83,6 +87,9 @@ class AgentContextInbound:
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         return self._access.sees(headers)
+
+    def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        return self._access.known(headers)
 
     def routes(self) -> Sequence[BaseRoute]:
         return self.server.at("")

@@ -38,6 +38,12 @@ class ClientIdentities:
             return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
         return self._access.principal(bearer)
 
+    def name(self, session: McpSession) -> str | None:
+        """The name of a session's client; None for one without a token that is somebody's."""
+        with contextlib.suppress(Denied):
+            return self.principal(session, session.bearer).name
+        return None
+
     def may(self, call: McpCall, right: Right, agent_id: str | None = None) -> ClientPrincipal:
         """The asking principal, which has this right (for that agent). Raises Denied."""
         principal = self.principal(call.session, call.bearer)

@@ -100,14 +100,22 @@ class Access:
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """See `gateway.contract.Knowing`: the agents that it may read about."""
+        known = self._shown(headers)
+        return None if known is None else lambda agent: known.can("read", agent)
+
+    def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        """See `gateway.contract.Knowing`."""
+        known = self._shown(headers)
+        return None if known is None else known.name
+
+    def _shown(self, headers: Iterable[tuple[bytes, bytes]]) -> ClientPrincipal | None:
         token = bearer([value.decode("latin-1") for name, value in headers if name == b"authorization"])
         if self._options is None or token is None:
             return None
         try:
-            known = self._bearer(token)
+            return self._bearer(token)
         except Denied:
             return None
-        return lambda agent: known.can("read", agent)
 
     def _bearer(self, token: str) -> ClientPrincipal:
         """A client of the list has the rights that the list gives it, others those of the token."""

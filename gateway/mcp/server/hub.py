@@ -34,6 +34,14 @@ def nobody_watches(methods: Collection[str], code: Callable[[Exception], int], *
     return unwatched
 
 
+Admit = Callable[[McpSession], None]
+"""Called for each request on a WebSocket. Raises Unavailable where its client, or everybody, has asked too much."""
+
+
+def anything(session: McpSession) -> None:
+    """An `Admit` of everything."""
+
+
 class Hub:
     """One per server."""
 
@@ -44,12 +52,15 @@ class Hub:
         dialects: Mapping[str, str],
         asks: bool = False,
         watching: Watching = nobody_watches,
+        *,
+        admit: Admit = anything,
     ) -> None:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
         self.service = service
         self.options = options
         self.dialects = dialects
+        self.admit = admit
         self._asks = asks
         self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False

@@ -11,10 +11,10 @@ from typing import Any, Self
 from msgspec import UNSET, Raw
 
 from gateway.access import Visit
-from gateway.core.errors import AgentGone, Unavailable
+from gateway.core.errors import AgentGone, Refused, Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled
-from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.hub import Admit, Hub, anything
 from gateway.mcp.server.modern import ModernSession, enveloped, notified
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.mcp.server.state import SessionEvent
@@ -61,8 +61,17 @@ class PipeSession(HandshakeSession):
     A request that says the revision of a modern client is served as that, whatever came before it.
     """
 
-    def __init__(self, hub: Hub, agent: str | None, *, bearer: str | None = None, visit: Visit | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        agent: str | None,
+        *,
+        bearer: str | None = None,
+        visit: Visit | None = None,
+        admit: Admit = anything,
+    ) -> None:
         super().__init__(hub, agent)
+        self._admit = admit
         self.bearer = bearer
         self.visit = visit
         self._live: set[Id] = set()
@@ -107,9 +116,13 @@ class PipeSession(HandshakeSession):
     async def request(self, method: str, params: Raw, id: Id) -> Any:
         request = Request(id, method, params)
         if id is None:
-            raise self.untaken(request, "the id is null")
+            raise self.untaken(request, Refused("the id is null"))
         if id in self._live:
-            raise self.untaken(request, f"request {id!r} is under way already")
+            raise self.untaken(request, Refused(f"request {id!r} is under way already"))
+        try:
+            self._admit(self)
+        except Unavailable as error:
+            raise self.untaken(request, error) from None
         self._live.add(id)
         try:
             return await self._answer(request)

@@ -13,7 +13,7 @@ from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.http.endpoint import response
 from gateway.mcp.server.http.sse import MESSAGES, SseEndpoint, SsePostEndpoint
 from gateway.mcp.server.http.streamable import StreamableEndpoint
-from gateway.mcp.server.hub import Hub, Watching, nobody_watches
+from gateway.mcp.server.hub import Admit, Hub, Watching, anything, nobody_watches
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
 from gateway.mcp.server.socket import McpSocket, UpgradeRequired
@@ -35,13 +35,14 @@ class McpServer:
         dialects: Mapping[str, str] = MappingProxyType({}),
         asks: bool = False,
         watching: Watching = nobody_watches,
+        admit: Admit = anything,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
         handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
         clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
-        watching: traces and counts the requests.
+        watching: traces and counts the requests. admit: refuses those on a WebSocket that are too many.
         """
-        self._hub = Hub(service, options, dialects, asks, watching)
+        self._hub = Hub(service, options, dialects, asks, watching, admit=admit)
         self.streamable = StreamableEndpoint(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = McpSocket(self._hub)

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from gateway.access import Visit
-from gateway.core.errors import Invalid, Refused
+from gateway.core.errors import InterlinguaError, Invalid, Refused
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import (
@@ -118,10 +118,11 @@ class HandshakeSession(ABC):
             raise refused(self.hub.service, call, jsonrpc.INVALID_PARAMS, wrong) from None
         return await serve(self.hub.service, call)
 
-    def untaken(self, request: Request, why: str) -> RpcError:
+    def untaken(self, request: Request, why: InterlinguaError) -> RpcError:
         """The answer to a request that is not taken, whatever it asks."""
         call = self.call(Nowhere(), request, wire.meta_of(request.params), self.bearer)
-        error = refused(self.hub.service, call, jsonrpc.INVALID_REQUEST, Refused(why))
+        service, wrong = self.hub.service, isinstance(why, Refused)
+        error = refused(service, call, jsonrpc.INVALID_REQUEST, why) if wrong else failure(service, call, why)
         with contextlib.suppress(RpcError), self.hub.requests(call.method, call.params, call.id, session=self.id):
             raise error
         return error

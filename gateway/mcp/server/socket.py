@@ -48,7 +48,7 @@ class McpSocket:
             visit = self._hub.enter(websocket.scope)
             token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
             agent = websocket.path_params.get("agent")
-            session = PipeSession(self._hub, agent, bearer=token, visit=visit).admitted()
+            session = PipeSession(self._hub, agent, bearer=token, visit=visit, admit=self._hub.admit).admitted()
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
             with self._hub.connected():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)

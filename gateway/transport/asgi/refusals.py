@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
@@ -20,6 +21,7 @@ STATUS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.AgentError: 502,
     errors.AgentTimeout: 504,
     errors.Unavailable: 503,
+    errors.Limited: 429,
 }
 
 
@@ -30,5 +32,10 @@ def status(error: errors.InterlinguaError) -> int:
 
 def refusal(error: errors.InterlinguaError) -> Response:
     """`{"error": ...}` with the status for it."""
-    headers = {"retry-after": "1"} if isinstance(error, errors.Unavailable) else None
+    headers = {name.decode(): value.decode() for name, value in retry_after(error)}
     return JSONResponse({"error": str(error)}, status(error), headers)
+
+
+def retry_after(error: errors.InterlinguaError) -> Sequence[tuple[bytes, bytes]]:
+    """The header `Retry-After`, in whole seconds, of what may be tried again; none for other errors."""
+    return [(b"retry-after", b"%d" % math.ceil(error.retry_after))] if isinstance(error, errors.Unavailable) else ()

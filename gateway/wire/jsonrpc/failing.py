@@ -13,7 +13,8 @@ def failing(error: errors.InterlinguaError, codes: Mapping[type[errors.Interling
     """Map the error of a request to an error answer, by a codec's table. An RpcError is returned as it is.
 
     `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
-    "retryable": true}`. For any exception that is no InterlinguaError answer `internal()`.
+    "retryable": true, "retryAfter": <seconds, of Unavailable>}`. For any exception that is no InterlinguaError answer
+    `internal()`.
     """
     if isinstance(error, RpcError):
         return error
@@ -22,6 +23,8 @@ def failing(error: errors.InterlinguaError, codes: Mapping[type[errors.Interling
         data["path"] = error.path
     if error.retryable:
         data["retryable"] = True
+    if isinstance(error, errors.Unavailable):
+        data["retryAfter"] = error.retry_after
     return RpcError(errors.lookup(codes, error), str(error), data)
 
 

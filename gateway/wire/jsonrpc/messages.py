@@ -21,6 +21,8 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+LIMITED = -32029
+"""Of the range that JSON-RPC leaves to servers; in memory of HTTP's 429. The data says when to come again."""
 REQUEST_CANCELLED = -32800
 """From the Language Server Protocol, not JSON-RPC. Others have used it since."""
 

@@ -164,7 +164,8 @@ def test_a_run_that_failed_without_a_word_is_an_internal_error() -> None:
         (tree.Denied("x"), -32000, {"code": "denied"}),
         (tree.TooLarge("x"), -32602, {"code": "too_large"}),
         (tree.AgentGone("x"), -32603, {"code": "agent_gone", "retryable": True}),
-        (tree.Unavailable("x"), -32603, {"code": "unavailable", "retryable": True}),
+        (tree.Unavailable("x"), -32603, {"code": "unavailable", "retryable": True, "retryAfter": 1.0}),
+        (tree.Limited("x", retry_after=2.5), -32029, {"code": "limited", "retryable": True, "retryAfter": 2.5}),
         (tree.InterlinguaError("x"), -32603, {"code": "internal"}),
     ],
 )

@@ -95,7 +95,8 @@ def test_an_agent_of_this_protocol_fails_in_its_own_words() -> None:
         (errors.Denied("m"), -32000, {"code": "denied"}),
         (errors.AgentGone("m"), -32603, {"code": "agent_gone", "retryable": True}),
         (errors.AgentFailed("m"), -32603, {"code": "agent_failed"}),
-        (errors.Unavailable("m"), -32603, {"code": "unavailable", "retryable": True}),
+        (errors.Unavailable("m"), -32603, {"code": "unavailable", "retryable": True, "retryAfter": 1.0}),
+        (errors.Limited("m", retry_after=2.5), -32029, {"code": "limited", "retryable": True, "retryAfter": 2.5}),
     ],
 )
 def test_errors_of_the_tree_have_codes(error: errors.InterlinguaError, code: int, data: JsonObject) -> None:

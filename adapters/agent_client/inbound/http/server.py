@@ -20,9 +20,8 @@ from adapters.agent_client.streamable import CONNECTION_ID, INITIALIZE, OPENING,
 from adapters.agent_client.wire import PROTOCOL
 from gateway.access import Authenticator, Principal
 from gateway.contract import Gateway
-from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
-from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, respond
-from gateway.transport.asgi.refusals import STATUS
+from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, lookup
+from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, refusals, respond
 from gateway.transport.streamable_http import EVENTS, server
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Malformed, Notification, Request
@@ -45,8 +44,7 @@ def refusal(status: int, why: str, *, headers: Headers = ()) -> Reply:
 
 
 def _refused(error: InterlinguaError) -> Reply:
-    headers = [(b"retry-after", b"5")] if isinstance(error, Unavailable) else []
-    return refusal(lookup(STATUS, error), str(error), headers=headers)
+    return refusal(lookup(refusals.STATUS, error), str(error), headers=refusals.retry_after(error))
 
 
 class HttpServer:

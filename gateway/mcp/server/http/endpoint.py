@@ -34,6 +34,7 @@ STATUS: Final[Mapping[type[InterlinguaError], int]] = {
     errors.Denied: 403,
     errors.Unauthenticated: 401,
     errors.Unavailable: 503,
+    errors.Limited: 429,
 }
 
 
@@ -44,7 +45,7 @@ def refusal(status: int, why: str, code: int = jsonrpc.INVALID_REQUEST, *, heade
 
 def refused(error: InterlinguaError) -> Reply:
     """The same of an error of the tree, with its status."""
-    return refusal(lookup(STATUS, error), str(error), headers=_headers(error))
+    return refusal(lookup(STATUS, error), str(error), headers=access.refusal_headers(error))
 
 
 def response(error: InterlinguaError) -> Response:
@@ -106,13 +107,6 @@ def not_served(request: HttpRequest, allowed: str) -> Reply:
 def _failed() -> Reply:
     """The answer to a fault of ours."""
     return refusal(500, "internal error", jsonrpc.INTERNAL_ERROR)
-
-
-def _headers(error: InterlinguaError) -> Headers:
-    """What the answer of an error has beside it."""
-    if isinstance(error, errors.Unauthenticated):
-        return [(name.encode(), value.encode()) for name, value in access.challenge(error).items()]
-    return [(b"retry-after", b"5")] if isinstance(error, errors.Unavailable) else []
 
 
 def accepts(request: HttpRequest, *kinds: str) -> None:

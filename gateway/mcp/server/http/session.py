@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from gateway.access import EXPIRED, Visit
-from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.errors import AgentBroken, AgentGone, Refused
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut, numbered
@@ -114,7 +114,7 @@ class StreamableSession(HandshakeSession):
         elif len(self._live) >= self.hub.options.max_calls:
             wrong = "too many requests under way; try again later"
         if wrong is not None:
-            answer.reply(jsonrpc.error(request.id, self.untaken(request, wrong).error))
+            answer.reply(jsonrpc.error(request.id, self.untaken(request, Refused(wrong)).error))
             return
         name = f"session {self.id[:8]} {request.method}"
         task = asyncio.create_task(self._serve(request, answer, self.bearer), name=name)

@@ -1,0 +1,215 @@
+"""What clients, doors, routes and threads may use, counted with a clock that stands still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.access import UsageLimits
+from gateway.access.authentication import AuthenticatingOptions
+from gateway.access.limits import MOST_RATES, Rates
+from gateway.contract.options import ClientLimits, DoorLimits, InboundOptions, RouteLimits
+from gateway.core.errors import Limited, Unavailable
+from tests.limits.rig import Clock
+
+FREE = RouteLimits()
+TOKEN = "a-token-0123456789"
+
+
+def door(**limits: Any) -> AuthenticatingOptions:
+    """A door with limits of its own, where Ana has some, and bearers of another issuer have others."""
+    secret = {"key": "s" * 32, "algorithms": ["HS256"], "audience": "x", "limits": {"runs": 1}}
+    clients = [
+        {"name": "ana", "token": TOKEN, "limits": {"runs": 2, "requests": 2}},
+        {"name": "bob", "token": TOKEN + "b"},
+    ]
+    return AuthenticatingOptions.model_validate(
+        {"limits": limits, "authentication": {"clients": clients, "jwt": secret}}
+    )
+
+
+def started(limits: UsageLimits, client: str | None = "ana", **more: Any) -> Any:
+    return limits.run("door", client, more.pop("route", "echo"), more.pop("at", FREE), **more)
+
+
+def refused(limits: UsageLimits, kind: type[Unavailable], client: str | None = "ana", **more: Any) -> float:
+    """The seconds that a run is refused with by an error of just this class."""
+    with pytest.raises(Unavailable) as found:
+        started(limits, client, **more)
+    assert type(found.value) is kind
+    return found.value.retry_after
+
+
+def test_a_client_has_no_more_runs_than_it_may_and_one_that_ends_makes_room() -> None:
+    told: list[tuple[str, str]] = []
+    limits = UsageLimits(client=ClientLimits(runs=2), refused=lambda *what: told.append(what))
+    first = started(limits)
+    started(limits)
+    assert refused(limits, Limited) == 1
+    assert told == [("door", "client_runs")]
+    started(limits, "bob")
+    first.free()
+    first.free()
+    started(limits)
+    refused(limits, Limited)
+
+
+def test_a_client_is_the_same_at_every_door_and_whoever_nobody_asked_is_none() -> None:
+    limits = UsageLimits(client=ClientLimits(runs=1, requests=1))
+    limits.run("one", "ana", "echo", FREE)
+    with pytest.raises(Limited):
+        limits.run("other", "ana", "echo", FREE)
+    for client in (None, "anonymous"):
+        for _ in range(3):
+            limits.run("one", client, "echo", FREE)
+            limits.request("one", client)
+
+
+def test_a_clients_own_limits_come_before_those_of_its_issuer_and_of_all() -> None:
+    limits = UsageLimits(client=ClientLimits(runs=3), doors={"door": door()})
+    for client, most in (("ana", 2), ("bob", 3), ("somebody", 1)):
+        for _ in range(most):
+            started(limits, client)
+        refused(limits, Limited, client)
+
+
+def test_a_limit_that_is_left_out_is_the_general_one_and_null_is_none() -> None:
+    doors = {
+        "given": InboundOptions.model_validate({"limits": {"runs": 2}}),
+        "none": InboundOptions.model_validate({"limits": {"runs": None}}),
+        "plain": InboundOptions(),
+    }
+    limits = UsageLimits(door=DoorLimits(runs=1, requests=1), doors=doors)
+    for name, most in (("given", 2), ("plain", 1)):
+        for _ in range(most):
+            limits.run(name, None, "echo", FREE)
+        with pytest.raises(Unavailable):
+            limits.run(name, None, "echo", FREE)
+        limits.request(name, None)
+        with pytest.raises(Unavailable):
+            limits.request(name, None)
+    for _ in range(5):
+        limits.run("none", None, "echo", FREE)
+
+
+def test_a_door_that_is_full_is_unavailable_to_everybody() -> None:
+    told: list[tuple[str, str]] = []
+    limits = UsageLimits(doors={"door": door(runs=3)}, refused=lambda *what: told.append(what))
+    for client in ("ana", "bob", None):
+        started(limits, client)
+    assert refused(limits, Unavailable, "bob") == 1
+    limits.run("other", "bob", "echo", FREE)
+    assert told == [("door", "door_runs")]
+
+
+def test_a_route_is_limited_by_its_own_limits_else_by_those_of_all_routes() -> None:
+    told: list[tuple[str, str]] = []
+    limits = UsageLimits(route=RouteLimits(runs=1), refused=lambda *what: told.append(what))
+    own = RouteLimits(runs=2)
+    for _ in range(2):
+        started(limits, route="large", at=own)
+    refused(limits, Unavailable, route="large", at=own)
+    slots = started(limits, route="small")
+    refused(limits, Unavailable, route="small")
+    slots.free()
+    started(limits, route="small")
+    assert told == [("door", "route_runs")] * 2
+
+
+def test_as_many_runs_of_a_route_start_at_once_as_may_in_a_second() -> None:
+    told: list[tuple[str, str]] = []
+    clock = Clock()
+    limits = UsageLimits(now=clock, refused=lambda *what: told.append(what))
+    two = RouteLimits(starts=2)
+    for _ in range(2):
+        started(limits, at=two).free()
+    assert refused(limits, Unavailable, at=two) == 0.5
+    started(limits, at=two, route="other")
+    clock.now += 0.5
+    started(limits, at=two)
+    assert refused(limits, Unavailable, at=two) == 0.5
+    assert told == [("door", "route_starts")] * 2
+
+
+def test_what_is_refused_counts_for_nothing() -> None:
+    clock = Clock()
+    limits = UsageLimits(client=ClientLimits(runs=1, requests=2), door=DoorLimits(requests=1), now=clock)
+    started(limits)
+    for _ in range(5):
+        refused(limits, Limited, at=RouteLimits(starts=1))
+    started(limits, "bob", at=RouteLimits(starts=1))
+    limits.request("door", "ana")
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            limits.request("door", "ana")
+    clock.now += 1
+    limits.request("door", "ana")
+
+
+def test_only_a_run_that_waits_for_its_turn_is_refused_by_the_queue_of_its_thread() -> None:
+    told: list[tuple[str, str]] = []
+    limits = UsageLimits(queue=2, refused=lambda *what: told.append(what))
+    first = started(limits, thread="t")
+    started(limits, thread="t", queues=True)
+    refused(limits, Limited, thread="t", queues=True)
+    started(limits, thread="other", queues=True)
+    started(limits, thread="t")
+    first.free()
+    refused(limits, Limited, thread="t", queues=True)
+    assert told == [("door", "thread_queue")] * 2
+
+
+def test_a_run_that_goes_on_from_before_counts_and_is_never_refused() -> None:
+    limits = UsageLimits(client=ClientLimits(runs=1), door=DoorLimits(runs=1))
+    slots = [limits.goes_on("door", "ana", "echo", FREE, thread=None) for _ in range(2)]
+    refused(limits, Limited)
+    slots[0].free()
+    refused(limits, Limited)
+    slots[1].free()
+    started(limits)
+
+
+def test_a_client_that_is_refused_is_served_after_just_the_time_that_it_is_told() -> None:
+    told: list[tuple[str, str]] = []
+    clock = Clock()
+    limits = UsageLimits(client=ClientLimits(requests=3), now=clock, refused=lambda *what: told.append(what))
+    for _ in range(3):
+        limits.request("door", "ana")
+    for _ in range(20):
+        with pytest.raises(Limited) as found:
+            limits.request("door", "ana")
+        assert str(found.value) == f"too many requests; try again in {found.value.retry_after:g} s"
+        assert 0.332 < found.value.retry_after < 0.335
+        clock.now += found.value.retry_after
+        limits.request("door", "ana")
+    clock.now += 0.3
+    with pytest.raises(Limited):
+        limits.request("door", "ana")
+    limits.request("door", "bob")
+    assert told == [("door", "client_requests")] * 21
+
+
+def test_a_door_with_too_many_requests_is_unavailable_as_long_as_it_says() -> None:
+    told: list[tuple[str, str]] = []
+    clock = Clock()
+    limits = UsageLimits(doors={"door": door(requests=0.5)}, now=clock, refused=lambda *what: told.append(what))
+    limits.request("door", "bob")
+    with pytest.raises(Unavailable) as found:
+        limits.request("door", None)
+    assert (type(found.value), found.value.retry_after) == (Unavailable, 2)
+    limits.request("other", None)
+    clock.now += 2
+    limits.request("door", None)
+    assert told == [("door", "door_requests")]
+
+
+def test_rates_that_are_used_up_are_forgotten_and_others_are_not() -> None:
+    clock = Clock()
+    rates = Rates(clock)
+    for number in range(MOST_RATES):
+        rates.add(("client", str(number)), 1)
+    clock.now += 1
+    rates.add(("client", "new"), 1)
+    assert rates.known == 1
+    assert rates.wait(("client", "new"), 1) == 1 and not rates.wait(("client", "0"), 1)

@@ -1,0 +1,246 @@
+"""Too much, at every door: refused in its protocol's words with the time to wait, and served after that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+import pytest
+
+from gateway import tracing
+from gateway.core.types import agent_id
+from gateway.transport.websocket import UpgradeRefused, connect
+from tests.limits.rig import ANA, BOB, Limited, gateway
+from tests.support.agent_client import agent_client_client
+from tests.support.agent_communication import client, errors, results
+from tests.support.aio import run
+from tests.support.peers import agent_connect_conversations, agent_protocol_client
+from tests.support.scripted import until
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}},
+}
+EITHER = {"accept": "application/json, text/event-stream"}
+EDITOR = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+DOORS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "agent_client": ("POST", "/agent-client", {"json": EDITOR}),
+    "agent_communication": ("POST", "/agent-communication/mcp", {"json": HELLO, "headers": EITHER}),
+    "agent_connect": ("POST", "/agent-connect/agents/search", {"json": {}}),
+    "agent_context": ("POST", "/agent-context", {"json": HELLO, "headers": EITHER}),
+    "agent_protocol": ("GET", "/agent-protocol/echo/ap/v1/agent/tasks", {}),
+    "example": ("GET", "/example/agents", {}),
+}
+"""A request of each that is served."""
+SOCKETS = {
+    "agent_client": "/agent-client",
+    "agent_communication": "/agent-communication/ws",
+    "agent_context": "/agent-context/ws",
+}
+
+
+def routes(limits: str = "", *, door: str = "", own: str = "", all_doors: Sequence[str] = tuple(DOORS)) -> str:
+    """A routes.yaml whose doors all know Ana, who may have limits of her `own`, and Bob."""
+    lines = [f"limits: {{{limits}}}", "store: {url: 'sqlite://'}", "inbound:"]
+    for name in all_doors:
+        people = f"clients: [{{name: ana, token: {ANA}, limits: {{{own}}}}}, {{name: bob, token: {BOB}}}]"
+        asked = f"access: {{{people}}}" if name == "agent_context" else f"authentication: {{{people}}}"
+        lines.append(f"  {name}: {{limits: {{{door}}}, {asked}}}")
+    return "\n".join([*lines, "routes: []"])
+
+
+def said(door: str, found: httpx2.Response) -> str:
+    """The message, where the door's protocol has it."""
+    body = found.json()
+    if door == "agent_connect":
+        return str(body)
+    if door == "agent_protocol":
+        return str(body["message"])
+    if door in ("agent_communication", "agent_context"):
+        return str(body["error"]["message"])
+    return str(body["error"])
+
+
+async def too_much(there: Limited, door: str, status: int, token: str | None = ANA) -> None:
+    """A request is refused, and served once the time has passed that it is told."""
+    method, path, options = DOORS[door]
+    found = await there.call(method, path, token, **options)
+    assert found.status_code == status, (door, found.status_code, found.text)
+    assert said(door, found).startswith("too many requests")
+    there.clock.now += int(found.headers["retry-after"])
+    again = await there.call(method, path, token, **options)
+    assert again.status_code == 200, (door, again.text)
+
+
+def test_a_client_with_too_many_requests_is_refused_at_every_door_and_others_are_not() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="requests: 1")) as there:
+            for door, (method, path, options) in DOORS.items():
+                there.clock.now += 1
+                assert (await there.call(method, path, **options)).status_code == 200
+                await too_much(there, door, 429)
+                assert (await there.call(method, path, BOB, **options)).status_code == 200
+                assert tracing.metrics.limited.value(door, "client_requests") == 1
+
+    run(main())
+
+
+def test_a_door_with_too_many_requests_is_unavailable_to_everybody() -> None:
+    async def main() -> None:
+        async with gateway(routes(door="requests: 0.5")) as there:
+            for door, (method, path, options) in DOORS.items():
+                served = await there.call(method, path, BOB, **options)
+                assert served.status_code == 200, (door, served.text)
+                await too_much(there, door, 503)
+                assert tracing.metrics.limited.value(door, "door_requests") == 1
+            page = (await there.call("GET", "/metrics")).text
+            assert 'interlingua_limited_total{door="example",limit="door_requests"} 1' in page
+
+    run(main())
+
+
+def test_a_websocket_is_refused_before_its_upgrade_and_requests_on_one_are_answered_with_an_error() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="requests: 3")) as there:
+            url = there.url.replace("http", "ws")
+            headers = {"authorization": f"Bearer {ANA}"}
+            for door, path in SOCKETS.items():
+                there.clock.now += 10
+                hello = EDITOR if door == "agent_client" else HELLO
+                async with aclosing(await connect(f"{url}{path}", headers=headers)) as pipe:
+                    for id in (1, 2, 3):
+                        await pipe.send([json.dumps({**hello, "id": id}).encode()])
+                    answers: dict[int, Any] = {}
+                    while len(answers) < 3:
+                        for message in await pipe.receive():
+                            assert isinstance(message, bytes)
+                            answer = json.loads(message)
+                            answers[answer["id"]] = answer
+                    assert "result" in answers[1] and "result" in answers[2]
+                    refused = answers[3]["error"]
+                    assert refused["code"] == -32029 and refused["message"].startswith("too many requests")
+                    assert refused["data"]["code"] == "limited" and refused["data"]["retryable"] is True
+                    assert 0.33 < refused["data"]["retryAfter"] < 0.34
+                    with pytest.raises(UpgradeRefused) as other:
+                        await connect(f"{url}{path}", headers=headers)
+                    assert other.value.status == 429 and dict(other.value.headers)["retry-after"] == "1"
+                    there.clock.now += refused["data"]["retryAfter"]
+                    await pipe.send([json.dumps({**hello, "id": 4}).encode()])
+                    assert b'"result"' in (await pipe.receive())[0]
+
+    run(main())
+
+
+def test_runs_beyond_a_limit_are_refused_at_every_door_and_one_that_ends_makes_room() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="runs: 1"), runs=2) as there:
+            first = await there.held()
+            assert first.status_code == 200
+            for token, status, limit in ((ANA, 429, "client_runs"), (BOB, 503, "route_runs")):
+                if token == BOB:
+                    assert (await there.held(BOB)).status_code == 200
+                for answer in (
+                    await there.held(token),
+                    await there.call("POST", "/example/held", token, json={"input": {"message": "x"}}),
+                ):
+                    assert (answer.status_code, answer.headers["retry-after"]) == (status, "1"), answer.text
+                assert tracing.metrics.limited.value("agent_connect", limit) == 1
+            cancelled = await there.call("POST", f"/agent-connect/runs/{first.json()['run_id']}/cancel")
+            assert cancelled.status_code in (200, 204)
+            await until(lambda: there.going_on == 1)
+            assert (await there.held()).status_code == 200
+
+    run(main())
+
+
+def test_a_run_that_never_came_to_be_takes_no_room() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="runs: 1")) as there:
+            for _ in range(3):
+                wrong = await there.held(input={"message": 5})
+                assert wrong.status_code == 422, wrong.text
+            assert (await there.held()).status_code == 200
+
+    run(main())
+
+
+def test_runs_that_wait_on_a_thread_are_as_many_as_may_be() -> None:
+    async def main() -> None:
+        async with gateway(routes("queue: 2")) as there:
+            thread = (await there.call("POST", "/agent-connect/threads", json={})).json()["thread_id"]
+            body = {"agent_id": "held", "input": {"message": "x"}, "multitask_strategy": "enqueue"}
+            path = f"/agent-connect/threads/{thread}/runs"
+            for status in (200, 200, 429):
+                found = await there.call("POST", path, json=body)
+                assert found.status_code == status, found.text
+            assert found.headers["retry-after"] == "1" and "the thread has as many runs" in found.json()
+            there.gate.set()
+            await until(lambda: not there.going_on)
+            assert (await there.call("POST", path, json=body)).status_code == 200
+
+    run(main())
+
+
+# --- the SDKs ------------------------------------------------------------------------------------------------------
+
+
+def failed(lines: Sequence[dict[str, Any]]) -> list[tuple[str, int, str]]:
+    """What the SDK raised: its exception's class, the status, and when to come again."""
+    found = [line["error"] for line in lines if "error" in line]
+    return [(each["type"], each["status"], each["retryAfter"]) for each in found]
+
+
+def test_the_rest_sdks_raise_their_own_exception_with_the_status_and_when_to_come_again() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="runs: 1")) as there:
+            await there.held()
+            connect_url, task_url = f"{there.url}/agent-connect", f"{there.url}/agent-protocol/echo"
+            wait = ["wait", f"--agent-id={agent_id('echo')}", "--bearer", ANA]
+            step = ("steps", task_url, "--bearer", ANA)
+            connected, tasks = await asyncio.gather(
+                asyncio.to_thread(agent_connect_conversations, connect_url, wait),
+                asyncio.to_thread(agent_protocol_client, *step),
+            )
+            assert failed(connected[0]) == [("ApiException", 429, "1")]
+            assert failed(tasks) == [("ApiException", 429, "1")]
+            there.gate.set()
+            await until(lambda: not there.going_on)
+            connected, tasks = await asyncio.gather(
+                asyncio.to_thread(agent_connect_conversations, connect_url, wait),
+                asyncio.to_thread(agent_protocol_client, *step),
+            )
+            assert failed(connected[0]) == failed(tasks) == []
+
+    run(main(), timeout=100)
+
+
+def test_the_editors_and_mcp_sdks_raise_their_own_error_with_its_code_and_when_to_come_again() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="runs: 1")) as there:
+            await there.held()
+            header = ("--header", f"Authorization: Bearer {ANA}")
+            url = f"{there.url.replace('http', 'ws')}/agent-client/echo"
+            mcp = f"{there.url}/agent-communication/mcp"
+
+            async def both() -> tuple[Any, Any]:
+                return await asyncio.gather(
+                    asyncio.to_thread(agent_client_client, "py", *header, "--say", "hi", url=url),
+                    asyncio.to_thread(client, "mcp-2", *header, "--tool", 'echo {"message": "x"}', url=mcp),
+                )
+
+            editor, tools = await both()
+            for lines, method in ((editor, "session/prompt"), (tools, "tools/call")):
+                (error,) = errors(lines, method)
+                assert (error["code"], error["data"]["retryAfter"]) == (-32029, 1)
+            there.gate.set()
+            await until(lambda: not there.going_on)
+            editor, tools = await both()
+            assert not errors(editor, "session/prompt") and results(tools, "tools/call")
+
+    run(main(), timeout=100)
