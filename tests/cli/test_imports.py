@@ -16,7 +16,7 @@ from tests.cli.conftest import interlingua
 from tests.support.processes import Gateway
 
 AT_FIRST_USE = {
-    "aiohttp": "an agent is called",
+    "aiohappyeyeballs": "an agent is called",
     "asyncpg": "the store is PostgreSQL",
     "cryptography": "an audit log is written, a token or a certificate read",
     "httpx2": "the command line calls a gateway",

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import interlingua
 from tests.support.processes import ROOT, environment
 
-HEAVY = ("aiohttp", "httpx2", "jsonschema", "msgspec", "opentelemetry", "pydantic", "rich", "starlette", "uvicorn")
+HEAVY = ("httptools", "httpx2", "jsonschema", "msgspec", "opentelemetry", "pydantic", "rich", "starlette", "uvicorn")
 
 
 def test_help_names_every_command() -> None:

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
-import aiohttp  # noqa: F401 - else the first call imports it, in the one second that impatient adapters have
 import httpx2
 import yaml
 
+import gateway.transport.http.session  # noqa: F401 - else the first call does, in an impatient adapter's one second
 from gateway import registry
 from gateway.contract import Outbound
 from gateway.core import events as e

@@ -441,7 +441,7 @@ def test_more_than_the_announced_length_is_no_second_answer(run: Run) -> None:
     async def test() -> None:
         async with serving(handler) as server, HttpClient(server.url) as client:
             for _ in range(2):
-                with suppress(AgentBroken):  # aiohttp may find it while it reads the first
+                with suppress(AgentBroken):  # it may be found while the first is read
                     assert (await client.request("POST", "/")).body == b"hello"
             assert server.connections == 2
 
@@ -498,8 +498,6 @@ def test_what_comes_in_one_piece_with_the_end_of_an_answer_is_no_second_answer(
 
 
 def test_a_malformed_chunk_breaks_at_once_after_what_came_before_it(run: Run) -> None:
-    """Left to itself, aiohttp's reader waits for ever here."""
-
     async def handler(exchange: Exchange) -> None:
         await exchange.say(CHUNKED, chunk(b"hello"))
         await read.wait()
@@ -1070,9 +1068,9 @@ def test_a_client_belongs_to_the_loop_of_its_first_call() -> None:
         one.run(client.aclose())
 
 
-def test_aiohttp_is_not_imported_before_the_first_call() -> None:
+def test_the_parser_is_not_imported_before_the_first_call() -> None:
     code = (
         "import sys; from gateway.transport.http import HttpClient; from gateway.transport.guard import Guard;"
-        "HttpClient('http://a', guard=Guard()); assert not {'aiohttp', 'yarl'} & set(sys.modules)"
+        "HttpClient('http://a', guard=Guard()); assert not {'httptools', 'aiohappyeyeballs'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=150)

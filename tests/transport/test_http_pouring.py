@@ -102,8 +102,7 @@ def test_what_was_held_back_is_poured_in_the_order_in_which_it_came(run: Run) ->
 
     async def test() -> None:
         async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            connection = response._body._content._protocol
-            await until(lambda: connection._reading_paused)  # aiohttp has read ahead as far as it does
+            await until(lambda: response._body._response._connection.paused)  # it has read ahead as far as it does
             assert await poured(response) == (b"".join(pieces), False)
 
     run(test())

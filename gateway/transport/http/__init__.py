@@ -1,14 +1,17 @@
-"""HTTP calls to agents. The only room that knows aiohttp, and it imports it at the first call.
+"""HTTP/1.1 calls to agents: a client of our own on httptools' parser, which is loaded at the first call.
 
-client.py    HttpClient: request, stream, upload, download; what adapters use
-response.py  HttpResponse, StreamResponse
-session.py   aiohttp: connections, redirects, the one retry, errors mapped to ours
-exchange.py  one plain request directly on aiohttp's connections
-body.py      a response's bytes: limits, idle timeout, decompression
-gunzip.py    bounded decompression
+client.py      HttpClient: request, stream, upload, download; what adapters use
+response.py    HttpResponse, StreamResponse
+headers.py     ResponseHeaders
+body.py        a response's bytes: limits, idle timeout, decompression
+session.py     the requests to one target: URLs, headers, redirects, the one retry
+outgoing.py    a request before it is sent: URL, head, form
+pool.py        connections: made (addresses, TLS), kept while idle, limited
+connection.py  one connection: a request out, a response in
 """
 
 from gateway.transport.http.client import HttpAuth, HttpClient
+from gateway.transport.http.headers import ResponseHeaders
 from gateway.transport.http.outgoing import FilePart, segment
 from gateway.transport.http.response import HttpResponse, StreamResponse, Unreachable
 
@@ -17,6 +20,7 @@ __all__ = [
     "HttpAuth",
     "HttpClient",
     "HttpResponse",
+    "ResponseHeaders",
     "StreamResponse",
     "Unreachable",
     "segment",

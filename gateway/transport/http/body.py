@@ -1,19 +1,18 @@
-"""Reads the body of one response from aiohttp, with limits, an idle timeout and decompression."""
+"""Reads the body of one response, with limits, an idle timeout and decompression."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gateway.core.errors import AgentBroken, AgentTimeout, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentTimeout
 from gateway.transport.deadline import CLOCK_SLACK
 
 if TYPE_CHECKING:
-    from gateway.transport.http.exchange import RawResponse
+    from gateway.transport.http.connection import WireResponse
 
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 PIECE = 256 * 1024
@@ -24,49 +23,33 @@ _MAX_MEMBERS = 16  # a gzip file may be several; each one costs a copy of what f
 class Body:
     """An async iterator over the body, made by `HttpClient`, used by one task.
 
-    `translate` turns what aiohttp raises into one of our errors. Raises AgentBroken at once for an
-    encoding that was not asked for, or an announced length over `max_bytes`.
+    Raises AgentBroken at once for an encoding that was not asked for, or an announced length over `max_bytes`.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_content",
-        "_gunzip",
-        "_idle_timeout",
-        "_left",
-        "_loop",
-        "_max_bytes",
-        "_raw",
-        "_timer",
-        "_translate",
-        "_waiting_since",
-    )
+    __slots__ = ("_gunzip", "_idle_timeout", "_left", "_loop", "_max_bytes", "_response", "_timer", "_waiting_since")
 
     def __init__(
         self,
-        raw: RawResponse,
-        translate: Callable[[BaseException], InterlinguaError],
+        response: WireResponse,
+        loop: asyncio.AbstractEventLoop,
         *,
         max_bytes: int,
         idle_timeout: float | None = None,
     ) -> None:
-        self._raw = raw
-        self._content = raw.content
-        self._translate = translate
+        self._response = response
         self._max_bytes = self._left = max_bytes
         self._idle_timeout = idle_timeout
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_since: float | None = None
         self._gunzip: Gunzip | None = None
-        self._arrived: Callable[[], None] | None = None
-        headers = raw.headers
-        encoding = headers.get("Content-Encoding")
+        headers = response.headers
+        encoding = headers.get("content-encoding")
         if encoding and encoding.lower() != "identity":
             if encoding.lower() not in _COMPRESSED:
                 raise AgentBroken("the agent's answer is in a content encoding not asked for")
             self._gunzip = Gunzip()
-        elif raw.method != "HEAD" and int(headers.get("Content-Length", 0)) > max_bytes:
+        elif not response.whole and int(headers.get("content-length", 0)) > max_bytes:
             raise self._too_large(max_bytes)
 
     def __aiter__(self) -> Body:
@@ -87,49 +70,32 @@ class Body:
 
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
         """Implements `StreamResponse.pour`."""
-        # only an `Exchange` has one, and at the end of the body it is another answer's
-        peer = getattr(self._raw, "peer", None) if not self._content.is_eof() else None
-        if peer is not None and self._gunzip is None and self._idle_timeout is None:
+        response = self._response
+        if not response.over and self._gunzip is None and self._idle_timeout is None:
             stopped = self._loop.create_future()
             run = copy_context().run
-            reading = False
 
             def arrived() -> None:
-                nonlocal reading
-                if reading or stopped.done():  # reading what was held back has more of it arrive at once
-                    return
-                reading = True
-                content = self._content
                 try:
-                    while content._buffer:
-                        if not run(take, self._counted(content._read_nowait(-1))):
+                    while not stopped.done() and (data := response.take()):
+                        if not run(take, self._counted(data)):
                             stopped.set_result(True)
-                            return
-                    if content.is_eof() or content.exception() is not None:
+                    if response.over and not stopped.done():
                         stopped.set_result(False)
                 except Exception as error:
                     stopped.set_exception(error)
-                finally:
-                    reading = False
 
-            with self._listening(peer, arrived):
+            response.listener = arrived
+            try:
                 arrived()
                 if await stopped:
                     return True
+            finally:
+                response.listener = None
         async for chunk in self:
             if not take(chunk):
                 return True
         return False
-
-    @contextlib.contextmanager
-    def _listening(self, peer: Any, arrived: Callable[[], None]) -> Iterator[None]:
-        self._arrived = peer.arrived = arrived
-        try:
-            yield
-        finally:
-            self._arrived = None
-            if peer.arrived is arrived:  # else the connection is somebody else's by now
-                peer.arrived = None
 
     async def read(self, max_bytes: int | None = None) -> bytes:
         """Read the rest of the body."""
@@ -143,14 +109,7 @@ class Body:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._raw.close()
-
-    def fail(self, error: InterlinguaError) -> None:
-        """Make the current or next read raise `error`."""
-        if self._content.exception() is None and not self._content.is_eof():
-            self._content.set_exception(error)
-            if self._arrived is not None:
-                self._arrived()
+        self._response.close()
 
     async def _inflate(self, gunzip: Gunzip) -> bytes:
         while not (piece := gunzip.take()):
@@ -163,20 +122,13 @@ class Body:
 
     async def _receive(self) -> bytes:
         """Return the bytes that have arrived, or wait for the next; b"" at the end."""
+        if self._idle_timeout is None:
+            return await self._response.receive()
+        now = self._waiting_since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
         try:
-            if self._idle_timeout is not None:
-                now = self._waiting_since = self._loop.time()
-                if self._timer is None:
-                    self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
-            return await self._content.readany()
-        except Exception as exc:
-            # aiohttp's reader raises before it has given out what came before the error.
-            if self._content._buffer:
-                return self._content._read_nowait(-1)
-            error = self._translate(exc)
-            if error is exc:
-                raise
-            raise error from exc
+            return await self._response.receive()
         finally:
             self._waiting_since = None
 
@@ -190,7 +142,7 @@ class Body:
         if self._loop.time() < due - CLOCK_SLACK:
             self._timer = self._loop.call_at(due, self._on_idle)
         else:
-            self.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))
+            self._response.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))
 
     def _too_large(self, limit: int) -> AgentBroken:
         return AgentBroken(f"the agent's answer is larger than {limit} bytes")

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
-from gateway.core.errors import AgentGone, AgentTimeout, Invalid, Unavailable
+from gateway.core.errors import AgentTimeout, Invalid, Unavailable
+from gateway.transport.deadline import Deadline
 from gateway.transport.http.body import Body
 from gateway.transport.http.outgoing import BytesBody, FilePart, Form, Outgoing, Params
 from gateway.transport.http.response import HttpResponse, StreamResponse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
     from gateway.transport.guard import Guard
-    from gateway.transport.http.exchange import RawResponse
+    from gateway.transport.http.connection import WireResponse
     from gateway.transport.http.session import HttpConnections
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -97,17 +97,14 @@ class HttpClient:
         self._guard = guard
         self._ssl_context = ssl_context
         self._session: HttpConnections | None = None
-        self._live: set[Body] = set()
         self._closed = False
 
     async def aclose(self) -> None:
         """Close every connection; calls under way end with AgentGone. May be called twice."""
         self._closed = True
-        for body in list(self._live):
-            body.fail(AgentGone("the gateway closed the connection"))
         session, self._session = self._session, None
         if session is not None:
-            await session.close()
+            session.close()
 
     async def __aenter__(self) -> HttpClient:
         return self
@@ -205,41 +202,35 @@ class HttpClient:
         seconds = self._seconds(timeout)
         session = self._bound()
         try:
-            async with asyncio.timeout(seconds):
-                raw, body = await self._open(session, out, limit, None)
+            with Deadline(seconds):
+                response, body = await self._open(session, out, limit, None)
                 try:
-                    return HttpResponse(raw.status, raw.headers, await body.read())
+                    return HttpResponse(response.status, response.headers, await body.read())
                 finally:
-                    self._live.discard(body)
                     body.close()
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
     async def _begin(
         self, out: Outgoing, timeout: float | None, limit: int, idle: float | None
-    ) -> tuple[RawResponse, Body]:
+    ) -> tuple[WireResponse, Body]:
         seconds = self._seconds(timeout)
         session = self._bound()
-        if seconds is None:
-            return await self._open(session, out, limit, idle)
         try:
-            async with asyncio.timeout(seconds):
+            with Deadline(seconds):
                 return await self._open(session, out, limit, idle)
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
     async def _open(
         self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None
-    ) -> tuple[RawResponse, Body]:
-        raw = await session.open(out)
+    ) -> tuple[WireResponse, Body]:
+        response = await session.open(out)
         try:
-            failed = partial(session.translate, out.path)
-            body = Body(raw, failed, max_bytes=limit, idle_timeout=idle)
+            return response, Body(response, session.loop, max_bytes=limit, idle_timeout=idle)
         except BaseException:
-            raw.close()
+            response.close()
             raise
-        self._live.add(body)
-        return raw, body
 
     def _bound(self) -> HttpConnections:
         """Return the session. The first call makes it, on the loop that runs then."""
@@ -277,11 +268,10 @@ class _Streaming:
         self._call = (out, timeout, limit, idle)
 
     async def __aenter__(self) -> StreamResponse:
-        raw, self._body = await self._client._begin(*self._call)
-        return StreamResponse(raw.status, raw.headers, self._body)
+        response, self._body = await self._client._begin(*self._call)
+        return StreamResponse(response.status, response.headers, self._body)
 
     async def __aexit__(self, *_: object) -> None:
-        self._client._live.discard(self._body)
         self._body.close()
 
 

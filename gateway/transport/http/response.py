@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentGone
+from gateway.transport.http.headers import ResponseHeaders
 
 if TYPE_CHECKING:
     from gateway.transport.http.body import Body
@@ -23,10 +24,10 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """A complete response, of any status. `headers` ignores case."""
+    """A complete response, of any status."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: ResponseHeaders
     body: bytes
 
     @property
@@ -45,12 +46,12 @@ class HttpResponse(msgspec.Struct, frozen=True):
 class StreamResponse:
     """A response whose body is still arriving. Valid inside `async with client.stream(...)`.
 
-    `headers` ignores case; `content_type` is in lower case without its parameters.
+    `content_type` is in lower case without its parameters.
     """
 
     __slots__ = ("_body", "content_type", "headers", "status")
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: Body) -> None:
+    def __init__(self, status: int, headers: ResponseHeaders, body: Body) -> None:
         self.status = status
         self.headers = headers
         self.content_type = media_type(headers)

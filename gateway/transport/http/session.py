@@ -1,41 +1,21 @@
-"""Wraps aiohttp: connections, redirects, the one retry, and its errors mapped to ours.
+"""The requests to one target: URLs, headers, redirects, the one retry.
 
-Where we differ from aiohttp, and why:
-
-- Repeating a request. It repeats an idempotent one after any lost connection; we repeat only when a
-  kept connection was closed before a byte of the answer came, which is the one case where the agent
-  has likely not seen the request.
-- A malformed chunk. Its reader is never told and waits for ever; `_Peer` tells it.
-- A reset in a body without length. It takes that for the end; `_Peer` makes it an error.
-- Bytes after an answer. It may take them for the answer to the next request; `_Peer` closes the connection.
-- Redirects. It carries every header but `Authorization` to another origin.
+A request is repeated only when a kept connection was closed before a byte of the answer came, which is the one case
+where the agent has likely not seen the request, and only if its method is idempotent. A redirect to another origin
+carries no header but harmless ones. Proxies of the environment are not used, and no cookies are kept.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import io
-import socket
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
-from multidict import CIMultiDict
-from yarl import URL
-
-from gateway.core.errors import (
-    AgentBroken,
-    AgentGone,
-    AgentTimeout,
-    InterlinguaError,
-    Invalid,
-)
-from gateway.transport.http.exchange import RawResponse, exchange, possible
-from gateway.transport.http.outgoing import Form, Outgoing, Params
-from gateway.transport.http.response import Unreachable
+from gateway.core.errors import AgentBroken, Invalid
+from gateway.transport.http.connection import StaleConnection, WireResponse
+from gateway.transport.http.outgoing import CallUrl, Lines, Outgoing, head, header_line, with_params
+from gateway.transport.http.pool import ConnectionPool
 
 if TYPE_CHECKING:
     import ssl
@@ -44,19 +24,7 @@ if TYPE_CHECKING:
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HARMLESS = ("Accept", "Accept-Encoding", "User-Agent", "traceparent", "tracestate")
-_WHOLE_WRITE = 1024 * 1024  # aiohttp writes larger bodies piece by piece if they come as a file
-MOST_PEERS = 64
-"""Origins to remember. Only callbacks and redirects go to more than one."""
-KEEP_ALIVE = 4.0  # servers drop idle connections after 5 s (uvicorn, Node): be first
-
-
-class Stale(aiohttp.ServerDisconnectedError):
-    """A kept connection was closed before a byte of the answer came."""
-
-
-class MalformedBody(aiohttp.ClientPayloadError):
-    """The framing of the body is broken."""
+_HARMLESS = ("accept", "accept-encoding", "user-agent", "traceparent", "tracestate")
 
 
 class HttpConnections:
@@ -73,280 +41,93 @@ class HttpConnections:
         ssl_context: ssl.SSLContext | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self._base = base.rstrip("/")
-        self._base_url = URL(self._base) if base else None
-        self._origin = self._base_url.origin() if self._base_url else None
-        self._base_path = self._base_url.raw_path.rstrip("/") + "/" if self._base_url else "/"
-        self._headers: CIMultiDict[str] = CIMultiDict(headers)
+        self._base = CallUrl.parse(base.rstrip("/")) if base else None
+        self._lines = _lines(headers)
         self._guard = guard
-        connector = aiohttp.TCPConnector(
-            limit=pool_size,
-            keepalive_timeout=KEEP_ALIVE,
-            resolver=_GuardedResolver(guard) if guard else None,
-            use_dns_cache=guard is None,
-            ssl=ssl_context if ssl_context is not None else True,
+        self._pool = ConnectionPool(
+            self.loop, limit=pool_size, connect_timeout=connect_timeout, guard=guard, ssl_context=ssl_context
         )
-        connector._factory = cast(Any, functools.partial(_Peer, loop=self.loop))
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(connect=connect_timeout, sock_connect=connect_timeout),
-            auto_decompress=False,
-            trust_env=False,
-        )
-        self._session._retry_connection = False
-        self._connector = connector
-        self._timeout = self._session.timeout
-        self._peers: dict[URL, aiohttp.ClientRequest] = {}
 
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._session.close()
+    def close(self) -> None:
+        """Close every connection. Calls under way end with AgentGone."""
+        self._pool.close()
 
-    async def open(self, out: Outgoing) -> RawResponse:
+    async def open(self, out: Outgoing) -> WireResponse:
         """Send, and return when the head of the answer has arrived. Raises our errors only."""
         url = self._url(out.path)
-        headers = self._merged(out, url)
-        params = out.params
+        lines = self._merged(out, url)
+        target = with_params(url.target, out.params)
         for left in range(out.redirects, -1, -1):
-            raw = await self._send(out, url, headers, params)
-            location = raw.headers.get("Location") if raw.status in _REDIRECTS else None
+            response = await self._send(out, url, target, lines)
+            location = response.headers.get("location") if response.status in _REDIRECTS else None
             if not left or location is None or out.method not in ("GET", "HEAD"):
                 break
-            raw.close()
-            try:
-                there = url.join(URL(location))
-                same = there.origin() == url.origin()  # ValueError too if it has no host
-            except ValueError as exc:
-                raise AgentBroken("the agent redirects to no URL", detail=location) from exc
-            if there.scheme not in ("http", "https"):
-                raise AgentBroken("the agent redirects out of HTTP", detail=location)
-            if not same:
-                headers = _only(_HARMLESS, headers)
-            url, params = there, None
-        return raw
+            response.close()
+            there = _redirected(url, location)
+            if there.origin != url.origin:
+                lines = _only(_HARMLESS, lines)
+            url, target = there, there.target
+        return response
 
     def target(self, path: str) -> str:
-        """Return host:port for messages, without credentials or query. `path` is one that `open` accepted."""
-        return _host_port(self._url(path))
+        """Return host:port for messages. `path` is one that `open` accepted."""
+        return self._url(path).origin.name
 
-    def translate(self, path: str, exc: BaseException) -> InterlinguaError:
-        """Map an exception raised while the answer to `path` was read."""
-        return translate(exc, self.target(path))
-
-    async def _send(self, out: Outgoing, url: URL, headers: CIMultiDict[str], params: Params | None) -> RawResponse:
+    async def _send(self, out: Outgoing, url: CallUrl, target: str, lines: Lines) -> WireResponse:
         if self._guard is not None:
-            userinfo = url.raw_user is not None or url.raw_password is not None
-            self._guard.check_form(url.scheme, url.host or "", userinfo=userinfo)
+            self._guard.check_form(url.origin.scheme, url.origin.host, userinfo=bool(url.userinfo))
         again = out.repeatable and out.method in _IDEMPOTENT
         while True:
+            kind, length, body = out.framed()
+            if kind is not None and "content-type" not in lines:
+                lines = {**lines, "content-type": header_line("Content-Type", kind)}
+            first = head(url.origin, out.method, target, lines, length, bodiless=out.body is None)
+            connection = await self._pool.connection(url.origin)
             try:
-                if url.raw_user is None and url.raw_password is None and possible(headers, out.body):
-                    whole = url.extend_query(params) if params else url
-                    return await exchange(
-                        self._connector,
-                        self._peer(url),
-                        self._timeout,
-                        method=out.method,
-                        target=whole.raw_path_qs,
-                        headers=headers,
-                        body=cast("bytes | None", out.body),
-                    )
-                return await self._session.request(
-                    out.method,
-                    url,
-                    params=params,
-                    headers=headers,
-                    data=_form(out.body) if isinstance(out.body, Form) else out.data(),
-                    allow_redirects=False,
-                )
-            except Stale as exc:
+                return await connection.exchange(out.method, first, body, chunked=length is None)
+            except StaleConnection:
                 if not again:
-                    raise translate(exc, _host_port(url)) from exc
+                    raise
                 again = False
-            except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as exc:
-                raise translate(exc, _host_port(url)) from exc
 
-    def _peer(self, url: URL) -> aiohttp.ClientRequest:
-        """Return the request object that tells the connector the URL's origin."""
-        origin = url.origin()
-        peer = self._peers.get(origin)
-        if peer is None:
-            if len(self._peers) >= MOST_PEERS:
-                self._peers.clear()
-            peer = self._peers[origin] = aiohttp.ClientRequest("GET", origin, loop=self.loop)
-        return peer
-
-    def _url(self, path: str) -> URL:
+    def _url(self, path: str) -> CallUrl:
         """Resolve `path` below the base, or parse an absolute URL. Raises Invalid if it is neither."""
-        try:
-            if path.startswith(("http://", "https://")):
-                url = URL(path)
-            elif self._base_url is None:
-                raise Invalid(f"not an absolute URL: {path!r}")
-            elif not path:
-                return self._base_url
-            else:
-                url = URL(self._base + path)
-                below = f"{url.raw_path}/".startswith(self._base_path)
-                if not below or path[0] not in "/?":
-                    raise Invalid(f"the path {path!r} leaves the agent's base URL")
-            if not url.raw_host:
-                raise Invalid(f"the URL {path!r} names no host")
-        except ValueError as exc:
-            raise Invalid("the URL cannot be read", detail=str(exc)) from exc
-        return url
+        if path.startswith(("http://", "https://")):
+            return CallUrl.parse(path)
+        if self._base is None:
+            raise Invalid(f"not an absolute URL: {path!r}")
+        return self._base.below(path)
 
-    def _merged(self, out: Outgoing, url: URL) -> CIMultiDict[str]:
+    def _merged(self, out: Outgoing, url: CallUrl) -> Lines:
         """Merge our headers and the caller's. Ours hold secrets, so another origin does not get them."""
-        ours = not out.path.startswith("http") or self._origin in (None, url.origin())
-        headers = CIMultiDict(self._headers) if ours else _only(_HARMLESS, self._headers)
+        base = self._base
+        ours = base is None or url.origin == base.origin
+        lines = self._lines.copy() if ours else _only(_HARMLESS, self._lines)
         if not out.compressed:
-            headers["Accept-Encoding"] = "identity"
+            lines["accept-encoding"] = "Accept-Encoding: identity\r\n"
         if out.content_type is not None:
-            headers["Content-Type"] = out.content_type
-        if out.headers is not None:
-            headers.update(out.headers)
-        return headers
+            lines["content-type"] = header_line("Content-Type", out.content_type)
+        if out.headers:
+            lines.update(_lines(out.headers))
+        if url.userinfo and "authorization" not in lines:
+            lines["authorization"] = f"Authorization: Basic {url.basic}\r\n"
+        return lines
 
 
-def _only(names: tuple[str, ...], headers: CIMultiDict[str]) -> CIMultiDict[str]:
-    return CIMultiDict((name, headers[name]) for name in names if name in headers)
+def _redirected(url: CallUrl, location: str) -> CallUrl:
+    """Return the URL that a redirect leads to. Raises AgentBroken."""
+    try:
+        there = urljoin(url.text, location)
+        if there.startswith(("http://", "https://")):
+            return CallUrl.parse(there)
+    except (Invalid, ValueError) as exc:
+        raise AgentBroken("the agent redirects to no URL", detail=location) from exc
+    raise AgentBroken("the agent redirects out of HTTP", detail=location)
 
 
-def _form(form: Form) -> aiohttp.FormData:
-    """Make a form. File names are sent as browsers do: UTF-8, only quotes escaped."""
-    data = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
-    for name, value in form.fields.items():
-        data.add_field(name, value)
-    for part in form.files:
-        content = io.BytesIO(part.content) if isinstance(part.content, bytes) else part.content
-        data.add_field(part.name, content, filename=part.filename, content_type=part.content_type)
-    return data
+def _lines(headers: Mapping[str, str]) -> Lines:
+    return {name.lower(): header_line(name, value) for name, value in headers.items()}
 
 
-def translate(exc: BaseException, target: str) -> InterlinguaError:
-    """Map an exception of aiohttp to ours. `target` is host:port."""
-    if isinstance(exc, InterlinguaError):
-        return exc
-    for kinds, error, message in _ERRORS:
-        if isinstance(exc, kinds):
-            return error(message.format(target), detail=f"{type(exc).__name__}: {exc}")
-    return AgentGone(f"the call to {target} failed", detail=repr(exc))
-
-
-_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[InterlinguaError], str], ...] = (
-    ((aiohttp.ConnectionTimeoutError,), AgentTimeout, "{} did not accept a connection in time"),
-    ((TimeoutError,), AgentTimeout, "{} did not answer in time"),
-    ((aiohttp.ClientSSLError,), Unreachable, "no TLS connection could be made to {}"),
-    ((aiohttp.ClientConnectorDNSError,), Unreachable, "the name of {} does not resolve"),
-    ((aiohttp.ClientConnectorError,), Unreachable, "no connection could be made to {}"),
-    ((MalformedBody,), AgentBroken, "{} sent a malformed body"),
-    ((aiohttp.ClientPayloadError,), AgentGone, "{} closed the connection in mid-answer"),
-    ((aiohttp.ServerDisconnectedError,), AgentGone, "{} closed the connection without an answer"),
-    ((aiohttp.ClientOSError,), AgentGone, "the connection to {} was lost"),
-    ((aiohttp.ClientConnectionError,), AgentGone, "the connection to {} was closed"),
-    ((aiohttp.InvalidURL,), Invalid, "no request can be made of this URL for {}"),
-    ((aiohttp.ClientError,), AgentBroken, "{} did not answer in HTTP"),
-    ((OSError,), AgentGone, "the connection to {} was lost"),
-    ((ValueError,), Invalid, "no request to {} can be made of these values"),
-)
-
-
-def _host_port(url: URL) -> str:
-    host = url.host or "the agent"
-    return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
-
-
-class _Peer(ResponseHandler):
-    """aiohttp's protocol of one connection, with the differences listed above."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._uses = 0
-        self._heard = False  # a byte of the current answer has come
-        self._body: Any = None  # of the current answer, once its head has come
-        self.arrived: Callable[[], None] | None = None
-        """Called when bytes of the answer, or its end, have arrived (see `Body.pour`)."""
-
-    def set_response_params(self, **params: Any) -> None:
-        self._uses += 1
-        self._heard = False
-        self._body = None
-        super().set_response_params(**params)
-
-    def feed_data(self, data: Any, size: int = 0) -> None:
-        """Take the head of an answer, and the reader of its body."""
-        message, body = data
-        if self._body is not None:  # in the read that ended the answer before
-            return self._refuse()
-        if message.code >= 200:
-            self._body = body
-        super().feed_data(data, size)
-
-    def data_received(self, data: bytes) -> None:
-        body = self._body
-        if body is not None and body.is_eof():
-            return self._refuse()
-        self._heard = True
-        super().data_received(data)
-        if self.arrived is not None:
-            self.arrived()
-
-    def _refuse(self) -> None:
-        """Close the connection: bytes after an answer must not become the next request's answer."""
-        self.force_close()
-        if self.transport is not None:
-            self.transport.close()
-
-    def resume_reading(self, *args: Any, **options: Any) -> None:
-        """aiohttp calls this for every piece read. Nothing is to be done unless reading was paused."""
-        if self._reading_paused:
-            super().resume_reading(*args, **options)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if isinstance(exc, OSError):
-            self._tell_reader(aiohttp.ClientPayloadError("connection reset"), exc)
-        super().connection_lost(exc)
-        if self.arrived is not None:
-            self.arrived()
-
-    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
-        lost = isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError))
-        if lost and self._uses > 1 and not self._heard:
-            exc = Stale(str(exc))
-        super().set_exception(exc, *cause)
-        if not lost:
-            self._tell_reader(MalformedBody(str(exc)), exc)
-
-    def _tell_reader(self, error: aiohttp.ClientPayloadError, cause: BaseException) -> None:
-        payload = self._payload
-        if payload is not None and not payload.is_eof() and payload.exception() is None:
-            payload.set_exception(error, cause)
-            if self.arrived is not None:
-                self.arrived()
-
-
-class _GuardedResolver(AbstractResolver):
-    """Resolves through the guard, so that no connection is made to an address that it refuses."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for address in await self._guard.addresses(host, port)
-        ]
-
-    async def close(self) -> None:
-        """Nothing to close."""
+def _only(names: tuple[str, ...], lines: Lines) -> Lines:
+    return {name: lines[name] for name in names if name in lines}

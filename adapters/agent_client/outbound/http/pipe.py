@@ -23,7 +23,7 @@ from adapters.agent_client.streamable import (
     session_in,
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
-from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, Unreachable
+from gateway.transport.http import HttpClient, HttpResponse, ResponseHeaders, StreamResponse, Unreachable
 from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
@@ -209,9 +209,9 @@ class HttpPipe:
             headers["Cookie"] = cookie_header(self.cookies)
         return headers
 
-    def keep_cookies(self, headers: Mapping[str, str]) -> None:
+    def keep_cookies(self, headers: ResponseHeaders) -> None:
         """What an answer sets; for all our requests, which go to one address."""
-        found = [value for name, value in headers.items() if name.lower() == "set-cookie"]
+        found = headers.getall("Set-Cookie")
         if found:
             self.cookies = cookies_of(found, self.cookies)
 
