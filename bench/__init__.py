@@ -6,6 +6,7 @@ the same run, since on a shared machine only their difference means something. d
 __main__.py   arguments; the only place that prints
 sizes.py      how much of everything: full, quick, tiny
 measure.py    the measurements, in order
+compare.py    two versions of the gateway in turns
 stage.py      the processes: started, asked for their memory and processor time, ended
 way.py        which files a chunk and a request pass; a program of its own
 memory.py     how much memory the gateway has after how many runs; a program of its own

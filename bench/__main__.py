@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--only PART] [--no-fsync] [--json FILE]`.
+"""`python -m bench [--quick] [--only PART] [--compare REF] [--no-fsync] [--json FILE]`.
 
 Leaves with 1 if something broke; a missed target is no failure.
 """
@@ -9,10 +9,11 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from bench import report, sizes
+from bench import compare, report, sizes
 from bench.measure import PARTS, measure
 from bench.stage import Broken
 
@@ -27,24 +28,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--no-fsync", action="store_false", dest="fsync", help="a store that does not wait for the disk"
     )
+    parser.add_argument("--compare", metavar="REF", help="only this: this version and that commit, in turns")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, every round of them, to FILE")
     options = parser.parse_args(argv)
     chosen = sizes.ALL[options.sizes]
+    parts = [options.only] if options.only else PARTS
     began = time.monotonic()
-    here = report.machine()
+    whole: dict[str, Any] = {"sizes": chosen.name, "machine": report.machine()}
     try:
-        figures = measure(chosen, _told, fsync=options.fsync, parts=[options.only] if options.only else PARTS)
+        if options.compare:
+            whole["figures"] = compare.compare(options.compare, chosen.compare, _told, parts, fsync=options.fsync)
+        else:
+            whole["figures"] = measure(chosen, _told, fsync=options.fsync, parts=parts)
+            whole["targets"] = report.judged(whole["figures"])
     except Broken as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    whole = {
-        "sizes": chosen.name,
-        "machine": here,
-        "figures": figures,
-        "targets": report.judged(figures),
-        "seconds": time.monotonic() - began,
-    }
-    print(report.text(whole))
+    whole["seconds"] = time.monotonic() - began
+    print(compare.text(whole) if options.compare else report.text(whole))
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1))
     return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Self, cast
 
 import httptools
 
@@ -111,7 +111,7 @@ class ClientConnection(asyncio.Protocol):
         return self._transport is not None and time.monotonic() - self._used_at < FRESH_SECONDS
 
     @classmethod
-    async def open(cls, host: str, port: int) -> ClientConnection:
+    async def open(cls, host: str, port: int) -> Self:
         """A new connection."""
         _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
         return connection

@@ -12,7 +12,8 @@ output: `{"ok": ...}` or `{"error": text}`.
 | `release` | closes them | held |
 | `whole` | one request whose answer is read piece by piece | bytes, events, seconds, largest event |
 
-Those of editors are in agent_client/jobs.py, those of callers in agent_communication/jobs.py.
+Those of editors are in agent_client/jobs.py, those of callers in agent_communication/jobs.py and
+agent_communication/tools.py.
 
 Times are in ms, but `seconds`. Latency of a chunk: from the time it carries to its arrival here (see stamp.py).
 """
@@ -23,14 +24,17 @@ import asyncio
 import gc
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from bench.agent_client.jobs import Editors
 from bench.agent_communication.jobs import Callers
-from bench.chunks import MESSAGE, Result, Snapshots, counts, paced, times
+from bench.agent_communication.tools import Clients
+from bench.chunks import MESSAGE, Result, Snapshots, counts, paced
 from bench.http import ClientConnection, Failed
+from bench.rpc.turns import timed
 
 JOB_SECONDS = 120.0
 
@@ -39,7 +43,7 @@ class Load:
     """Does the jobs. Connections are kept from one job to the next."""
 
     def __init__(self) -> None:
-        self._doers = (self, Editors(), Callers())
+        self._doers = (self, Editors(), Callers(), Clients())
         self._kept: dict[int, list[ClientConnection]] = {}
         self._held: list[ClientConnection] = []
         self._holding: list[asyncio.Future[bytes]] = []
@@ -56,16 +60,8 @@ class Load:
     async def requests(self, port: int, path: str, body: str, connections: int, seconds: float) -> Result:
         """See the module."""
         data = body.encode()
-        took: list[float] = []
-        began = time.monotonic()
-
-        async def one(connection: ClientConnection) -> None:
-            while (at := time.perf_counter()) and (not took or time.monotonic() - began < seconds):
-                await connection.request("POST", path, data)
-                took.append((time.perf_counter() - at) * 1e3)
-
-        await self._each(port, connections, one)
-        return times(took) | {"seconds": time.monotonic() - began}
+        kept = await self._connected(port, connections)
+        return await timed([partial(connection.request, "POST", path, data) for connection in kept], seconds)
 
     async def posts(self, port: int, path: str, body: str, connections: int, count: int) -> Result:
         """See the module."""
@@ -188,12 +184,15 @@ class Load:
 
     async def _each(self, port: int, count: int, work: Any) -> None:
         """`work` on so many kept connections at once."""
+        async with asyncio.TaskGroup() as group:
+            for connection in await self._connected(port, count):
+                group.create_task(work(connection))
+
+    async def _connected(self, port: int, count: int) -> list[ClientConnection]:
         kept = self._kept[port] = [one for one in self._kept.get(port, []) if one.fresh]
         while len(kept) < count:
             kept.append(await ClientConnection.open("127.0.0.1", port))
-        async with asyncio.TaskGroup() as group:
-            for connection in kept[:count]:
-                group.create_task(work(connection))
+        return kept[:count]
 
 
 def _why(error: BaseException) -> str:

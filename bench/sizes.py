@@ -51,6 +51,19 @@ class CallerSizes:
 
 
 @dataclass(frozen=True)
+class CompareSizes:
+    """Of a comparison of two versions (compare.py). A round is one turn of each."""
+
+    rounds: int
+    starts: int
+    seconds: float
+    """Of a turn that has no end of its own."""
+    chunks: int
+    """Of a paced stream or prompt."""
+    pace: float
+
+
+@dataclass(frozen=True)
 class Sizes:
     """A round is one turn directly, one through the bare proxy, one through the gateway; which is first changes."""
 
@@ -79,6 +92,7 @@ class Sizes:
     """Bytes of the small and of the large example answer; the second is the target's."""
     editors: EditorSizes
     callers: CallerSizes
+    compare: CompareSizes
 
 
 MANY = 64
@@ -124,6 +138,7 @@ FULL = Sizes(
         documents=(64_000, 256_000, 1_000_000),
         snapshots=(16_000, 64_000),
     ),
+    compare=CompareSizes(rounds=8, starts=5, seconds=0.4, chunks=10, pace=0.05),
 )
 QUICK = Sizes(
     name="quick",
@@ -166,6 +181,7 @@ QUICK = Sizes(
         documents=(64_000, 256_000, 1_000_000),
         snapshots=(16_000, 64_000),
     ),
+    compare=CompareSizes(rounds=4, starts=3, seconds=0.3, chunks=10, pace=0.05),
 )
 TINY = Sizes(
     name="tiny",
@@ -208,6 +224,7 @@ TINY = Sizes(
         documents=(2_000, 8_000),
         snapshots=(1_000, 4_000),
     ),
+    compare=CompareSizes(rounds=1, starts=1, seconds=0.05, chunks=3, pace=0.005),
 )
 """Shows that everything works; its figures mean nothing."""
 

@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,16 +88,28 @@ def processor_seconds(pid: int) -> float | None:
         return None
 
 
+@dataclass(frozen=True)
+class Tree:
+    """A version of this repository: its folder, and the interpreter that has what it needs."""
+
+    root: Path
+    python: str
+
+
+OWN = Tree(ROOT, sys.executable)
+
+
 class Child:
     """A process of ours. What it says goes to a file, whose end is shown if it breaks."""
 
-    def __init__(self, name: str, argv: list[str], log: Path, *, talks: bool = False) -> None:
+    def __init__(self, name: str, argv: list[str], log: Path, *, talks: bool = False, tree: Tree = OWN) -> None:
+        """`argv`: what the tree's interpreter is to run, in the tree's folder."""
         self.name = name
         self._log = log
         pipe = subprocess.PIPE if talks else None
         with log.open("ab") as said:
             self.popen = subprocess.Popen(
-                [sys.executable, *argv], cwd=ROOT, stdin=pipe or subprocess.DEVNULL, stdout=pipe or said, stderr=said
+                [tree.python, *argv], cwd=tree.root, stdin=pipe or subprocess.DEVNULL, stdout=pipe or said, stderr=said
             )
 
     def rss(self) -> int:
@@ -155,6 +168,18 @@ class Child:
             self.popen.stdout.close()
 
 
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that serves. `seconds`, `cpu` and `rss` are those of its start: until it was ready, and what it had
+    taken and held then (`cpu` is None where the system does not tell)."""
+
+    child: Child
+    port: int
+    seconds: float
+    cpu: float | None
+    rss: int
+
+
 class Stage:
     """Agent, bare proxy and load for the whole time, gateways one after the other. Use as a context manager."""
 
@@ -199,16 +224,22 @@ class Stage:
         `editors`: its only agent is `editor`, on stdio; `table`: its agents are those of that text (`routes:` of a
         file); else the Agent Connect agent and the example one.
         """
-        self.port = free_port()
-        with self.routes(editors=editors, table=table) as routes:
-            argv = ["-m", "gateway", "serve", str(routes), "--port", str(self.port), "--log-level", "warning"]
-            child = Child("gateway", argv, self._directory / "gateway.log")
-            try:
-                seconds = child.until_answers(f"http://127.0.0.1:{self.port}/readyz")
-                yield child, seconds
-                self.do(kind="forget", port=self.port)
-            finally:
-                child.end()
+        with self.routes(editors=editors, table=table) as routes, self.served(routes) as gateway:
+            self.port = gateway.port
+            yield gateway.child, gateway.seconds
+
+    @contextlib.contextmanager
+    def served(self, routes: Path, tree: Tree = OWN) -> Iterator[Gateway]:
+        """A gateway of some version with the agents of that file, which is ready. Ended after the block."""
+        port = free_port()
+        argv = ["-m", "gateway", "serve", str(routes), "--port", str(port), "--log-level", "warning"]
+        child = Child("gateway", argv, self._directory / "gateway.log", tree=tree)
+        try:
+            seconds = child.until_answers(f"http://127.0.0.1:{port}/readyz")
+            yield Gateway(child, port, seconds, child.cpu(), child.rss())
+            self.do(kind="forget", port=port)
+        finally:
+            child.end()
 
     @contextlib.contextmanager
     def routes(self, *, editors: bool = False, table: str | None = None) -> Iterator[Path]:

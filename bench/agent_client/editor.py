@@ -62,6 +62,10 @@ class Session:
         if why != PROMPT_END or len(reader.sent) != chunks:
             raise Failed(f"{len(reader.sent)} chunks came of {chunks}, and it stopped for {why}")
 
+    async def ask(self) -> None:
+        """A prompt that is answered with one chunk."""
+        await self.turn(1, 0.0, Pieces())
+
     def cancel(self) -> None:
         """What is under way."""
         self._editor.notify("session/cancel", {"sessionId": self.id})

@@ -6,6 +6,8 @@ which one connection goes with all sessions, or a URL, where each session has a 
 | `seat` | opens so many `sessions` there; they are kept from one job to the next | pids of program and agent, if told |
 | `prompts` | a prompt in each at once, read to its end | chunks, messages, bytes, p50, p99, first |
 | `flood` | keeps `sessions` busy, one prompt after the other, for `seconds` | as above, within it; `all`: also later |
+| `asks` | keeps `sessions` busy with prompts of one chunk, for `seconds` | count, seconds, p50, p99 of a prompt |
+| `openings` | one `session/new` after the other on one connection, for `seconds` | the same of an opening |
 | `occupy` | opens `sessions` and leaves them open; with `chunks`, amid a prompt that has had so many | held |
 | `vacate` | cancels and closes those | held |
 | `first` | connects anew and prompts once | ms from its start to `initialized`, `made` (a session), `chunk` |
@@ -75,6 +77,19 @@ class Editors:
         """See the module. What comes after the time is read, but not counted."""
         seated = await self._at(place).fill(sessions)
         return await turns.repeated([partial(session.turn, chunks, 0.0) for session in seated], seconds)
+
+    async def asks(self, place: Place, sessions: int, seconds: float) -> Result:
+        """See the module."""
+        seated = await self._at(place).fill(sessions)
+        return await turns.timed([session.ask for session in seated], seconds)
+
+    async def openings(self, place: Place, seconds: float) -> Result:
+        """See the module. The connection and its sessions are gone afterwards."""
+        editor = await Editor.open(place)
+        try:
+            return await turns.timed([editor.session], seconds)
+        finally:
+            await editor.close()
 
     async def occupy(self, place: Place, sessions: int, chunks: int = 0, pace: float = 0.1) -> Result:
         """See the module."""

@@ -14,7 +14,7 @@ from bench.rpc import wires
 from bench.rpc.wires import Lost, Take, Wire
 
 SESSION = b"mcp-session-id"
-_ACCEPT = b"accept: application/json, text/event-stream\r\n"
+ACCEPT = b"accept: application/json, text/event-stream\r\n"
 _DATA = b"data: "
 
 
@@ -78,7 +78,7 @@ class Streamable:
 
     async def _request(self, method: str, message: bytes = b"") -> None:
         post = await self._connected()
-        headers = _ACCEPT + (SESSION + b": " + self._session + b"\r\n" if self._session else b"")
+        headers = ACCEPT + (SESSION + b": " + self._session + b"\r\n" if self._session else b"")
         events = Events(self._take)
         await post.request(method, self._parts.path, message, events.feed, headers)
         self._session = self._session or post.session

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from bench.chunks import Pieces, Result, counts, paced
+from bench.chunks import Pieces, Result, counts, paced, times
 
 Turn = Callable[[Pieces], Coroutine[Any, Any, None]]
 
@@ -52,3 +52,19 @@ async def repeated(turns: Sequence[Turn], seconds: float) -> Result:
     used = time.process_time()
     await work
     return counted | {"after": time.process_time() - used, "all": counts(done)["chunks"]}
+
+
+async def timed(works: Sequence[Callable[[], Awaitable[object]]], seconds: float) -> Result:
+    """Each again and again for so many seconds, at least one of them once: the figures of `times`, and `seconds`."""
+    took: list[float] = []
+    began = time.monotonic()
+
+    async def again(work: Callable[[], Awaitable[object]]) -> None:
+        while (at := time.perf_counter()) and (not took or time.monotonic() - began < seconds):
+            await work()
+            took.append((time.perf_counter() - at) * 1e3)
+
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(again(work))
+    return times(took) | {"seconds": time.monotonic() - began}

@@ -33,6 +33,7 @@ __all__ = [
     "agent_connect_replay",
     "agent_protocol_client",
     "agent_protocol_server",
+    "environment",
     "example_agent",
     "lines_of",
     "make_peer",
@@ -71,8 +72,12 @@ def peer_python(name: str) -> Path:
     Safe to call from any number of processes: one builds, the others wait for it, and a half-made environment is
     never seen, since it is renamed into place when it is complete. PeerUnavailable if it cannot be made.
     """
-    lock = PEERS / f"{name}.txt"
-    return _kept(name, lock.read_bytes(), "bin/python", lambda home: _build(lock, home))
+    return environment(PEERS / f"{name}.txt")
+
+
+def environment(lock: Path) -> Path:
+    """The interpreter of an environment with what that lock names; as `peer_python`."""
+    return _kept(lock.stem, lock.read_bytes(), "bin/python", lambda home: _build(lock, home))
 
 
 def peer_modules(name: str) -> Path:
