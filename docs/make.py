@@ -297,7 +297,7 @@ operators:
 """
 """Every key there is, once: each row's example is taken from here, and a test loads it."""
 DIGEST = {"token_sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}
-KEY_FILE = {"key_file": "certificates/issuer.pem"}
+KEY_FILE = {"key_file": "certificates/issuer.pem", "discovery": "https://login.example.com", "keep": 3600}
 OTHERWISE = {
     "operators.clients": DIGEST,
     "operators.jwt": KEY_FILE,

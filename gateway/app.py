@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Scope
 
 from gateway import tracing
-from gateway.access import AuthenticatingOptions, Authenticator, UsageLimits, client_of, identifying, limiting
+from gateway.access import AuthenticatingOptions, Authenticator, UsageLimits, awaiting, client_of, identifying, limiting
 from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
 from gateway.browser_guard import BrowserGuard, HostNames
@@ -277,7 +277,7 @@ class App:
         """The operator's routes."""
         operators = Operators(self.config.operators, names, near=open_near(self.config, private=private))
         api = AdminApi(self.gateway, lambda: self.config, operators, reread)
-        return [*api.routes(), Console(operators).route()]
+        return [*awaiting(api.routes(), operators.admit), Console(operators).route()]
 
     def _published(self, protocol: str) -> Sequence[str]:
         """The agents of a protocol's clients, without those that an inbound half brings for its own use."""

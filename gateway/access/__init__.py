@@ -2,6 +2,7 @@
 
 options.py         options: clients with tokens, issuers of JSON Web Tokens
 credentials.py     checks tokens against them
+issuer.py          the keys of an issuer that publishes them
 patterns.py        patterns of names
 authentication.py  `authentication`: the option that means the same at every door
 authenticator.py   the client of a request or a token, by that option
@@ -18,7 +19,8 @@ from __future__ import annotations
 from gateway.access.authentication import AuthenticatingOptions, Authentication, Person, Signed
 from gateway.access.authenticator import EXPIRED, Authenticator, Created, Principal, challenge, roles_of, uncreated
 from gateway.access.credentials import Subjects, TokenOwners, bearer
-from gateway.access.identification import client_of, identifying, refusal_headers, serving, visit_of
+from gateway.access.identification import awaiting, client_of, identifying, refusal_headers, serving, visit_of
+from gateway.access.issuer import AwaitsKeys, IssuerKeys, published_by
 from gateway.access.limits import Slots, UsageLimits, limiting
 from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns, fits
@@ -34,8 +36,10 @@ __all__ = [
     "AuthenticatingOptions",
     "Authentication",
     "Authenticator",
+    "AwaitsKeys",
     "Created",
     "Credentials",
+    "IssuerKeys",
     "JwtOptions",
     "Patterns",
     "Person",
@@ -47,6 +51,7 @@ __all__ = [
     "TokenOwners",
     "UsageLimits",
     "Visit",
+    "awaiting",
     "bearer",
     "challenge",
     "client_of",
@@ -54,6 +59,7 @@ __all__ = [
     "fits",
     "identifying",
     "limiting",
+    "published_by",
     "refusal_headers",
     "roles_of",
     "serving",

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from gateway.access.authentication import Authentication, Person
 from gateway.access.credentials import TokenOwners, bearer
+from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS
 from gateway.access.patterns import fits
-from gateway.core.errors import Unauthenticated
+from gateway.core.errors import Unauthenticated, Unavailable
 from gateway.core.types import Identity
 
 NOT_VALID: Final = "the token is not valid"
@@ -119,14 +120,23 @@ class Authenticator:
         """Which agents, by name, the client of a request may see; None without a valid token."""
         try:
             known = self.identify(headers)
-        except Unauthenticated:
+        except (Unauthenticated, Unavailable):
             return None
         return lambda agent: known.may_use(agent, created(agent))
+
+    async def awaited(self, token: str) -> None:
+        """Wait until a token can be judged, where the keys of its issuer have to be fetched for that."""
+        try:
+            self.principal(token)
+        except AwaitsKeys as awaits:
+            await awaits.fetched()
+        except (Unauthenticated, Unavailable):
+            return
 
     def principal(self, token: str) -> Principal:
         """The owner of a token: a client of the list has the rights that the list gives it, others those of the token.
 
-        Raises Unauthenticated.
+        Raises Unauthenticated; AwaitsKeys and Unavailable where the keys of its issuer are not known.
         """
         found = self._holders.find(token) if self._holders is not None else None
         if found is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from gateway.access.issuer import IssuerKeys, Published
 from gateway.access.options import ANONYMOUS, Credentials, JwtOptions, digest
 from gateway.core.types import JsonObject
 
@@ -51,31 +52,42 @@ class Subject:
 
 
 class Subjects:
-    """The subjects of JSON Web Tokens. A valid token is remembered, by its digest, until it expires."""
+    """The subjects of JSON Web Tokens. A valid token is remembered, by its digest, until it expires, or until its
+    issuer publishes other keys.
+    """
 
     def __init__(self, options: JwtOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
         self._now = now
         self._known: OrderedDict[bytes, Subject] = OrderedDict()
+        self._published: Published | None = None
+        self.keys = IssuerKeys(options) if options.discovery is not None else None
 
     def find(self, token: str) -> Subject | None:
-        """The subject of a token that is valid now; None for anything else."""
+        """The subject of a token that is valid now; None for anything else. Raises AwaitsKeys, Unavailable."""
         key = digest(token)
         known = self._known.get(key)
+        if known is not None and self.keys is not None and self.keys.current() is not self._published:
+            self._known.clear()
+            known = None
         if known is not None and self._now() < known.expires + self._options.leeway:
             return known
         self._known.pop(key, None)
-        found = subject(token, self._options)
+        found = subject(token, self._options, self.keys)
         if found is None:
             return None
+        if self.keys is not None:
+            self._published = self.keys.current()
         self._known[key] = found
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return found
 
 
-def subject(token: str, options: JwtOptions) -> Subject | None:
-    """The subject of a JWT that is valid now; None for anything else.
+def subject(token: str, options: JwtOptions, keys: IssuerKeys | None = None) -> Subject | None:
+    """The subject of a JWT that is valid now, by the key of the options or of an issuer; None for anything else.
+
+    Raises AwaitsKeys, Unavailable, where that cannot be said.
 
     Only the algorithms of the options are accepted, whatever its header says. `exp`, `sub` and `aud` must be there.
     """
@@ -84,17 +96,25 @@ def subject(token: str, options: JwtOptions) -> Subject | None:
     if len(token) > _TOKEN_CHARACTERS or not token.isascii():
         return None
     try:
-        algorithm = jwt.get_unverified_header(token).get("alg")
-        if not isinstance(algorithm, str) or algorithm not in options.keys:
+        header = jwt.get_unverified_header(token)
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if not isinstance(algorithm, str) or algorithm not in options.algorithms:
             return None
+        if keys is None:
+            found = options.issuer, options.keys[algorithm]
+        elif (published := keys.find(kid, algorithm)) is None:
+            return None
+        else:
+            found = published
+        issuer, key = found
         claims = jwt.decode(
             token,
-            options.keys[algorithm],
+            key,
             algorithms=[algorithm],
             audience=options.audience,
-            issuer=options.issuer,
+            issuer=issuer,
             leeway=options.leeway,
-            options={"require": ["exp", "sub", "aud"], "verify_iss": options.issuer is not None},
+            options={"require": ["exp", "sub", "aud"], "verify_iss": issuer is not None},
         )
         expires = float(claims["exp"])
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -128,7 +148,7 @@ class TokenOwners(Generic[C]):
         self._subjects = Subjects(jwt, now) if jwt is not None else None
 
     def find(self, token: str) -> TokenOwner[C] | None:
-        """The owner of a token that is valid now; None for anything else."""
+        """The owner of a token that is valid now; None for anything else. Raises AwaitsKeys, Unavailable."""
         client = self._tokens.client(token)
         if client is not None:
             return TokenOwner(client, None)

@@ -11,10 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.access.authentication import AuthenticatingOptions
 from gateway.access.authenticator import Authenticator, challenge
+from gateway.access.issuer import AwaitsKeys
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.contract.gateway import Gateway
-from gateway.core.errors import InterlinguaError, Unauthenticated
+from gateway.core.errors import InterlinguaError, Unauthenticated, Unavailable
 from gateway.transport.asgi import Headers
 from gateway.transport.asgi.refusals import retry_after
 
@@ -23,14 +24,19 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 VISIT: Final = "interlingua.visit"
-"""Key of a request's scope: the client's `Visit`, or the `Unauthenticated` that it is to be refused with."""
+"""Key of a request's scope: the client's `Visit`, or the error that it is to be refused with."""
 
 
 def identifying(routes: Sequence[BaseRoute], authenticator: Authenticator) -> Sequence[BaseRoute]:
     """Put the client of each request, or WebSocket, into its scope. The routes refuse those that they must."""
+    return wrapped(routes, lambda app: _identifying(app, authenticator))
+
+
+def wrapped(routes: Sequence[BaseRoute], wrap: Callable[[ASGIApp], ASGIApp]) -> Sequence[BaseRoute]:
+    """The routes, with something in front of the application of each."""
     for route in routes:
         if isinstance(route, Route | WebSocketRoute):
-            route.app = _identifying(route.app, authenticator)
+            route.app = wrap(route.app)
     return routes
 
 
@@ -38,17 +44,39 @@ def _identifying(app: ASGIApp, authenticator: Authenticator) -> ASGIApp:
     def identified(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
         try:
             scope[VISIT] = Visit(authenticator, authenticator.identify(scope["headers"]))
-        except Unauthenticated as error:
+        except AwaitsKeys as awaits:
+            return awaits.then(lambda: identified(scope, receive, send))
+        except (Unauthenticated, Unavailable) as error:
             scope[VISIT] = error
         return app(scope, receive, send)
 
     return identified
 
 
+def awaiting(routes: Sequence[BaseRoute], look: Callable[[Scope], object]) -> Sequence[BaseRoute]:
+    """Have requests wait whose tokens cannot be judged before keys are fetched. `look` judges them: it may raise
+    AwaitsKeys, and what the route then refuses the request with itself.
+    """
+    return wrapped(routes, lambda app: _awaiting(app, look))
+
+
+def _awaiting(app: ASGIApp, look: Callable[[Scope], object]) -> ASGIApp:
+    def looked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        try:
+            look(scope)
+        except AwaitsKeys as awaits:
+            return awaits.then(lambda: app(scope, receive, send))
+        except InterlinguaError:
+            log.debug("%s is refused", scope["path"])
+        return app(scope, receive, send)
+
+    return looked
+
+
 def visit_of(scope: Scope) -> Visit:
-    """The client of a request. Raises Unauthenticated, and KeyError where nothing has identified it."""
-    found: Visit | Unauthenticated = scope[VISIT]
-    if isinstance(found, Unauthenticated):
+    """The client of a request. Raises Unauthenticated, Unavailable, and KeyError where nothing has identified it."""
+    found: Visit | Unauthenticated | Unavailable = scope[VISIT]
+    if not isinstance(found, Visit):
         log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], found)
         raise found
     return found

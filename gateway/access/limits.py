@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.access.identification import wrapped
+from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS
 from gateway.contract.options import EVERY_OTHER, ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import InterlinguaError, Limited, Unavailable
@@ -192,16 +194,15 @@ def limiting(
     """Have each request, or upgrade to a WebSocket, admitted before its route has it. `admit` raises what it is refused
     with.
     """
-    for route in routes:
-        if isinstance(route, Route | WebSocketRoute):
-            route.app = _limited(route.app, admit, refusal)
-    return routes
+    return wrapped(routes, lambda app: _limited(app, admit, refusal))
 
 
 def _limited(app: ASGIApp, admit: Callable[[Scope], None], refusal: Callable[[InterlinguaError], Response]) -> ASGIApp:
     def limited(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
         try:
             admit(scope)
+        except AwaitsKeys as awaits:
+            return awaits.then(lambda: limited(scope, receive, send))
         except InterlinguaError as error:
             return refusal(error)(scope, receive, send)
         return app(scope, receive, send)

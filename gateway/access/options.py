@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from gateway.contract.options import EVERY_OTHER, ClientLimits, Options
+from gateway.contract.options import EVERY_OTHER, ClientLimits, HttpUrl, Options
 
 Algorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
@@ -60,14 +60,18 @@ class JwtOptions(Options):
 
     key: secret (HS...) or public key in PEM of whoever signs them.
     key_file: a file with it instead.
-    algorithms: those that are accepted, all of one kind.
-    issuer: what `iss` must be. Left out: not looked at.
+    discovery: URL of an issuer instead that publishes its keys (OpenID Connect Discovery): asked for, kept current.
+    keep: seconds for which keys are trusted that the issuer cannot be asked for anew.
+    algorithms: those that are accepted, all of one kind; with `discovery` of any kinds with public keys.
+    issuer: what `iss` must be. Left out: as the issuer of `discovery` calls itself, else not looked at.
     audience: what `aud` must be or have among them.
     leeway: seconds by which clocks may differ.
     """
 
     key: Annotated[SecretStr, Field(min_length=1)] | None = None
     key_file: Path | None = None
+    discovery: HttpUrl | None = None
+    keep: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
     issuer: Annotated[str, Field(min_length=1)] | None = None
     audience: Annotated[str, Field(min_length=1)]
@@ -77,13 +81,17 @@ class JwtOptions(Options):
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The key, prepared for each algorithm."""
+        """The key, prepared for each algorithm; none with `discovery`."""
         return self._keys
 
     @model_validator(mode="after")
     def _usable_key(self) -> Self:
-        if (self.key is None) == (self.key_file is None):
-            raise ValueError("name one of key and key_file")
+        if [self.key, self.key_file, self.discovery].count(None) != 2:
+            raise ValueError("name one of key, key_file and discovery")
+        if self.discovery is not None:
+            if any(name in SECRET_BYTES for name in self.algorithms):
+                raise ValueError("algorithms: no issuer publishes a secret: name those with public keys, such as RS256")
+            return self
         if len({KINDS[each[:2]] for each in self.algorithms}) > 1:
             raise ValueError("one key is never for both: name algorithms of one kind")
         if self.key is not None:

@@ -12,12 +12,12 @@ import msgspec
 from starlette.routing import Route
 from starlette.types import Scope
 
-from gateway.access.authenticator import challenge
+from gateway.access import refusal_headers
 from gateway.admin.operators import Operators
 from gateway.agents.entry import Entry
 from gateway.config import Config
 from gateway.contract import LIST_SECONDS, Batch
-from gateway.core.errors import InterlinguaError, Invalid, Unauthenticated, Unsupported
+from gateway.core.errors import InterlinguaError, Invalid, Unsupported
 from gateway.core.types import Answer, Identity, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import Engine
 from gateway.tracing import metrics
@@ -231,9 +231,8 @@ async def _body(request: HttpRequest, kind: type[T]) -> T:
 
 
 def _refusal(error: InterlinguaError) -> Reply:
-    headers = challenge(error) if isinstance(error, Unauthenticated) else {}
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    return Reply(refusals.status(error), msgspec.json.encode({"error": str(error)}), [*pairs, *NO_STORE])
+    headers = [*refusal_headers(error), *NO_STORE]
+    return Reply(refusals.status(error), msgspec.json.encode({"error": str(error)}), headers)
 
 
 def _json(found: Any) -> Reply:

@@ -11,16 +11,18 @@ from gateway.cli.codes import FAILED, OK, USAGE
 from gateway.cli.files import allowed, read
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
-from gateway.config.exposure import cautions, in_clear, local
-from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.config.exposure import cautions, in_clear, issuers, local
+from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import probe_store
+from gateway.yaml_document import Mistake
 
 
 def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *, connect: bool = False) -> int:
     """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served.
 
-    `connect`: ask the agents what they are, too. A route that contradicts its agent is a mistake, an agent that does
-    not answer a caution. A store on a server that cannot be used is USAGE, as it would be for `serve`.
+    `connect`: ask the agents what they are, and issuers of tokens for their keys. A route that contradicts its agent is
+    a mistake, and an issuer without a key to use; one that does not answer is a caution. A store on a server that
+    cannot be used is USAGE, as it would be for `serve`.
     """
     config = read(path, FAILED)
     if not local(host):
@@ -53,7 +55,7 @@ async def _asked(config: Config) -> int:
     except Unavailable as error:
         print(config.mistake(("store", "url"), str(error)), file=sys.stderr)
         return USAGE
-    mistakes = []
+    mistakes = await _of_issuers(config)
     async with Local(config, serving=False) as local:
         for entry, agent in await local.everything():
             route = (entry.host or entry).route
@@ -66,6 +68,24 @@ async def _asked(config: Config) -> int:
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return FAILED if mistakes else OK
+
+
+async def _of_issuers(config: Config) -> list[Mistake]:
+    """Ask those whose keys judge tokens what they publish. One that cannot be reached now is a caution."""
+    from gateway.access import published_by
+
+    mistakes = []
+    for where, options in issuers(config):
+        place = (*where, "discovery")
+        try:
+            found = await published_by(options)
+        except AgentBroken as error:
+            mistakes.append(config.mistake(place, str(error)))
+        except InterlinguaError as error:
+            print(f"caution: {config.mistake(place, f'the issuer cannot be asked: {error}')}")
+        else:
+            print(f"  {'.'.join(map(str, where))}: {found.issuer}, {_count(len(found.keys), 'key')}")
+    return mistakes
 
 
 def _count(number: int, what: str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
+
+from gateway.access import JwtOptions
 from gateway.config.models import Config, Route
 from gateway.contract import InboundOptions
-from gateway.yaml_document import Mistake
+from gateway.yaml_document import Mistake, Where
 
 if TYPE_CHECKING:
     from gateway.governance.declined import Driven
@@ -93,9 +96,24 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
                 found.append(
                     config.mistake(("inbound", name, *place), f"is sent to {host} unencrypted: use https or wss")
                 )
+    for where, jwt in issuers(config):
+        if host := _reached_in_clear(jwt.discovery):
+            message = f"whoever is between here and {host} may say whose tokens are valid: use https"
+            found.append(config.mistake((*where, "discovery"), message))
     if config.telemetry.headers and (host := _reached_in_clear(config.telemetry.otlp)):
         found.append(config.mistake(("telemetry", "headers"), f"are sent to {host} unencrypted: use https"))
     return tuple(found)
+
+
+def issuers(config: Config) -> Iterator[tuple[Where, JwtOptions]]:
+    """The options for tokens whose issuer is asked for its keys, each with its place in the file."""
+    sections: list[tuple[Where, Any]] = [((), config)]
+    for where, section in sections:  # grows while it is walked: sections inside sections
+        if isinstance(section, JwtOptions) and section.discovery is not None:
+            yield where, section
+        elif isinstance(section, BaseModel | dict):
+            inner = section.items() if isinstance(section, dict) else section
+            sections += [((*where, key), value) for key, value in inner if isinstance(value, BaseModel | dict)]
 
 
 def _reached_in_clear(url: str | None) -> str | None:

@@ -214,8 +214,8 @@ def test_a_key_is_given_or_in_a_file(tmp_path: Path) -> None:
     signed = jwt.encode({"sub": "ana", "aud": "gateway", "exp": int(time.time()) + 600}, "k" * 32, "HS256")
     assert Subjects(JwtOptions.model_validate({**options, "key_file": tmp_path / "key"})).find(signed) is not None
     for wrong, why in (
-        ({}, "name one of key and key_file"),
-        ({"key": "k" * 32, "key_file": tmp_path / "key"}, "name one of key and key_file"),
+        ({}, "name one of key, key_file and discovery"),
+        ({"key": "k" * 32, "key_file": tmp_path / "key"}, "name one of key, key_file and discovery"),
         ({"key_file": tmp_path / "none"}, "key_file: No such file"),
         ({"key_file": tmp_path}, "key_file: Is a directory"),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import interlingua
+from tests.support.peers import oidc_provider
 from tests.support.processes import free_port
 
 ROUTES = """\
@@ -52,3 +53,37 @@ def test_an_agent_that_publishes_nothing_takes_its_text_where_the_route_says(
 ) -> None:
     done = interlingua("run", "reports", "the tides", "--routes", str(table(agents, tmp_path)))
     assert done.returncode == 0 and "the tides" in done.stdout, done.stderr
+
+
+ISSUERS = """\
+inbound:
+  agent_connect: {{authentication: {{jwt: {{discovery: "{good}", algorithms: [RS256], audience: x}}}}}}
+  agent_protocol: {{authentication: {{jwt: {{discovery: "{good}", algorithms: [ES256], audience: x}}}}}}
+  agent_context: {{access: {{jwt: {{discovery: "{good}/other", algorithms: [RS256], audience: x}}}}}}
+operators: {{jwt: {{discovery: "http://127.0.0.1:{nobody}", algorithms: [RS256], audience: y}}}}
+routes: []
+"""
+
+
+def test_issuers_are_asked_for_their_keys_and_one_that_has_none_to_use_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    with oidc_provider() as provider:
+        file.write_text(ISSUERS.format(good=provider.url, nobody=free_port()))
+        done = interlingua("check", str(file), "--connect")
+    assert done.returncode == 1
+    assert f"  inbound.agent_connect.authentication.jwt: {provider.url}, 1 key\n" in done.stdout
+    assert f"caution: {file}:5 operators.jwt.discovery: the issuer cannot be asked: " in done.stdout
+    assert [line for line in done.stderr.splitlines() if str(file) in line] == [
+        f"{file}:3 inbound.agent_protocol.authentication.jwt.discovery: it publishes no key for ES256",
+        f"{file}:4 inbound.agent_context.access.jwt.discovery: "
+        f"{provider.url}/other/.well-known/openid-configuration is answered 404",
+    ]
+
+
+def test_keys_that_would_come_unencrypted_are_a_caution(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    jwt = '{discovery: "http://login.example.com", algorithms: [RS256], audience: x}'
+    file.write_text(f"inbound: {{agent_connect: {{authentication: {{jwt: {jwt}}}}}}}\n")
+    done = interlingua("check", str(file))
+    told = "whoever is between here and login.example.com may say whose tokens are valid: use https"
+    assert f"caution: {file}:1 inbound.agent_connect.authentication.jwt.discovery: {told}" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -12,13 +11,9 @@ import httpx2
 import pytest
 
 from gateway import tracing
-from gateway.core.types import agent_id
 from gateway.transport.websocket import UpgradeRefused, connect
 from tests.limits.rig import ANA, BOB, Limited, gateway
-from tests.support.agent_client import agent_client_client
-from tests.support.agent_communication import client, errors, results
 from tests.support.aio import run
-from tests.support.peers import agent_connect_conversations, agent_protocol_client
 from tests.support.scripted import until
 
 HELLO = {
@@ -185,62 +180,3 @@ def test_runs_that_wait_on_a_thread_are_as_many_as_may_be() -> None:
             assert (await there.call("POST", path, json=body)).status_code == 200
 
     run(main())
-
-
-# --- the SDKs ------------------------------------------------------------------------------------------------------
-
-
-def failed(lines: Sequence[dict[str, Any]]) -> list[tuple[str, int, str]]:
-    """What the SDK raised: its exception's class, the status, and when to come again."""
-    found = [line["error"] for line in lines if "error" in line]
-    return [(each["type"], each["status"], each["retryAfter"]) for each in found]
-
-
-def test_the_rest_sdks_raise_their_own_exception_with_the_status_and_when_to_come_again() -> None:
-    async def main() -> None:
-        async with gateway(routes(own="runs: 1")) as there:
-            await there.held()
-            connect_url, task_url = f"{there.url}/agent-connect", f"{there.url}/agent-protocol/echo"
-            wait = ["wait", f"--agent-id={agent_id('echo')}", "--bearer", ANA]
-            step = ("steps", task_url, "--bearer", ANA)
-            connected, tasks = await asyncio.gather(
-                asyncio.to_thread(agent_connect_conversations, connect_url, wait),
-                asyncio.to_thread(agent_protocol_client, *step),
-            )
-            assert failed(connected[0]) == [("ApiException", 429, "1")]
-            assert failed(tasks) == [("ApiException", 429, "1")]
-            there.gate.set()
-            await until(lambda: not there.going_on)
-            connected, tasks = await asyncio.gather(
-                asyncio.to_thread(agent_connect_conversations, connect_url, wait),
-                asyncio.to_thread(agent_protocol_client, *step),
-            )
-            assert failed(connected[0]) == failed(tasks) == []
-
-    run(main(), timeout=100)
-
-
-def test_the_editors_and_mcp_sdks_raise_their_own_error_with_its_code_and_when_to_come_again() -> None:
-    async def main() -> None:
-        async with gateway(routes(own="runs: 1")) as there:
-            await there.held()
-            header = ("--header", f"Authorization: Bearer {ANA}")
-            url = f"{there.url.replace('http', 'ws')}/agent-client/echo"
-            mcp = f"{there.url}/agent-communication/mcp"
-
-            async def both() -> tuple[Any, Any]:
-                return await asyncio.gather(
-                    asyncio.to_thread(agent_client_client, "py", *header, "--say", "hi", url=url),
-                    asyncio.to_thread(client, "mcp-2", *header, "--tool", 'echo {"message": "x"}', url=mcp),
-                )
-
-            editor, tools = await both()
-            for lines, method in ((editor, "session/prompt"), (tools, "tools/call")):
-                (error,) = errors(lines, method)
-                assert (error["code"], error["data"]["retryAfter"]) == (-32029, 1)
-            there.gate.set()
-            await until(lambda: not there.going_on)
-            editor, tools = await both()
-            assert not errors(editor, "session/prompt") and results(tools, "tools/call")
-
-    run(main(), timeout=100)

@@ -38,6 +38,7 @@ __all__ = [
     "lines_of",
     "make_peer",
     "node",
+    "oidc_provider",
     "peer_modules",
     "peer_names",
     "peer_python",
@@ -214,6 +215,15 @@ def agent_protocol_server(workspace: Path) -> Iterator[Process]:
     argv = [str(peer_python("e2b-server")), "-P", str(PEERS / "agent_protocol_server.py")]
     argv += ["--port", str(port), "--workspace", str(workspace)]
     with start(argv, port=port) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def oidc_provider(port: int | None = None) -> Iterator[Process]:
+    """A provider of OpenID Connect; its `.url` is the issuer. See `oidc_provider.mjs` for its clients and controls."""
+    port = port or free_port()
+    argv = [str(node()), str(PEERS / "oidc_provider.mjs"), "--modules", str(peer_modules("oidc-provider"))]
+    with start([*argv, "--port", str(port)], port=port) as process:
         yield process
 
 

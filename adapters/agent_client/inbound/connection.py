@@ -211,6 +211,7 @@ class EditorConnection:
             token = asked.meta.get("token") if isinstance(asked.meta, dict) else None
             if not isinstance(token, str):
                 raise Invalid("_meta/token: the token is missing", path="/_meta/token")
+            await self._clients.people.awaited(token)
             self._visitor.prove(token)
             return {}
         self._visitor.check("", self.client.agent)

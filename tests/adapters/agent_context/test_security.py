@@ -327,7 +327,7 @@ def test_the_options_do_not_show_their_secrets() -> None:
         ({"jwt": {**JWT, "key": "short"}}, "32 bytes"),
         ({"jwt": {**JWT, "key": pem(ALICE)}}, "none for HS256"),
         ({"jwt": {**JWT, "algorithms": ["RS256"]}}, "none for RS256"),
-        ({"jwt": {**JWT, "key_file": "also.pem"}}, "one of key and key_file"),
+        ({"jwt": {**JWT, "key_file": "also.pem"}}, "one of key, key_file and discovery"),
         ({"jwt": {**JWT, "key": None, "key_file": "/nowhere/key.pem"}}, "No such file"),
         ({"jwt": {key: value for key, value in JWT.items() if key != "audience"}}, "audience"),
     ],
