@@ -91,9 +91,9 @@ class App:
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
         self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
-        self.gateway.on_owed = self._webhooks.nudge
-        self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
-        self.gateway.roster.on_change = self._tell
+        self.gateway.on_owed(self._webhooks.nudge)
+        self.gateway.roster.host({name: half for name, half in self._inbound.items() if isinstance(half, Hosting)})
+        self.gateway.roster.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
         self._enforcement: Enforcement | None = None
@@ -200,7 +200,7 @@ class App:
             kept = next((entry for entry in old if entry.route == route), None)
             if kept is not None:
                 old.remove(kept)
-                kept.route = route
+                kept.keep(route)
             entries.append(kept or Entry(route, self._outbound(route)))
         for entry in entries if self._enforcement is not None else ():
             before = next((gone for gone in old if gone.route.name == entry.route.name), None)
@@ -218,9 +218,8 @@ class App:
 
             key = self.config.audit.key
             path = self.config.base / key if key is not None else None
-            self._enforcement = Enforcement(self.gateway.records, key=path)
-            self.gateway.opened, self.gateway.closing = self._enforcement.open, self._enforcement.aclose
-            self.gateway.listed, self.gateway.adopted = self._promises, self._enforcement.settle
+            self._enforcement = made = Enforcement(self.gateway.records, key=path)
+            self.gateway.accompany(opened=made.open, listed=self._promises, adopted=made.settle, closing=made.aclose)
         return self._enforcement
 
     def _bindings(self, config: Config) -> Sequence[Binding]:

@@ -57,6 +57,11 @@ class Document:
     lines: dict[Where, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
+    def fill(self) -> None:
+        """Take an empty file for an empty mapping."""
+        if self.value is None:
+            self.value = {}
+
     def line(self, where: Where) -> int:
         """Line of the key, or of the nearest key around it that the file has."""
         while where and where not in self.lines:
@@ -70,25 +75,27 @@ class Document:
         self.mistakes.append(Mistake(self.file, line or self.line(where), dotted(where), message, code=code))
 
 
+def _without(tag: str, loader: type[yaml.SafeLoader]) -> Any:
+    """What `loader` resolves plain scalars to, without one tag."""
+    known = loader.yaml_implicit_resolvers.items()
+    return {first: [resolver for resolver in resolvers if resolver[0] != tag] for first, resolvers in known}
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 without its dates, times of day and octals: those stay the text that they look like."""
 
+    yaml_implicit_resolvers = _without("tag:yaml.org,2002:timestamp", yaml.SafeLoader)
+
 
 _TRAPS = re.compile(r"^[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 class _Plain(_Loader):
     """The same with the flags of YAML 1.2: `on`, `off`, `yes` and `no` are text."""
 
+    yaml_implicit_resolvers = _without("tag:yaml.org,2002:bool", _Loader)
 
-_Plain.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
+
 _Plain.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF")
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.config import Route
-from gateway.contract import Demanding, Discovering, Extended, Intercepting, Outbound, Supervised
+from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised
 from gateway.contract.filling import Filling
 from gateway.contract.fitting import SchemaJudge, fault
 from gateway.contract.options import RouteLimits
@@ -43,7 +43,6 @@ class Entry:
     retired: bool = False
     """Its route has gone, or was given to another: to be closed after its last run."""
     stale: bool = False
-    """Something about the agent has changed: it is to be described anew when next needed."""
     host: Entry | None = None
     """Whose outbound half this one's is, or is part of: it closes nothing itself."""
     config: JsonObject = field(default_factory=dict)
@@ -52,8 +51,6 @@ class Entry:
     """The target, if it stands between the engine and its runs."""
     demanding: Demanding | None = field(init=False)
     """The target, if it does not run every agent."""
-    extended: Extended | None = field(init=False)
-    """The target, if it offers what only some adapters know of."""
     _judges: dict[str, SchemaJudge] = field(default_factory=dict)
     _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
@@ -65,7 +62,6 @@ class Entry:
         outbound = self.outbound
         self.intercepting = outbound if isinstance(outbound, Intercepting) else None
         self.demanding = outbound if isinstance(outbound, Demanding) else None
-        self.extended = outbound if isinstance(outbound, Extended) else None
 
     def begin(self) -> None:
         """One more run uses the target."""
@@ -220,6 +216,22 @@ class Entry:
     def doubt(self) -> None:
         """The agent failed to answer: describe it again before the next run."""
         self.reachable = False
+
+    def reached(self) -> None:
+        """The target has answered."""
+        self.reachable = True
+
+    def outdate(self) -> None:
+        """Something about the agent has changed: describe it anew when it is next needed."""
+        self.stale = True
+
+    def keep(self, route: Route) -> None:
+        """Take a route that means the same as its own, read anew."""
+        self.route = route
+
+    def rename(self, route: Route, name: str) -> None:
+        """Publish the agent under another name than its route's. It is described anew under it."""
+        self.route, self.agent = route.model_copy(update={"name": name}), None
 
     def takes_file(self, agent: Agent, media_type: str, name: str) -> bool:
         """Whether a client's file reaches the agent. Raises Unsupported where not, unless the route is lossy."""

@@ -31,6 +31,10 @@ class HostedEntry(Entry):
 
     hosted: Hosted = field(kw_only=True)
 
+    def renew(self, route: Route, hosted: Hosted) -> None:
+        """The same agent is hosted on other terms."""
+        self.route, self.hosted = route, hosted
+
     @property
     def hidden(self) -> bool:
         return bool(self.hosted.protocols)
@@ -102,7 +106,7 @@ class Hosts:
                 now[name] = entry
         self.entries[protocol] = now
         for name in before if described is None else before.keys() & described:
-            before[name].stale = True
+            before[name].outdate()
         for entry in [entry for name, entry in before.items() if now.get(name) is not entry]:
             self._retire(entry)
 
@@ -175,7 +179,7 @@ def _entry(known: HostedEntry | None, protocol: str, name: str, hosted: Hosted) 
         log.error("agent %r of %s is not served: %s", name, protocol, error.errors()[0]["msg"])
         return None
     if known is not None and same:
-        known.route, known.hosted = route, hosted
+        known.renew(route, hosted)
         return known
     return HostedEntry(route, hosted.outbound, hosted=hosted)
 

@@ -36,12 +36,12 @@ _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Roster:
-    """One per engine. `on_change` is called whenever the list, or what stands behind a name, is another."""
+    """One per engine."""
 
     def __init__(self, store: Store) -> None:
         self.configured: tuple[Entry, ...] = ()
         """One for each route of the table, in its order."""
-        self.on_change: Callable[[], None] = _nothing
+        self._changed: Callable[[], None] = _nothing
         self._store = store
         self._router = Router(())
         self._entries: dict[int, Entry] = {}
@@ -94,12 +94,16 @@ class Roster:
 
     @property
     def hosts(self) -> Mapping[str, Hosting]:
-        """The inbound halves that host agents, by protocol. To be set before `open`; later ones come by `add_host`."""
+        """The inbound halves that host agents, by protocol."""
         return self._hosted.halves
 
-    @hosts.setter
-    def hosts(self, halves: Mapping[str, Hosting]) -> None:
-        self._hosted.halves = dict(halves)
+    def host(self, halves: Mapping[str, Hosting]) -> None:
+        """Take the agents that these inbound halves host. Called before `open`; later halves come by `add_host`."""
+        self._hosted.halves.update(halves)
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Call `told` whenever the set of agents changes, or one of them is replaced."""
+        self._changed = told
 
     async def add_host(self, protocol: str, half: Hosting) -> None:
         """One more half that hosts agents, opened here."""
@@ -227,10 +231,10 @@ class Roster:
             try:
                 async with asyncio.timeout(host.route.target.describe_timeout):
                     found = await many.discover()
-                host.reachable = True
+                host.reached()
                 await self._take(host, found)
             except Exception as error:
-                host.reachable = False
+                host.doubt()
                 unforeseen = None if isinstance(error, InterlinguaError | TimeoutError) else error
                 why = error if isinstance(error, InterlinguaError) else "no answer in time"
                 log.warning("the agents of %s cannot be listed: %s", host.route.name, why, exc_info=unforeseen)
@@ -263,7 +267,7 @@ class Roster:
         entries += self._with_created(entries)
         self._entries = {id(entry.route): entry for entry in entries}
         self._router = Router([entry.route for entry in entries])
-        self.on_change()
+        self._changed()
 
     def _with_found(self) -> list[Entry]:
         taken = {entry.route.name for entry in self.configured if entry.many is None}
@@ -279,8 +283,7 @@ class Roster:
                     continue
                 taken.add(free)
                 if entry.route.name != free or entry.route is host.route:
-                    entry.route = host.route.model_copy(update={"name": free})
-                    entry.agent = None  # it is published under its name
+                    entry.rename(host.route, free)
                 out.append(entry)
         return out
 

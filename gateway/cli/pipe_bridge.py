@@ -12,7 +12,7 @@ from msgspec import UNSET
 from gateway.core.errors import InterlinguaError
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, ErrorObject, Id, Message, Request, Response
+from gateway.wire.jsonrpc import ErrorObject, Id, Message, MessageBatch, Request, Response
 
 log = logging.getLogger("interlingua")
 
@@ -74,7 +74,7 @@ class PipeBridge:
 
 def _ids(said: Message, kind: type[Request | Response]) -> set[Id]:
     """Return the ids of one kind in a message, which may be an array."""
-    return {one.id for one in (said.messages if isinstance(said, Batch) else (said,)) if isinstance(one, kind)}
+    return {one.id for one in (said.messages if isinstance(said, MessageBatch) else (said,)) if isinstance(one, kind)}
 
 
 async def _said(pipe: Pipe) -> AsyncIterator[Sequence[bytes | Unreadable]]:

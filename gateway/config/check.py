@@ -39,8 +39,7 @@ _FROM = {"max_body": ("limits", "body"), "max_upload": ("store", "artifact_limit
 
 def build(document: Document, adapters: Registry, path: Path | None) -> Config | None:
     """The config, or None with `document.mistakes` saying why."""
-    if document.value is None:
-        document.value = {}
+    document.fill()
     if not isinstance(document.value, dict):
         document.refuse((), f"should be a mapping with keys such as 'routes', not {_kind(document.value)}")
         return None
@@ -271,7 +270,7 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
         try:
             yield index, bind(file, workspace_of(file, base))
         except GovernanceError as error:
-            document.mistakes += error.mistakes
+            document.mistakes.extend(error.mistakes)
 
 
 def _demands(document: Document, binding: Binding, driven: Driven, key: str | None) -> None:
@@ -280,7 +279,7 @@ def _demands(document: Document, binding: Binding, driven: Driven, key: str | No
     from gateway.governance.demands import unmet
 
     told = [*declined(binding, driven), *unmet(binding.governance, key=key is not None)]
-    document.mistakes += [mistake for mistake in told if mistake not in document.mistakes]
+    document.mistakes.extend(mistake for mistake in told if mistake not in document.mistakes)
 
 
 # --- pydantic's errors in our words -----------------------------------------------------------------------------

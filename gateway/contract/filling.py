@@ -54,16 +54,14 @@ class Filling:
         self._pointer = pointer
         self._judge = fitting.SchemaJudge(schema)
         self._only = [view for view in views_of(schema, schema) if view["type"] != "null"]
-        self._certainly = self._judge.certainly if pointer is not None and self._text_is_enough() else None
-        self._alone = sum(len(view["properties"]) for view in self._only) <= 1
-        """Whether several lines of text cannot name other values."""
+        self._certainly = self._judge.certainly if pointer is not None and self._text_is_all() else None
 
     def filled(self, words: str, given: Json = None) -> Filled:
         """The input that a client's words and what it said as a document (`given`, None if nothing) make together.
 
         Empty words beside a document say nothing.
         """
-        if self._certainly is not None and given is None and self._is_text(words):
+        if self._certainly is not None and given is None and not words.lstrip().startswith(("{", "```")):
             document = wrap(words, self._pointer, self._schema)
             if self._certainly(document):
                 return Filled(document)
@@ -94,14 +92,11 @@ class Filling:
             whole = None
         return Filled(whole, form and _with_definitions(form, self._schema), why)
 
-    def _text_is_enough(self) -> bool:
-        """Whether nothing is missing in an input with its text alone, nor is filled in."""
+    def _text_is_all(self) -> bool:
+        """Whether nothing is missing in an input with its text alone, nor is filled in, nor could lines name more."""
         document = wrap("text", self._pointer, self._schema)
-        return self.completed(document) == Filled(document)
-
-    def _is_text(self, words: str) -> bool:
-        """Whether the words can be nothing but text: neither JSON, nor lines that name values."""
-        return not words.lstrip().startswith(("{", "```")) and (self._alone or "\n" not in words.strip())
+        known = sum(len(view["properties"]) for view in self._only)
+        return known <= 1 and self.completed(document) == Filled(document)
 
     # --- what the words are ---------------------------------------------------------------------------------------
 

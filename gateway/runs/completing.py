@@ -24,7 +24,7 @@ class NotGiven(Exception):
     """The question was declined or cancelled: the run ends cancelled."""
 
 
-class Asker(Protocol):
+class IncompleteRun(Protocol):
     """The run in progress."""
 
     entry: Entry
@@ -37,15 +37,15 @@ class Asker(Protocol):
         """Put a question to the caller, as `RunContext.ask` does."""
 
 
-async def completed(asker: Asker, filled: Filled | None) -> Json:
+async def completed(run: IncompleteRun, filled: Filled | None) -> Json:
     """The run's input with what was missing. `filled`: what is missing, None if that is not known after a restart.
 
     Raises NotGiven, Invalid if it still does not fit, the errors of `Entry.need`.
     """
-    agent = await asker.entry.need()
-    filling = asker.entry.filling(agent)
-    document = asker.run.request.input
-    open_ = next((asked for asked in asker.run.interrupts if asked.kind == KIND), None)
+    agent = await run.entry.need()
+    filling = run.entry.filling(agent)
+    document = run.run.request.input
+    open_ = next((asked for asked in run.run.interrupts if asked.kind == KIND), None)
     if open_ is not None:
         filled = Filled(_so_far(open_, document), open_.answer_schema)
     elif filled is None:
@@ -53,7 +53,7 @@ async def completed(asker: Asker, filled: Filled | None) -> Json:
     for _ in range(TRIES):
         if filled.form is None:
             break
-        answer = await asker.ask(open_ or question(agent.name, filled))
+        answer = await run.ask(open_ or question(agent.name, filled))
         open_ = None
         if answer.outcome is not Outcome.ANSWERED:
             raise NotGiven(f"the input was not completed: the question was {answer.outcome.value}")
@@ -61,7 +61,7 @@ async def completed(asker: Asker, filled: Filled | None) -> Json:
     else:
         if filled.form is not None:
             raise Invalid(filled.why or "the input is not complete", path="/input")
-    asker.entry.validate("input", agent.input_schema, filled.document, "/input")
+    run.entry.validate("input", agent.input_schema, filled.document, "/input")
     return filled.document
 
 

@@ -34,6 +34,12 @@ EVENTS_BYTES = 4 * 1024 * 1024
 DESCRIBED_SECONDS = 10.0
 """How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
 
+Step = Callable[[], Awaitable[None]]
+
+
+async def _nothing() -> None:
+    """Where nobody has anything to open or to close."""
+
 
 class Engine:
     """Implements `gateway.contract.Gateway`. One per process; `open` before the first call, `close` at the end."""
@@ -46,7 +52,7 @@ class Engine:
         self.public_url = public_url
         self.roster = Roster(store)
         self.conversations = Threads(store)
-        self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+        self._owed: Callable[[Delivery], None] = _ignore_delivery
         rules = rules or Rules()
         self._post = PostOffice(store, self._rung)
         self._followed = FollowedRuns(store, self._post)
@@ -77,16 +83,27 @@ class Engine:
         )
         self.records = EngineRecords(store)
         self.backchannel = EngineBackchannel(store, self.roster, self.conversations)
-        self.opened: Callable[[], Awaitable[None]] = _nothing
-        """Awaited by `open` when the store is open, and by `close` as `closing` before it is closed; `listed` when it
-        is known which agents there are, and no run goes on yet; `adopted` when it is known which runs go on."""
-        self.listed = self.closing = self.adopted = self.opened
+        self.accompany()
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
         self._adopting = asyncio.Lock()
 
     def _owes(self, delivery: Delivery) -> None:
-        self.on_owed(delivery)
+        self._owed(delivery)
+
+    def on_owed(self, told: Callable[[Delivery], None]) -> None:
+        """Call `told` with every callback that is owed."""
+        self._owed = told
+
+    def accompany(
+        self, *, opened: Step = _nothing, listed: Step = _nothing, adopted: Step = _nothing, closing: Step = _nothing
+    ) -> None:
+        """Await these in `open` and `close`.
+
+        opened: the store is open. listed: it is known which agents there are, and no run goes on yet. adopted: it is
+        known which runs go on. closing: before the store is closed.
+        """
+        self._opened, self._listed, self._adopted, self._closing = opened, listed, adopted, closing
 
     def _rung(self, run_id: str | None) -> None:
         self._followed.rung(run_id)
@@ -114,11 +131,11 @@ class Engine:
         """
         await self.store.open()
         self._post.open()
-        await self.opened()
+        await self._opened()
         await self.roster.open()
-        await self.listed()
+        await self._listed()
         await self.adopt()
-        await self.adopted()
+        await self._adopted()
 
     async def adopt(self) -> None:
         """See what other gateways on the store created, take up what dead ones left. To be called now and then.
@@ -197,7 +214,7 @@ class Engine:
         await self._followed.close()
         await self._readers.close()
         await self._post.close()
-        await self.closing()
+        await self._closing()
         await self.store.close()
 
     def requests(
@@ -313,10 +330,6 @@ class EngineRuns:
     async def delete(self, run_id: str) -> None:
         await self.cancel(run_id, reason="deleted", wait=True)
         await self._store.delete_run(run_id)
-
-
-async def _nothing() -> None:
-    """Where nobody has anything to open or to close."""
 
 
 def _ignore_delivery(delivery: Delivery) -> None:

@@ -22,7 +22,7 @@ from gateway.runs.run_record import RunRecord
 CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
 
 
-class Asker(Protocol):
+class AskingRun(Protocol):
     """The run whose agent asks."""
 
     span: tracing.RunSpan | None
@@ -50,7 +50,7 @@ class Questions:
         self._record = record
         self._clock = clock
 
-    async def ask(self, asker: Asker, interrupt: Interrupt) -> Answer:
+    async def ask(self, asker: AskingRun, interrupt: Interrupt) -> Answer:
         record = self._record
         async with record.lock:  # an answer to it that is being written has been given, or it has not
             interrupt = self._named(delta.sound(interrupt))
@@ -87,7 +87,7 @@ class Questions:
             name = following
         return replace(interrupt, id=name)
 
-    async def _put(self, asker: Asker, interrupt: Interrupt, answer: asyncio.Future[Answer]) -> None:
+    async def _put(self, asker: AskingRun, interrupt: Interrupt, answer: asyncio.Future[Answer]) -> None:
         record = self._record
         async with record.lock:
             asked = record.opener.state.item("interrupt", interrupt.id) is Item.OPEN
@@ -131,7 +131,7 @@ class Questions:
         elif not future.done():
             future.set_result(answer)
 
-    async def _withdraw(self, asker: Asker, interrupt_id: str) -> None:
+    async def _withdraw(self, asker: AskingRun, interrupt_id: str) -> None:
         """The agent does not wait for this answer any more."""
         try:
             with contextlib.suppress(InterlinguaError):

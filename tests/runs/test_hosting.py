@@ -67,7 +67,7 @@ async def engine(
     **halves: Hosting,
 ) -> AsyncIterator[Engine]:
     made = Engine(store or open_store(f"sqlite:///{file}" if file else "sqlite://"))
-    made.roster.hosts = halves
+    made.roster.host(halves)
     scripted.use(made, *agents)
     await made.open()
     try:
@@ -145,7 +145,7 @@ def test_those_that_come_and_go_are_seen_at_once_and_told_to_all() -> None:
     async def story() -> None:
         house, told = House(), []
         async with engine(house=house) as gateway:
-            gateway.roster.on_change = lambda: told.append(list(gateway.agents.names("test")))
+            gateway.roster.on_change(lambda: told.append(list(gateway.agents.names("test"))))
             one = Scripted(echo)
             house.now(a=one)
             assert not gateway.agents.names("test"), "nobody has been told"

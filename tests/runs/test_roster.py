@@ -86,7 +86,7 @@ def test_a_target_that_says_its_agents_have_changed_is_asked_again() -> None:
         many, changes = Many("a", "b"), []
         async with scripted.engine((scripted.route("bee"), many)) as engine:
             kept = engine.roster.entry("b", "test")
-            engine.roster.on_change = lambda: changes.append(list(engine.agents.names("test")))
+            engine.roster.on_change(lambda: changes.append(list(engine.agents.names("test"))))
             many.now("b", "c")
             await until(lambda: list(engine.agents.names("test")) == ["b", "c"])
             assert changes[-1] == ["b", "c"]

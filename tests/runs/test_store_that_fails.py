@@ -304,7 +304,7 @@ def test_an_end_that_is_made_up_for_without_the_disk_is_made_up_for(tmp_path: Pa
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
             owed: list[str] = []
-            gateway.on_owed = lambda delivery: owed.append(delivery.run.status.value)
+            gateway.on_owed(lambda delivery: owed.append(delivery.run.status.value))
             started = await gateway.runs.start(request(webhook=Webhook(url="http://127.0.0.1:9/", protocol="test")))
             await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert unwritten_of(gateway) and not owed

@@ -71,7 +71,7 @@ async def receiving(receiver: Receiver) -> AsyncIterator[str]:
 async def delivering(gateway: Engine, *allow: str) -> AsyncIterator[None]:
     client = HttpClient(guard=Guard(allow))
     told = Webhooks(gateway.store, {"test": Told()}, client)
-    gateway.on_owed = told.nudge
+    gateway.on_owed(told.nudge)
     task = asyncio.create_task(told.run())
     try:
         yield

@@ -18,10 +18,10 @@ from gateway.wire.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
-    Batch,
     ErrorObject,
     Glimpse,
     Malformed,
+    MessageBatch,
     Notification,
     Request,
     Response,
@@ -87,7 +87,7 @@ MESSAGES: dict[str, tuple[bytes, Any]] = {
     "half a surrogate pair in an answer": (b'{"id":3,"result":"\\ude00"}', answer(3, b'"\\ude00"')),
     "a batch": (
         b'[{"jsonrpc":"2.0","method":"n"}, {"id":1,"result":2}]',
-        Batch((Notification("n"), answer(1, b"2"))),
+        MessageBatch((Notification("n"), answer(1, b"2"))),
     ),
 }
 
@@ -165,13 +165,13 @@ def test_what_is_no_message_says_why_and_for_whom(name: str) -> None:
 def test_a_batch_in_a_batch_is_not_looked_into() -> None:
     depth = 300
     found = jsonrpc.decode(b"[" * depth + b"]" * depth)
-    assert isinstance(found, Batch)
+    assert isinstance(found, MessageBatch)
     assert [one.reason for one in found.messages if isinstance(one, Malformed)] == ["an array in an array"]
 
 
 def test_a_batch_says_of_each_what_is_wrong_with_it() -> None:
     found = jsonrpc.decode(b'[1,{"jsonrpc":"2.0","id":1,"method":"m"},{"id":2,"method":"m"},{"t":"\\ud83d"}]')
-    assert isinstance(found, Batch)
+    assert isinstance(found, MessageBatch)
     kinds = [type(one).__name__ for one in found.messages]
     assert kinds == ["Malformed", "Request", "Malformed", "Malformed"]
 
@@ -362,7 +362,7 @@ def test_what_is_a_message_does_not_depend_on_what_nobody_reads(names: list[str]
 
 @given(st.binary(max_size=60) | st.text(ALPHABET + '{}[]:,"0123idmethodresult\\', max_size=60).map(str.encode))
 def test_no_bytes_whatever_make_decoding_raise(data: bytes) -> None:
-    assert isinstance(jsonrpc.decode(data), Request | Notification | Response | Malformed | Batch)
+    assert isinstance(jsonrpc.decode(data), Request | Notification | Response | Malformed | MessageBatch)
     glimpse(data)
 
 

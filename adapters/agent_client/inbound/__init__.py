@@ -137,7 +137,7 @@ class EditorSocket:
             with self._clients.connected(visitor) as id:
                 limit = self._clients.options.max_message
                 pipe = await _Door.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
-                pipe.visitor = visitor
+                pipe.closes_for(visitor)
                 await EditorConnection(self._clients, pipe, agent, visitor, counted=True).serve()
         except AgentGone as error:
             log.debug("%s", error)
@@ -158,10 +158,14 @@ class EditorSocket:
 class _Door(ServerSocket):
     """Says why, to a client that may not stay."""
 
-    visitor: Visitor | None = None
+    _visitor: Visitor | None = None
+
+    def closes_for(self, visitor: Visitor) -> None:
+        """Close with the reason that this client's visit ended for."""
+        self._visitor = visitor
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """See Pipe."""
-        if self.visitor is not None and self.visitor.ended:
-            code, reason = POLICY_VIOLATION, self.visitor.ended
+        if self._visitor is not None and self._visitor.ended:
+            code, reason = POLICY_VIOLATION, self._visitor.ended
         await super().aclose(code, reason)

@@ -164,7 +164,7 @@ class EditorConnection:
         """
         for prompt in self._prompts.values():
             if prompt.session_id == session_id:
-                prompt.cancelled = True
+                prompt.cancel()
         try:
             session = self.sessions.here(session_id)
             if session is not None and session.context.state.opened:
@@ -293,6 +293,9 @@ class _Waiting:
 
     session_id: str
     cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 def _auth_methods(native: JsonObject) -> list[Any]:

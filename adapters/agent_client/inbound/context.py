@@ -14,7 +14,7 @@ from adapters.agent_client.governed import untrusted_bytes
 from adapters.agent_client.inbound import governed, turns
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.clients import SharedSession
-from adapters.agent_client.inbound.states import PromptStep, SessionState, SessionStep
+from adapters.agent_client.inbound.states import EditorSessionState, PromptStep, SessionStep
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -49,7 +49,7 @@ class SessionContext:
         self.agent = agent
         self.params = params
         self.config: JsonObject = thread.attributes.get("config") or {}
-        self.state = SessionState(thread.id)
+        self.state = EditorSessionState(thread.id)
         self.way = OpenedBy.NEW
         self.turn: PromptTurn | None = None
         self.run: Run | None = None

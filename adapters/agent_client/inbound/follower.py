@@ -23,7 +23,7 @@ LAGGING = 32
 _APART = frozenset({e.Interrupted, e.Resumed, e.Custom})
 
 
-class RunFollower:
+class PromptFollower:
     """Made for one run, used once: `go`."""
 
     def __init__(

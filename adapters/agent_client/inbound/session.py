@@ -19,7 +19,7 @@ from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound import config_options, governed, replay, turns
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.context import OpenedBy, SessionContext
-from adapters.agent_client.inbound.follower import RunFollower
+from adapters.agent_client.inbound.follower import PromptFollower
 from adapters.agent_client.inbound.states import SessionLife
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
@@ -55,7 +55,7 @@ class EditorSession:
         self._left = left
         self._gateway = context.gateway
         self._titled = "title" in context.thread.attributes
-        self._following: RunFollower | None = None
+        self._following: PromptFollower | None = None
         self._seen: set[str] = set()
         self._gate = asyncio.Event()
         self._ready = asyncio.Event()
@@ -227,7 +227,7 @@ class EditorSession:
             with contextlib.suppress(InterlinguaError):
                 await self.context.change({"title": " ".join(text.split())[:TITLE]})
 
-    async def _answer(self, turn: PromptTurn, following: RunFollower, question: Interrupt, text: str) -> None:
+    async def _answer(self, turn: PromptTurn, following: PromptFollower, question: Interrupt, text: str) -> None:
         """The prompt is the answer to a question that the last turn ended with."""
         turn.answering(following.run.id, question.id)
         try:
@@ -334,13 +334,13 @@ class EditorSession:
     async def follow(
         self, run: Run, *, past: bool = False, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Tell the client of a run, once (see `RunFollower.go`)."""
+        """Tell the client of a run, once (see `PromptFollower.go`)."""
         self._seen.add(run.id)
         try:
             agent = await self._gateway.agents.get(run.agent, PROTOCOL)
         except NotFound:
             agent = None
-        self._following = RunFollower(self.context, self.updates, run, agent, past=past)
+        self._following = PromptFollower(self.context, self.updates, run, agent, past=past)
         self.context.follows(run)
         self._moved.set()
         try:

@@ -78,7 +78,7 @@ PROMPTING: Final[dict[tuple[Prompting, PromptStep], Prompting]] = {
 }
 
 
-class SessionState:
+class EditorSessionState:
     """The state of one session.
 
     replaying: whether a replay is going on.

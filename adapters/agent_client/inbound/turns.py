@@ -197,15 +197,17 @@ def read(asked: wire.Prompt, agent: Agent) -> PromptInput:
     """
     native = agents.native(agent) is not None
     blocks = content.check(asked.prompt, agents.prompt_capabilities(agent) if native else content.EVERYTHING)
-    found = PromptInput(content.text_of([block for block in blocks if _is_text(block)]))
+    given: list[Attachment] = []
+    places: list[str] = []
     for at, block in enumerate(blocks):
         if not native and not _is_text(block):
             file = content.file_of(block, f"/prompt/{at}")
             if file is None:
                 raise Invalid("the content is not base64", path=f"/prompt/{at}")
-            found.place = found.place or f"/prompt/{at}"
-            found.files.append(file)
-    return found
+            given.append(file)
+            places.append(f"/prompt/{at}")
+    text = content.text_of([block for block in blocks if _is_text(block)])
+    return PromptInput(text, given, places[0] if places else "")
 
 
 def answer_with_files(question: Interrupt, said: PromptInput) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 from adapters.agent_client.wire import JsonObject
 from gateway.wire import jsonrpc
@@ -140,9 +141,7 @@ def read(params: Raw) -> McpMessage:
             return unpacked(params, McpMessage)
         known = {name: found[name] for name in McpMessage.__struct_encode_fields__ if name in found}
         inner = known.pop("params", ABSENT)
-        said = unpacked(encoded(known), McpMessage)
-        said.params = inner
-        return said
+        return replace(unpacked(encoded(known), McpMessage), params=inner)
 
 
 def unpacked(params: Raw, type: type[T]) -> T:

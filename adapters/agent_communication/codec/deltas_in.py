@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -92,36 +93,37 @@ def _is_idle(value: Any) -> bool:
     return any(delta.same(value, each) for each in _IDLE)
 
 
+@dataclass(frozen=True)
 class Fitted:
-    """The result of applying a delta."""
+    """The result of applying a delta.
 
-    def __init__(self) -> None:
-        self.change: Json = ABSENT
-        """The part that was applied, in valid text; ABSENT if there was none."""
-        self.flipped: list[tuple[str, bool]] = []
-        """Flags that changed: (JSON pointer, value). They are replaced in the document."""
-        self.left_out = False
+    change: the part that was applied, in valid text; ABSENT if there was none. flipped: flags that changed, as (JSON
+    pointer, value), which are replaced in the document. left_out: whether a part did not fit.
+    """
+
+    change: Json
+    flipped: Sequence[tuple[str, bool]]
+    left_out: bool
 
 
 def fit(fold: Fold, change: Json) -> Fitted:
     """Apply as much of a delta as fits. Costs its size for each part that does not."""
-    fitted = Fitted()
+    flipped: list[tuple[str, bool]] = []
+    left_out = False
     for _ in range(MOST):
         try:
-            fitted.change = fold.apply(change)
-            return fitted
+            return Fitted(fold.apply(change), flipped, left_out)
         except DeltaError as error:
             path = split(error.path)
             change, taken, flip = _without(change, path)
             if flip is not ABSENT and _takes(fold, flip):
                 fold.replace(error.path, taken)
-                fitted.flipped.append((error.path, taken))
+                flipped.append((error.path, taken))
             else:
-                fitted.left_out = True
+                left_out = True
             if change is ABSENT:
-                return fitted
-    fitted.left_out = True
-    return fitted
+                return Fitted(ABSENT, flipped, left_out)
+    return Fitted(ABSENT, flipped, True)
 
 
 def _without(change: Json, path: Sequence[str]) -> tuple[Json, Json, Json]:

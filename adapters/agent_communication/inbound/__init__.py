@@ -65,7 +65,7 @@ class AgentCommunicationInbound:
             session.tell(TOOLS_CHANGED)
 
     def quiet(self) -> None:
-        self.runs.quiet = True  # calls that end now were not given up by their clients
+        self.runs.go_quiet()
         self.server.quiet()
 
 

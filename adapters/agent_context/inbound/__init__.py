@@ -115,7 +115,7 @@ class AgentContextInbound:
         self._changed((DIRECTORY,))
 
     def quiet(self) -> None:
-        self.runs.quiet = True  # calls that end now were not given up by their clients
+        self.runs.go_quiet()
         self.server.quiet()
         self.background.stop()
         self.resources.close()

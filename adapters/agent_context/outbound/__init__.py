@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound.discovering import TargetServer
+from adapters.agent_context.outbound.discovering import DescribedServer
 from adapters.agent_context.outbound.pools import PoolLink, Pools
 from adapters.agent_context.outbound.registered import chooser
 from adapters.agent_context.outbound.turn import AgentContextRuns
@@ -49,7 +49,7 @@ class OneAgent(AgentContextRuns):
     Closes nothing: it is the target's.
     """
 
-    def __init__(self, link: PoolLink, server: TargetServer, name: str | None) -> None:
+    def __init__(self, link: PoolLink, server: DescribedServer, name: str | None) -> None:
         super().__init__(link, chooser(name, link.target.call))
         self._server = server
         self._name = name
@@ -84,7 +84,7 @@ class AgentContextOutbound(Target[Agent]):
 
     def __init__(self, target: AgentContextTarget, pools: Pools | None = None) -> None:
         self._link = PoolLink(target, pools=pools)
-        self._server = TargetServer(self._link, target.call)
+        self._server = DescribedServer(self._link, target.call)
         self._alone = OneAgent(self._link, self._server, target.agent)
         super().__init__(self._alone, discovers=target.agents is not None)
 

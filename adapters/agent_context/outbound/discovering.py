@@ -47,7 +47,7 @@ MOST_TOLD: Final = 100
 """Names in an error."""
 
 
-class TargetServer:
+class DescribedServer:
     """Shared by every agent of a target."""
 
     def __init__(self, link: PoolLink, how: How) -> None:

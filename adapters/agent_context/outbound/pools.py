@@ -93,8 +93,8 @@ class PoolLink:
         self._used.add(correlation)
         try:
             async with self.lease(capabilities) as session:
-                line = PoolLine(session, correlation, knows_agents=self._guard is not None)
-                with session.hearing(listener, correlation) as line.hearing:
+                with session.hearing(listener, correlation) as hearing:
+                    line = PoolLine(session, hearing, correlation, knows_agents=self._guard is not None)
                     try:
                         yield line
                     finally:
@@ -151,10 +151,10 @@ class PoolLink:
 class PoolLine:
     """See `AgentLine`. Made by `PoolLink.open`."""
 
-    def __init__(self, session: UpstreamSession, correlation: str, *, knows_agents: bool) -> None:
+    def __init__(self, session: UpstreamSession, hearing: Hearing, correlation: str, *, knows_agents: bool) -> None:
         self.correlation = correlation
         self.knows_agents = knows_agents
-        self.hearing: Hearing
+        self._hearing = hearing
         self._session = session
         self._last: asyncio.Task[None] | None = None
 
@@ -184,7 +184,7 @@ class PoolLine:
         if self.native:
             given = params.get(META)
             params = {**params, META: {**(given if isinstance(given, dict) else {}), CORRELATION: self.correlation}}
-        return await self._session.call(method, params, listener=self.hearing, timeout=timeout)
+        return await self._session.call(method, params, listener=self._hearing, timeout=timeout)
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
         return await self._session.list(method, key, timeout=timeout)
@@ -194,7 +194,7 @@ class PoolLine:
         self._last = asyncio.create_task(self._tell_after(self._last, method, params))
 
     def withdraw(self, reason: str) -> None:
-        id = self.hearing.id
+        id = self._hearing.id
         if id is not None:
             self.tell(CANCELLED, {"requestId": id, "reason": reason, META: {CORRELATION: self.correlation}})
 

@@ -65,6 +65,10 @@ class Appender:
         self._suspect = False
         self._last = LogEnd()
 
+    def keep(self, algorithm: str, *, by_day: bool) -> None:
+        """Hash further entries with `algorithm`. `by_day`: see the attribute."""
+        self.algorithm, self.by_day = algorithm, by_day
+
     @property
     def newest(self) -> float:
         """When the newest entry was recorded, in seconds since the epoch; 0 while there is none."""

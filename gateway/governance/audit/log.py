@@ -153,7 +153,7 @@ class AuditLog:
         if terms.pointer and self._signer is None:
             raise Invalid("audit: there is no key to sign the head pointer with")
         self._terms = terms
-        self._appender.algorithm, self._appender.by_day = terms.algorithm, terms.days is not None
+        self._appender.keep(terms.algorithm, by_day=terms.days is not None)
         if not self._usable:
             return  # `open` does the rest
         self._upkeep.keep(terms.days)

@@ -187,7 +187,9 @@ class GovernedCall:
 
     def pair(self, other: GovernedCall) -> None:
         """Both are the same call."""
-        self.twin, other.twin = other, self
+        self.twin = other
+        if other.twin is not self:
+            other.pair(self)
 
     def describe(self, tool: str | None, server: str | None, risk: int | None, arguments: Json) -> None:
         """Note what is said of it. A decision stands unless the tool changes or the risk rises."""

@@ -41,6 +41,18 @@ class CallCounts:
     refused: int = 0
     """Requests of servers that could not be assigned to a call."""
 
+    def garble(self) -> None:
+        """Count an unreadable message."""
+        self.unreadable += 1
+
+    def stray(self, count: int = 1) -> None:
+        """Count messages that nothing waits for."""
+        self.strays += count
+
+    def refuse(self) -> None:
+        """Count a request that could not be assigned."""
+        self.refused += 1
+
 
 class OutgoingCall:
     """One call from its request to its answer, or several calls with one listener (`UpstreamSession.hearing`).
@@ -212,13 +224,13 @@ class OutgoingCalls:
         key = self._key(method, params)
         if key is not None:
             if key not in self._keys:
-                self.counts.refused += 1
+                self.counts.refuse()
                 raise nobody(method)
             return self._keys[key]
         found = on or (None if self.doubtful else self.only())
         if found is not None:
             return found
-        self.counts.refused += 1
+        self.counts.refuse()
         if not self._calls:
             raise nobody(method)
         raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: nobody can tell which call it is about")
@@ -228,12 +240,12 @@ class OutgoingCalls:
 
     def stray(self, what: str) -> None:
         """Count and drop a message that no call waits for (any more)."""
-        self.counts.strays += 1
+        self.counts.stray()
         log.debug("%s: %s is dropped", self._name, what)
 
     def garbage(self, reason: str, start: bytes, size: int | None = None) -> None:
         """Count and log an unreadable message."""
-        self.counts.unreadable += 1
+        self.counts.garble()
         self._unreadable += 1
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
             of = "" if size is None else f" ({size} bytes)"

@@ -49,12 +49,15 @@ class ClientRuns:
         self.documents = Documents(protocol)
         self.tools = Tools(self.documents)
         self.quiet = False
-        """The gateway stops: a call that ends was not given up by its client."""
         self._askable = askable
         self._who = who
         self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
         self._tokens: set[tuple[str, bool, Any]] = set()
+
+    def go_quiet(self) -> None:
+        """The gateway stops: a call that ends from now on was not given up by its client."""
+        self.quiet = True
 
     # --- agents -----------------------------------------------------------------------------------------------
 

@@ -91,6 +91,10 @@ class ServedCall:
         """It is answered: no message belongs to it any more."""
         self._out = out
 
+    def log_from(self, level: str) -> None:
+        """Send log messages from `level` on."""
+        self.log_level = level
+
     def answered(self) -> None:
         """It is answered, or will not be."""
         self.over = True

@@ -19,7 +19,7 @@ from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refus
 from gateway.mcp.server.contract import SUBSCRIBED, InputRequired, McpClient, ServerIdentity
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
-from gateway.mcp.server.state import SessionEvent, SessionState, after
+from gateway.mcp.server.state import McpSessionState, SessionEvent, after
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Notification, Request, RpcError
 
@@ -115,13 +115,13 @@ class ModernSession:
         self.visit = carrier.visit
         self._carrier = carrier
         self._plain = plain
-        self._state = SessionState.READY
+        self._state = McpSessionState.READY
         self._wanted = Wanted()
         self._listens: tuple[Id, Out] | None = None
 
     @property
     def alive(self) -> bool:
-        return self._state is SessionState.READY and self._carrier.alive
+        return self._state is McpSessionState.READY and self._carrier.alive
 
     @property
     def can_ask(self) -> bool:
@@ -169,7 +169,8 @@ class ModernSession:
         try:
             jsonrpc.check(call.params)
             if (level := meta.get(wire.META_LOG_LEVEL)) is not None:
-                call.log_level = self.log_level = checked_level(level)
+                self.log_level = checked_level(level)
+                call.log_from(self.log_level)
             identity = self.hub.service.identity(self)
             wanted = _wanted(call.params, identity) if method == wire.LISTEN and not self._plain else None
         except Invalid as wrong:

@@ -28,7 +28,7 @@ from gateway.mcp.server.call import (
 )
 from gateway.mcp.server.contract import McpClient
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.state import SessionEvent, SessionState, after
+from gateway.mcp.server.state import McpSessionState, SessionEvent, after
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Request, RpcError
 
@@ -49,17 +49,17 @@ class HandshakeSession(ABC):
         self.log_level: str | None = None
         self.bearer: str | None = None
         self.visit: Visit | None = None
-        self._state = SessionState.NEW
+        self._state = McpSessionState.NEW
 
     @property
     def initialized(self) -> bool:
         """Whether requests may come."""
-        return self._state is SessionState.READY
+        return self._state is McpSessionState.READY
 
     @property
     def over(self) -> bool:
         """Whether it has ended."""
-        return self._state is SessionState.ENDED
+        return self._state is McpSessionState.ENDED
 
     def moved(self, event: SessionEvent) -> None:
         """Something happened to it. Raises Refused where that may not be."""

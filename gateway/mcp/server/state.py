@@ -13,7 +13,7 @@ from typing import Final
 from gateway.core.errors import Refused
 
 
-class SessionState(enum.StrEnum):
+class McpSessionState(enum.StrEnum):
     """Where a session is."""
 
     NEW = "not initialized"
@@ -28,16 +28,16 @@ class SessionEvent(enum.StrEnum):
     GONE = "the end of its connection"
 
 
-TABLE: Final[Mapping[tuple[SessionState, SessionEvent], SessionState]] = {
-    (SessionState.NEW, SessionEvent.INITIALIZED): SessionState.READY,
-    (SessionState.READY, SessionEvent.INITIALIZED): SessionState.READY,
-    (SessionState.NEW, SessionEvent.GONE): SessionState.ENDED,
-    (SessionState.READY, SessionEvent.GONE): SessionState.ENDED,
-    (SessionState.ENDED, SessionEvent.GONE): SessionState.ENDED,
+TABLE: Final[Mapping[tuple[McpSessionState, SessionEvent], McpSessionState]] = {
+    (McpSessionState.NEW, SessionEvent.INITIALIZED): McpSessionState.READY,
+    (McpSessionState.READY, SessionEvent.INITIALIZED): McpSessionState.READY,
+    (McpSessionState.NEW, SessionEvent.GONE): McpSessionState.ENDED,
+    (McpSessionState.READY, SessionEvent.GONE): McpSessionState.ENDED,
+    (McpSessionState.ENDED, SessionEvent.GONE): McpSessionState.ENDED,
 }
 
 
-def after(state: SessionState, event: SessionEvent) -> SessionState:
+def after(state: McpSessionState, event: SessionEvent) -> McpSessionState:
     """Return the state that follows. Raises Refused where the event may not happen."""
     if (state, event) not in TABLE:
         raise Refused(f"{event} in a session that is {state}")

@@ -16,7 +16,7 @@ from gateway.transport.rpc.handler import Handler, RequestWitness, Swift
 from gateway.transport.rpc.outbox import Outbox
 from gateway.transport.rpc.serving import BatchAnswers, IncomingRequests
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Notification, Request, Response
+from gateway.wire.jsonrpc import ErrorObject, Malformed, MessageBatch, Notification, Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class MessageReader:
         else:
             await self._take_apart(message)
 
-    async def _take_apart(self, batch: Batch) -> None:
+    async def _take_apart(self, batch: MessageBatch) -> None:
         """Handle the messages of an array. Answers are always taken, since a request waits for each."""
         answers = BatchAnswers(self._outbox)
         noise = not self._answer_garbage and all(isinstance(one, Malformed) for one in batch.messages)

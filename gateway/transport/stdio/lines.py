@@ -134,6 +134,10 @@ class _Waiting:
     size: int
     done: asyncio.Future[bool]
 
+    def sent(self, count: int) -> None:
+        """The pipe has taken so many bytes of it."""
+        self.data = self.data[count:]
+
 
 class LineWriter:
     """Writes to a pipe in order. `write` waits until the pipe has taken all, `offer` does not wait. Owns `fd`."""
@@ -224,7 +228,7 @@ class LineWriter:
             if not turn.done.done():
                 turn.done.set_result(True)
         if count:
-            turns[0].data = turns[0].data[count:]
+            turns[0].sent(count)
         self._rest()
 
     def _rest(self) -> None:

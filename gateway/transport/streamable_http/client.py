@@ -39,6 +39,16 @@ class Cursor:
         self.heard = 0
         self.retry: float | None = None
 
+    def hear(self, events: int) -> None:
+        """Count events."""
+        self.heard += events
+
+    def reach(self, id: str, retry: int | None) -> None:
+        """Stand behind the event `id`, if there is one. retry: milliseconds, if the server said so."""
+        self.id = id or self.id
+        if retry is not None:
+            self.retry = retry / 1000
+
 
 def is_stream(response: StreamResponse) -> bool:
     """Whether a request was answered with a stream of events."""
@@ -63,15 +73,13 @@ async def read_events(
     decoder = sse.SseDecoder(hard(limit))
     async for chunk in response.chunks():
         if frames := _frames(decoder, chunk):
-            cursor.heard += len(frames)
+            cursor.hear(len(frames))
             messages = [
                 judged(frame.data, limit) for frame in frames if named or (frame.event == "message" and frame.data)
             ]
             if messages and await take(messages):
                 return True
-        cursor.id = decoder.last_event_id or cursor.id
-        if decoder.retry is not None:
-            cursor.retry = decoder.retry / 1000
+        cursor.reach(decoder.last_event_id, decoder.retry)
     _frames(decoder, b"")
     return False
 

@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 without IO: decodes bytes to messages and encodes messages (jsonrpc.org/specification).
 
-messages.py  Request, Notification, Response, Batch, Malformed; the error codes; RpcError
+messages.py  Request, Notification, Response, MessageBatch, Malformed; the error codes; RpcError
 decoding.py  bytes -> one of those; `params` and `result` are not decoded
 encoding.py  messages -> bytes, never with a line break inside
 reading.py   params -> structs; refuses what cannot be stored; failing.py  InterlinguaErrors -> error answers
@@ -18,11 +18,11 @@ from gateway.wire.jsonrpc.messages import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     REQUEST_CANCELLED,
-    Batch,
     ErrorObject,
     Id,
     Malformed,
     Message,
+    MessageBatch,
     Notification,
     Request,
     Response,
@@ -40,12 +40,12 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "PARSE_ERROR",
     "REQUEST_CANCELLED",
-    "Batch",
     "ErrorObject",
     "Glimpse",
     "Id",
     "Malformed",
     "Message",
+    "MessageBatch",
     "Notification",
     "Request",
     "Response",

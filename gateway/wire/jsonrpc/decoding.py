@@ -24,11 +24,11 @@ from gateway.wire.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
-    Batch,
     ErrorObject,
     Id,
     Malformed,
     Message,
+    MessageBatch,
     Notification,
     Request,
     Response,
@@ -189,7 +189,7 @@ def _batch(items: list[Raw], data: bytes) -> Message:
         item = bytes(raw)
         nested = item.startswith(b"[")  # not even looked into: there might be another in it, and so on
         messages.append(_no_message(item, "an array in an array") if nested else cast(Single, decode(item)))
-    return Batch(tuple(messages))
+    return MessageBatch(tuple(messages))
 
 
 def _halves(data: bytes) -> Message:

@@ -94,13 +94,13 @@ class Malformed(Struct, frozen=True, gc=False):
 Single: TypeAlias = Request | Notification | Response | Malformed
 
 
-class Batch(Struct, frozen=True, gc=False):
-    """A non-empty array of messages, none of which is a Batch."""
+class MessageBatch(Struct, frozen=True, gc=False):
+    """A non-empty array of messages, none of which is a MessageBatch."""
 
     messages: tuple[Single, ...]
 
 
-Message: TypeAlias = Single | Batch
+Message: TypeAlias = Single | MessageBatch
 
 
 class RpcError(AgentFailed):

@@ -9,10 +9,10 @@ import pytest
 from adapters.agent_client.inbound.states import (
     LIFE,
     PROMPTING,
+    EditorSessionState,
     Prompting,
     PromptStep,
     SessionLife,
-    SessionState,
     SessionStep,
 )
 from gateway.core.errors import Conflict, IllegalEvent
@@ -33,8 +33,8 @@ TO_PROMPTING = {
 }
 
 
-def at(life: SessionLife = SessionLife.NEW, prompting: Prompting = Prompting.FREE) -> SessionState:
-    state = SessionState("s")
+def at(life: SessionLife = SessionLife.NEW, prompting: Prompting = Prompting.FREE) -> EditorSessionState:
+    state = EditorSessionState("s")
     for step in TO_LIFE[life]:
         state.advance(step)
     for word in TO_PROMPTING[prompting]:

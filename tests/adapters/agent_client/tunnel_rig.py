@@ -161,7 +161,7 @@ async def rig(
     if governed is not None:
         enforcement = Enforcement(engine.records)
         half = enforcement.wrap(outbound, governed)
-        engine.opened, engine.closing = enforcement.open, enforcement.aclose
+        engine.accompany(opened=enforcement.open, closing=enforcement.aclose)
     engine.use([Entry(Route(name="prog", target=options), half)])
     await engine.open()
     try:

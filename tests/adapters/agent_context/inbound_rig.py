@@ -168,9 +168,9 @@ async def served(
     """The inbound half over this engine on a free port, while the block lasts. `opens`: the engine is not open yet."""
     gate = gate or asyncio.Event()
     inbound = AgentContextInbound(AgentContextServe(**options), engine)
-    engine.roster.on_change = inbound.agents_changed
+    engine.roster.on_change(inbound.agents_changed)
     if opens:
-        engine.roster.hosts = {ADAPTER.name: inbound}
+        engine.roster.host({ADAPTER.name: inbound})
         await engine.open()
     else:
         await engine.roster.add_host(ADAPTER.name, inbound)

@@ -98,7 +98,7 @@ def test_a_file_is_a_day_old_a_day_after_its_first_entry_and_only_where_days_cou
         log = appender(tmp_path / str(by_day))
         log.open(None, 0)
         if by_day:
-            log.by_day = True
+            log.keep("sha256", by_day=True)
         for at in (0.0, 0.6, 1.1):
             log.write([piece(at=2_000_000_000 + at * DAY)])
         log.close()

@@ -76,6 +76,7 @@ class House:
     engine: Engine
     folder: Path
     outbound: Scripted
+    enforcement: Enforcement
 
     async def start(self, **fields: Any) -> Run:
         return await self.engine.runs.start(request(**fields))
@@ -127,11 +128,11 @@ async def house(
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records)
     wrapped = enforcement.wrap(outbound, binding or documents(folder, **posture))
-    engine.opened, engine.closing, engine.adopted = enforcement.open, enforcement.aclose, enforcement.settle
+    engine.accompany(opened=enforcement.open, closing=enforcement.aclose, adopted=enforcement.settle)
     engine.use([Entry(route(), wrapped)])
     try:
         await engine.open()
-        yield House(engine, folder, outbound)
+        yield House(engine, folder, outbound, enforcement)
     finally:
         await engine.close()
 

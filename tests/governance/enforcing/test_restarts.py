@@ -370,14 +370,13 @@ def test_a_log_that_is_opened_by_a_reload_says_at_once_what_is_over(
             await until(lambda: told(folder).count("tool.call fs.read") == 2)
         before = len(told(folder))
         async with house(tmp_path / "two", calling()) as at:
-            enforcement = at.engine.opened.__self__  # type: ignore[attr-defined]
             with monkeypatch.context() as patch:
                 patch.setattr(AuditLog, "append", refusing("operator.interrupted", "a"))
                 with pytest.raises(Unavailable, match="cannot be audited"):
-                    await enforcement.prepare([documents(folder)])
+                    await at.enforcement.prepare([documents(folder)])
             ends = ["tool.result fs.read", "tool.result fs.read", "operator.interrupted"]
             assert sorted(told(folder)[before:]) == sorted(ends)
-            await enforcement.prepare([documents(folder)])
+            await at.enforcement.prepare([documents(folder)])
         assert sorted(told(folder)[before:]) == sorted([*ends, "operator.interrupted"])
         verified(folder)
 

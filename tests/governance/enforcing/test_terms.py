@@ -16,7 +16,6 @@ from gateway.core.errors import Invalid
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms, log
 from gateway.governance.audit.pointer import path_for, read
-from gateway.governance.enforcing import Enforcement
 from gateway.governance.enforcing import journal as journals
 from gateway.governance.enforcing.journal import Journal
 from tests.governance.audit.test_keys import KEY, ring
@@ -114,10 +113,8 @@ def test_what_cannot_be_done_with_a_log_that_is_open_is_refused_before_anything_
 ) -> None:
     async def story() -> None:
         async with house(tmp_path, calling()) as at:
-            enforcement = at.engine.opened.__self__  # type: ignore[attr-defined]
-            assert isinstance(enforcement, Enforcement)
             with pytest.raises(Invalid, match=key):
-                await enforcement.prepare([documents(tmp_path, **posture)])
+                await at.enforcement.prepare([documents(tmp_path, **posture)])
 
     run(story())
 

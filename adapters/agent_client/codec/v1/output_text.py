@@ -65,7 +65,7 @@ class OutputText(ForeignOutput):
             if text is not None:
                 return [self.speech.catch_up(text)]
             if self._document.unsure:
-                self.speech.stale = True
+                self.speech.outdate()
             return []
         if event.part in self._others or not isinstance(event.value, str) or self.data is not None:
             return []
@@ -111,7 +111,7 @@ class OutputText(ForeignOutput):
         if isinstance(said, str):
             return [self.speech.say(said)]
         if said.unsure:
-            self.speech.stale = True
+            self.speech.outdate()
             return []
         out = [self.speech.say(said.text)]
         for text in said.items:
@@ -191,6 +191,10 @@ class ToldText:
         if not self._counted:
             self.rewrites += 1
         self.stale = self._counted = True
+
+    def outdate(self) -> None:
+        """It is not known whether what was told still holds."""
+        self.stale = True
 
     def _settle(self) -> None:
         self._blocks.append("".join(self._newest))

@@ -20,7 +20,7 @@ Converse = Callable[[HttpConnection, str | None], Awaitable[None]]
 """See `gateway.contract.Conversing`. What it raises is what the client's `initialize` is answered with."""
 
 
-class HttpConnections:
+class EditorHttpConnections:
     """By id. `buffer`, `stall`: see HttpConnection.
 
     A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and

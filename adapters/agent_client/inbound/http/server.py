@@ -12,7 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_client.inbound.http.connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
-from adapters.agent_client.inbound.http.connections import Converse, HttpConnections
+from adapters.agent_client.inbound.http.connections import Converse, EditorHttpConnections
 from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
@@ -65,7 +65,7 @@ class HttpServer:
     ) -> None:
         self._options = options
         self._gateway = gateway
-        self._connections = HttpConnections(options, converse, buffer=buffer, stall=stall)
+        self._connections = EditorHttpConnections(options, converse, buffer=buffer, stall=stall)
         self._people = people or Authenticator(options.authentication)
         self._affinity = uuid.uuid4().hex
 
@@ -110,7 +110,9 @@ class HttpServer:
     async def _post(self, exchange: HttpRequest, shown: Principal | None) -> Reply:
         data = await server.posted(exchange, self._options.max_body, refusal)
         message = jsonrpc.decode(data)
-        if isinstance(message, jsonrpc.Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
+        if isinstance(message, jsonrpc.MessageBatch) or (
+            isinstance(message, Malformed) and data.lstrip().startswith(b"[")
+        ):
             raise refusal(501, "several messages in an array are not taken")
         if isinstance(message, Malformed):
             log.info("a client sends what is no message: %s", message.reason)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from adapters.agent_client.outbound.http.reader import GONE, EventStreamReader, Refused, failure
+from adapters.agent_client.outbound.http.reader import GONE, EventStreamReader, RequestRefused, failure
 from adapters.agent_client.streamable import (
     CANCEL_REQUEST,
     CONNECTION_ID,
@@ -141,7 +141,7 @@ class HttpPipe:
         told = f"{self.name} answered {INITIALIZE}"
         connection = response.headers.get(CONNECTION_ID)
         if response.status != 200:
-            self._inbox.put([failure(message.id, Refused(told, response.status, response.body))])
+            self._inbox.put([failure(message.id, RequestRefused(told, response.status, response.body))])
         elif connection is None:
             self._inbox.put([failure(message.id, AgentBroken(f"{told} without the header {CONNECTION_ID}"))])
         else:
@@ -165,7 +165,9 @@ class HttpPipe:
         if response.status in GONE and named is None:
             self._fail(AgentGone(f"{self.name} does not know the connection any more (status {response.status})"))
         elif response.status >= 300:
-            self._undelivered(message, Refused(f"{self.name} answered a message", response.status, response.body))
+            self._undelivered(
+                message, RequestRefused(f"{self.name} answered a message", response.status, response.body)
+            )
         elif response.body.strip() and response.content_type == JSON:
             await self.arrived([response.body], None)
         if self._gone is not None:

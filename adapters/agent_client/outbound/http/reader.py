@@ -34,7 +34,7 @@ GONE = frozenset({404, 410})
 AUTH_REQUIRED = -32000
 
 
-class Refused(InterlinguaError):
+class RequestRefused(InterlinguaError):
     """A message that the server did not take, or a stream that it does not have."""
 
     def __init__(self, told: str, status: int, body: bytes) -> None:
@@ -45,7 +45,7 @@ class Refused(InterlinguaError):
 
 def failure(id: Id, why: InterlinguaError) -> bytes:
     """The answer that a request gets from us instead of from the agent."""
-    if not isinstance(why, Refused):
+    if not isinstance(why, RequestRefused):
         return jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, str(why)))
     code = AUTH_REQUIRED if why.status in (401, 403) else jsonrpc.INTERNAL_ERROR
     body = why.body[: refusal.SHOWN].decode("utf-8", "replace")
@@ -118,7 +118,7 @@ class EventStreamReader:
             try:
                 await self._once()
                 why: InterlinguaError = AgentBroken(f"{self._host.name} ends {self.name} again and again")
-            except Refused as error:
+            except RequestRefused as error:
                 # If it is the connection that has ended, its own stream is to say so first.
                 late = error.status in GONE and self.session is not None and self.served and tries < CONFIRM
                 if error.status not in streamable.LATER and not late:
@@ -133,12 +133,12 @@ class EventStreamReader:
             await asyncio.sleep(FIRST_DELAY * 2 ** (tries - 1))
 
     async def _once(self) -> None:
-        """One GET, to its end. Raises Refused and the errors of HttpClient."""
+        """One GET, to its end. Raises RequestRefused and the errors of HttpClient."""
         host = self._host
         async with host.get(self.session) as response:
             if not streamable.is_stream(response):
                 told = f"{host.name} answered a GET of {self.name}"
-                raise Refused(told, response.status, await streamable.refusal_body(response, BODY, BODY_SECONDS))
+                raise RequestRefused(told, response.status, await streamable.refusal_body(response, BODY, BODY_SECONDS))
             self.open = True
             if not self.first.done():
                 self.first.set_result(True)

@@ -26,7 +26,7 @@ from gateway.transport.streamable_http.client import LATER, Cursor, is_stream, r
 from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request, Response, RpcError
+from gateway.wire.jsonrpc import Malformed, MessageBatch, Notification, Request, Response, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -294,7 +294,7 @@ class StreamableChannel:
     async def _take_standalone(self, messages: Sequence[bytes | Unreadable]) -> bool:
         for data in messages:
             message = data if isinstance(data, Unreadable) else jsonrpc.decode(data)
-            for each in message.messages if isinstance(message, Batch) else (message,):
+            for each in message.messages if isinstance(message, MessageBatch) else (message,):
                 if isinstance(each, Request | Notification):
                     await self.take(each, None)
                 elif isinstance(each, Response):
@@ -452,7 +452,7 @@ class _StreamableRequest:
                 self._channel.calls.stray(f"an answer to {message.id!r}")
         elif isinstance(message, Malformed | Unreadable):
             self._garbled(message)
-        elif isinstance(message, Batch):
+        elif isinstance(message, MessageBatch):
             for each in sorted(message.messages, key=lambda each: isinstance(each, Response)):
                 await self._handle(each)
         elif self._answer is None:

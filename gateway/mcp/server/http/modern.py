@@ -99,6 +99,10 @@ class Post:
         self.bearer = bearer(exchange)
         self.exchange = exchange
 
+    def let_go(self) -> None:
+        """The gateway ends it, and not its client."""
+        self.alive = False
+
 
 class _Exchange:
     """One request, until it is answered. streams: whether the client takes a stream as well as a JSON body."""
@@ -136,7 +140,7 @@ class _Exchange:
 
     def _stop(self, call: asyncio.Task[None]) -> None:
         """The gateway stops: who listens ends in good order, any other call is cut off."""
-        self._post.alive = False
+        self._post.let_go()
         if self._request.method != wire.LISTEN:
             call.cancel()
 

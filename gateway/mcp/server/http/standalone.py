@@ -57,7 +57,7 @@ class StandaloneStream:
         question = _Question(self.stream)
 
         def named(id: Id) -> None:
-            question.id = id
+            question.named(id)
             self._questions[id] = question
 
         try:
@@ -114,6 +114,10 @@ class _Question:
         self.id: Id = None
         self._stream = stream
         self._number: int | None = None
+
+    def named(self, id: Id) -> None:
+        """It has this id."""
+        self.id = id
 
     @property
     def sent(self) -> bool:

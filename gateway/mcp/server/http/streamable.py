@@ -32,7 +32,7 @@ from gateway.transport.asgi import HttpRequest, Reply
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.server import MessageStream
 from gateway.wire import jsonrpc, sse
-from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Request, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Malformed, MessageBatch, Request, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class StreamableEndpoint(McpEndpoint):
             answer = session.take(_taken(message, session))
             if answer is None:
                 return Reply(202)
-            return await self._answered(exchange, session, answer, isinstance(message, Batch))
+            return await self._answered(exchange, session, answer, isinstance(message, MessageBatch))
 
     async def _initialize(self, exchange: HttpRequest, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
@@ -176,7 +176,7 @@ def _primer(session: StreamableSession, stream: MessageStream) -> bytes:
 
 def _taken(message: jsonrpc.Message, session: StreamableSession) -> list[Message]:
     """The messages of a POST. Raises a Reply for several that may not come at once."""
-    if not isinstance(message, Batch):
+    if not isinstance(message, MessageBatch):
         return [message]
     if not versions.has_batches(session.client.version):
         raise refusal(400, f"several messages in an array are not taken in {session.client.version}")

@@ -140,7 +140,7 @@ async def house(
     directory = Directory(AgentContextServe(**options), engine, monotonic=clock.monotonic, now=clock.now)
     made = House(engine, directory, clock)
     directory.on_change(made.uris.append)
-    engine.roster.hosts = {PROTOCOL: directory}
+    engine.roster.host({PROTOCOL: directory})
     await engine.open()
     try:
         yield made
