@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,12 @@ from tests.mutants.mutate import Mutant
 
 SLACK: Final = 8.0
 """Seconds that a test may take besides ten times what it took without a change. One that takes longer has failed."""
+IDLE: Final = 2.0
+"""Seconds after which a test that only waits has failed, if it took less than a third of them without a change."""
+BUSY: Final = 0.15
+"""The share of them that its thread runs, or could run, if it does not only wait."""
+SCHEDULED: Final = Path("/proc/self/schedstat")
+"""Linux only; elsewhere a test that hangs takes as long as it may."""
 FAST: Final = 0.1
 """Seconds of a test that is also tried on a change of code that runs on import, though it does not run the file."""
 MEMORY: Final = "/dev/shm"
@@ -135,11 +141,14 @@ class Trial:
 
                 def job(mutant: Mutant = mutant, limits: dict[int, float] = limits, n: int = n) -> int:
                     failed = _Failed(place / f"{n}.failed")
-                    if self._changed(mutant, functions):
-                        session.config.pluginmanager.register(failed)
-                        return _run(session, list(limits), place / str(n), limits)
                     items = [session.items[test] for test in limits]
-                    return _anew(self._root, mutant, items, place / str(n), failed)
+                    seconds = {session.items[test].nodeid: covered.seconds[test] for test in limits}
+                    plugins = [failed, _Hanging(seconds, failed)]
+                    if self._changed(mutant, functions):
+                        for plugin in plugins:
+                            session.config.pluginmanager.register(plugin)
+                        return _run(session, list(limits), place / str(n), limits)
+                    return _anew(self._root, mutant, items, place / str(n), plugins)
 
                 yield n, job, 60.0 + sum(limits.values())
 
@@ -179,7 +188,46 @@ class _Failed:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._path.write_text(report.nodeid)
+            self.note(report.nodeid)
+
+    def note(self, test: str) -> None:
+        """Write the name of one that failed."""
+        self._path.write_text(test)
+
+
+class _Hanging:
+    """A plugin that ends the process, as a failure, once a test does nothing but wait for longer than it ever took."""
+
+    def __init__(self, seconds: dict[str, float], failed: _Failed) -> None:
+        """seconds: how long each test takes without a change."""
+        self._seconds = seconds
+        self._failed = failed
+        self._test: tuple[str, float] | None = None
+        if SCHEDULED.exists():
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._test = (item.nodeid, time.monotonic())
+        try:
+            return (yield)
+        finally:
+            self._test = None
+
+    def _watch(self) -> None:
+        before: deque[tuple[float, float]] = deque()
+        while True:
+            time.sleep(IDLE / 8)
+            now = time.monotonic()
+            before.append((now, _running()))
+            while len(before) > 1 and before[1][0] <= now - IDLE:
+                before.popleft()
+            if (at := self._test) is None or now - at[1] < max(IDLE, 3 * self._seconds.get(at[0], IDLE)):
+                continue
+            (since, then), (_, ran) = before[0], before[-1]
+            if ran - then < BUSY * (now - since) and not _programs():
+                self._failed.note(at[0])
+                os._exit(FAILED)
 
 
 class _Recorder:
@@ -216,6 +264,22 @@ class _Recorder:
         return line(frame, event, arg)
 
 
+def _running() -> float:
+    """Seconds that the main thread ran, or waited for a processor, since it began."""
+    ran, waited, _ = SCHEDULED.read_text().split()
+    return (int(ran) + int(waited)) / 1e9
+
+
+def _programs() -> bool:
+    """Whether programs that the tests started go on."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            _, parent, _, session = file.read_text().rpartition(")")[2].split()[:4]
+            if int(file.parent.name) != os.getpid() and os.getpid() in (int(parent), int(session)):
+                return True
+    return False
+
+
 def _run(session: pytest.Session, tests: Iterable[int], tmp: Path, limits: dict[int, float], stop: bool = True) -> int:
     """Run tests that are collected, in a forked process. `limits`: seconds for each."""
     chosen = list(tests)
@@ -232,7 +296,7 @@ def _run(session: pytest.Session, tests: Iterable[int], tmp: Path, limits: dict[
     return FAILED if session.testsfailed else 0
 
 
-def _anew(root: Path, mutant: Mutant, items: Sequence[pytest.Item], tmp: Path, plugin: object) -> int:
+def _anew(root: Path, mutant: Mutant, items: Sequence[pytest.Item], tmp: Path, plugins: Sequence[object]) -> int:
     """Import everything again, with the changed module, and run the tests, in a forked process."""
     for name, module in list(sys.modules.items()):
         file = Path(getattr(module, "__file__", None) or "/")
@@ -242,7 +306,7 @@ def _anew(root: Path, mutant: Mutant, items: Sequence[pytest.Item], tmp: Path, p
     sys.meta_path.insert(0, _Changed(_module(mutant.file), str(root / mutant.file), mutant.text))
     for chosen in ([each.nodeid for each in items], sorted({str(each.path) for each in items})):
         options = ["-q", "-x", "-s", "-p", "no:cacheprovider", f"--basetemp={tmp}", f"--rootdir={root}"]
-        code = int(pytest.main([*options, *chosen], plugins=[plugin]))
+        code = int(pytest.main([*options, *chosen], plugins=plugins))
         if code not in NOTHING:
             break
     return FAILED if code else 0
