@@ -265,11 +265,11 @@ def _listed(run: Run) -> JsonObject:
         "protocol": asked.protocol,
         "thread": run.thread,
         "principal": asked.principal,
-        "status": str(run.status),
+        "status": run.status,
         "created_at": run.created_at,
         "updated_at": run.updated_at,
-        "stop_reason": run.stop_reason and str(run.stop_reason),
-        "failure": run.failure and msgspec.to_builtins(run.failure),
+        "stop_reason": run.stop_reason,
+        "failure": run.failure,
         "losses": run.losses,
         "waits": len(run.interrupts),
     }
@@ -279,7 +279,7 @@ def _whole(run: Run) -> JsonObject:
     """A run with what it was asked and what it said, and the questions that wait."""
     return {
         **_listed(run),
-        "interrupts": msgspec.to_builtins(run.interrupts),
+        "interrupts": run.interrupts,
         "cancel_reason": run.cancel_reason,
         "traceparent": run.request.traceparent,
         "metadata": run.request.metadata,
@@ -307,7 +307,7 @@ def _agent(entry: Entry) -> JsonObject:
         "match": entry.route.match.model_dump(mode="json", exclude_defaults=True),
         "governed": entry.route.manifest is not None,
         "ready": entry.ready,
-        "capabilities": msgspec.to_builtins(agent.capabilities) if agent is not None else None,
+        "capabilities": agent.capabilities if agent is not None else None,
         "converses": agent.converses if agent is not None else None,
         "input_schema": agent.input_schema if agent is not None else None,
         "text_input": agent.text_input if agent is not None else None,

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.types import Scope
 
 from gateway.access import bearer
-from gateway.access.authenticator import MISSING, NOT_VALID, roles_of
+from gateway.access.authenticator import NOT_VALID, NoToken, roles_of
 from gateway.access.credentials import TokenOwners
 from gateway.access.operators import OperatorOptions
 from gateway.browser_guard import HostNames, comes_directly
@@ -61,7 +61,7 @@ class Operators:
         assert self._owners is not None
         token = bearer([value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"])
         if token is None:
-            raise Unauthenticated(MISSING)
+            raise NoToken
         found = self._owners.find(token)
         if found is None:
             raise Unauthenticated(NOT_VALID)

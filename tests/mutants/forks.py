@@ -32,10 +32,12 @@ from tests.mutants.mutate import Mutant
 SLACK: Final = 8.0
 """Seconds that a test may take besides ten times what it took without a change. One that takes longer has failed."""
 IDLE: Final = 2.0
-"""Seconds after which a test that only waits has failed, if it took less than a third of them without a change."""
-BUSY: Final = 0.15
-"""The share of them that its thread runs, or could run, if it does not only wait."""
-SCHEDULED: Final = Path("/proc/self/schedstat")
+"""A test that takes so many seconds, and three times what it took without a change, has failed if it mostly waits."""
+WAITS: Final = 0.5
+"""The share of them that its threads ran or could run, if it mostly waits."""
+RUNS: Final = 3.0
+"""Seconds of a processor that a test may use besides five times what it took without a change."""
+SCHEDULED: Final = Path("/proc/self/task")
 """Linux only; elsewhere a test that hangs takes as long as it may."""
 FAST: Final = 0.1
 """Seconds of a test that is also tried on a change of code that runs on import, though it does not run the file."""
@@ -196,19 +198,20 @@ class _Failed:
 
 
 class _Hanging:
-    """A plugin that ends the process, as a failure, once a test does nothing but wait for longer than it ever took."""
+    """A plugin that ends the process, as a failure, once a test does nothing but wait, or runs, for far longer than it
+    ever took."""
 
     def __init__(self, seconds: dict[str, float], failed: _Failed) -> None:
         """seconds: how long each test takes without a change."""
         self._seconds = seconds
         self._failed = failed
-        self._test: tuple[str, float] | None = None
+        self._test: tuple[str, float, float] | None = None
         if SCHEDULED.exists():
             threading.Thread(target=self._watch, daemon=True).start()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._test = (item.nodeid, time.monotonic())
+        self._test = (item.nodeid, time.monotonic(), time.process_time())
         try:
             return (yield)
         finally:
@@ -219,14 +222,17 @@ class _Hanging:
         while True:
             time.sleep(IDLE / 8)
             now = time.monotonic()
-            before.append((now, _running()))
+            before.append((now, _could_run()))
             while len(before) > 1 and before[1][0] <= now - IDLE:
                 before.popleft()
-            if (at := self._test) is None or now - at[1] < max(IDLE, 3 * self._seconds.get(at[0], IDLE)):
+            if (test := self._test) is None:
                 continue
+            name, began, used = test
+            usual = self._seconds.get(name, IDLE)
             (since, then), (_, ran) = before[0], before[-1]
-            if ran - then < BUSY * (now - since) and not _programs():
-                self._failed.note(at[0])
+            waits = ran - then < WAITS * (now - since) and now - began > max(IDLE, 3 * usual) and not _programs()
+            if waits or time.process_time() - used > RUNS + 5 * usual or now - began > 2 * (SLACK + 10 * usual):
+                self._failed.note(name)
                 os._exit(FAILED)
 
 
@@ -264,10 +270,14 @@ class _Recorder:
         return line(frame, event, arg)
 
 
-def _running() -> float:
-    """Seconds that the main thread ran, or waited for a processor, since it began."""
-    ran, waited, _ = SCHEDULED.read_text().split()
-    return (int(ran) + int(waited)) / 1e9
+def _could_run() -> float:
+    """Seconds that the threads ran, or waited for a processor, since each began."""
+    found = 0
+    for file in SCHEDULED.glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            ran, waited, _ = file.read_text().split()
+            found += int(ran) + int(waited)
+    return found / 1e9
 
 
 def _programs() -> bool:

@@ -79,6 +79,18 @@ def test_it_offers_the_abilities_of_the_half_that_it_wraps_and_no_others(tmp_pat
     assert able.reachable is True and able.discovers is True
 
 
+def test_it_asks_of_an_agent_what_the_manifest_promises_and_closes_the_half_that_it_wraps(tmp_path: Path) -> None:
+    async def scene() -> None:
+        half = Scripted(silent)
+        promising = documents(tmp_path, aip44={"capabilities": {"agent": {"promptCapabilities": {"audio": True}}}})
+        able = Enforcement(Engine(open_store("sqlite://")).records).wrap(half, promising)
+        assert "agent.promptCapabilities.audio" in able.unmet(half.agent)
+        await able.aclose()
+        assert half.closed
+
+    run(scene())
+
+
 def test_a_threads_state_is_the_wrapped_halfs(tmp_path: Path) -> None:
     async def scene() -> None:
         half = Able()

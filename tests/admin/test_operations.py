@@ -1,0 +1,483 @@
+"""The operator's API over an engine in the test's own process: who may ask, and what each operation takes and says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import jwt
+import msgspec
+import pytest
+from msgspec.structs import replace
+from starlette.applications import Starlette
+
+from gateway import registry
+from gateway.admin import AdminApi, Operators, open_near
+from gateway.admin.api import EVENTS_BYTES, SHOWN_BYTES
+from gateway.agents.entry import Entry
+from gateway.browser_guard import HostNames
+from gateway.config import Config, loads
+from gateway.contract import RunContext
+from gateway.core import events as e
+from gateway.core.types import Agent, Answer, Failure, Interrupt, RunStatus, Thread
+from gateway.runs import Engine
+from tests.support.aio import run
+from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
+
+HOST = "127.0.0.1:8080"
+SECRET = "a secret of the issuer that is long enough for HS256"
+TOKENS = f"""
+operators:
+  clients: [{{name: olga, token: of-olga, roles: [lead]}}]
+  jwt: {{key: "{SECRET}", algorithms: [HS256], audience: operating, roles: groups}}
+"""
+TARGETS = """
+routes:
+  - {name: scripted, target: {protocol: agent_client, url: "wss://ann:secret@[::1]:9/below?key=hidden"}}
+  - {name: plain, target: {protocol: agent_protocol, url: "http://agents.example"}}
+  - {name: program, target: {protocol: agent_client, command: [cat, secret]}}
+store: {url: "sqlite://"}
+"""
+
+
+def token(**claims: Any) -> str:
+    return jwt.encode({"sub": "otto", "aud": "operating", "exp": 2**33, **claims}, SECRET, "HS256")
+
+
+@dataclass
+class Admin:
+    """The API, asked from this machine unless `client` says otherwise."""
+
+    engine: Engine
+    config: Config
+    app: Any
+
+    async def ask(
+        self, path: str, method: str = "GET", *, client: str = "127.0.0.1", headers: Mapping[str, str] = {}, **how: Any
+    ) -> httpx2.Response:
+        transport = httpx2.ASGITransport(self.app, client=(client, 1))
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
+            return await http.request(method, f"/admin{path}", headers=dict(headers), **how)
+
+    async def get(self, path: str, **query: Any) -> Any:
+        answer = await self.ask(path, params=query)
+        assert answer.status_code == 200, answer.text
+        assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == ("no-store", "nosniff")
+        return answer.json()
+
+    async def refused(self, path: str, **query: Any) -> str:
+        answer = await self.ask(path, params=query)
+        assert answer.status_code == 400 and answer.headers["cache-control"] == "no-store", answer.text
+        return str(answer.json()["error"])
+
+
+@asynccontextmanager
+async def admin(
+    script: Callable[[RunContext], Awaitable[None]] = echo,
+    *,
+    more: str = "",
+    private: bool = True,
+    reread: Callable[[], Awaitable[str]] | None = None,
+) -> AsyncIterator[Admin]:
+    config = loads(TARGETS + more, registry.scan(), {})
+    async with engine() as made:
+        made.use([Entry(route, Scripted(script)) for route in config.routes])
+        operators = Operators(config.operators, HostNames(()), near=open_near(config, private=private))
+        api = AdminApi(made, lambda: config, operators, reread)
+        yield Admin(made, config, Starlette(routes=[*api.routes()]))
+
+
+async def asks(context: RunContext) -> None:
+    """Asks twice, one question after the other."""
+    for name in ("first", "second"):
+        await context.ask(Interrupt(id=name, kind="question"))
+    context.emit(e.RunFinished())
+
+
+# --- who may -------------------------------------------------------------------------------------------------------
+
+CLIENTS = "inbound: {agent_connect: {authentication: {clients: [{name: ann, token: hers}]}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "headers", "client", "status"),
+    [
+        ({}, {}, "127.0.0.1", 200),
+        ({}, {}, "::1", 200),
+        ({}, {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}, "127.0.0.1", 200),
+        ({}, {"sec-fetch-site": "none"}, "127.0.0.1", 200),
+        ({}, {}, "192.0.2.1", 403),
+        ({}, {"x-forwarded-for": "127.0.0.1"}, "127.0.0.1", 403),
+        ({}, {"host": "evil.example"}, "127.0.0.1", 403),
+        ({}, {"host": "evil.example", "origin": "http://evil.example"}, "127.0.0.1", 403),
+        ({}, {"origin": "http://localhost:1"}, "127.0.0.1", 403),
+        ({}, {"origin": "null"}, "127.0.0.1", 403),
+        ({}, {"sec-fetch-site": "cross-site"}, "127.0.0.1", 403),
+        ({"private": False}, {}, "127.0.0.1", 403),
+        ({"more": CLIENTS}, {}, "127.0.0.1", 403),
+        ({"more": "public_url: https://gateway.example\n"}, {}, "127.0.0.1", 403),
+        ({"more": TOKENS}, {}, "127.0.0.1", 401),
+        ({"more": TOKENS}, {"authorization": "Bearer of-olga"}, "192.0.2.1", 200),
+        ({"more": TOKENS}, {"authorization": "Bearer of-olga", "origin": "http://evil.example"}, "127.0.0.1", 403),
+        ({"more": TOKENS}, {"authorization": "Bearer of-olga", "sec-fetch-site": "same-site"}, "127.0.0.1", 403),
+        ({"more": TOKENS}, {"authorization": "Basic of-olga"}, "127.0.0.1", 401),
+        ({"more": TOKENS}, {"authorization": "Bearer hers"}, "127.0.0.1", 401),
+        ({"more": TOKENS}, {"authorization": f"Bearer {token(aud='gateway')}"}, "127.0.0.1", 401),
+    ],
+)
+def test_an_operator_is_on_this_machine_alone_or_shows_an_operators_token(
+    how: dict[str, Any], headers: dict[str, str], client: str, status: int
+) -> None:
+    async def scene() -> None:
+        async with admin(**how) as at:
+            answer = await at.ask("/runs", headers=headers, client=client)
+            assert answer.status_code == status, answer.text
+            assert ("error" in answer.json()) is (status != 200)
+
+    run(scene())
+
+
+def test_who_shows_no_token_is_told_so_and_who_shows_a_wrong_one_that_it_is_wrong() -> None:
+    """RFC 6750, 3.1: no error code for who did not try."""
+
+    async def scene() -> None:
+        async with admin(more=TOKENS) as at:
+            for headers, told in (
+                ({}, 'Bearer realm="interlingua"'),
+                ({"authorization": "Bearer nobodys"}, 'Bearer error="invalid_token"'),
+            ):
+                answer = await at.ask("", headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, told)
+        async with admin(private=False) as at:
+            assert "www-authenticate" not in (await at.ask("")).headers
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("shown", "name", "roles"),
+    [
+        (None, None, ()),
+        ("of-olga", "olga", ("lead",)),
+        (token(groups=["head", "editor"]), "otto", ("head", "editor")),
+        (token(), "otto", ()),
+        (token(sub="olga", groups=["head"]), "olga", ("lead",)),
+    ],
+)
+def test_an_answer_is_the_operators_with_his_roles(shown: str | None, name: str | None, roles: Any) -> None:
+    headers = {} if shown is None else {"authorization": f"Bearer {shown}"}
+
+    async def scene() -> None:
+        async with admin(asks, more=TOKENS if shown else "") as at:
+            assert (await at.ask("", headers=headers)).json()["operator"] == name
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            body = {"value": 7, "interrupt": "first"}
+            answer = await at.ask(f"/runs/{one.id}/answer", "POST", headers=headers, json=body)
+            assert answer.status_code == 200, answer.text
+            resumed = [event for _, event in await at.engine.runs.events(one.id) if isinstance(event, e.Resumed)]
+            by = resumed[0].answer.by
+            assert (by and by.id, by and by.roles) == (name, roles if name else None)
+            assert resumed[0].answer.value == 7
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json", 200),
+        ("Application/JSON ; charset=utf-8", 200),
+        ("text/plain", 400),
+        ("text/plain; application/json", 400),
+        (None, 400),
+    ],
+)
+def test_only_json_changes_anything(kind: str | None, status: int) -> None:
+    async def scene() -> None:
+        async with admin(asks) as at:
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            headers = {} if kind is None else {"content-type": kind}
+            for path in ("answer", "cancel"):
+                answer = await at.ask(f"/runs/{one.id}/{path}", "POST", headers=headers, content=b"")
+                assert answer.status_code == status, answer.text
+            found = await at.engine.runs.get(one.id)
+            assert (found.status is RunStatus.INTERRUPTED) is (status == 400)
+            if status == 200:
+                await at.engine.runs.wait(one.id, timeout=30)
+                assert (await at.get(f"/runs/{one.id}"))["cancel_reason"] == "cancelled by the operator"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("body", [b"[", b'{"reason": 7}', b'{"why": "x"}', b"[]"])
+def test_a_body_of_another_form_is_refused_with_what_is_wrong(body: bytes) -> None:
+    async def scene() -> None:
+        async with admin(asks) as at:
+            one = await at.engine.runs.start(request())
+            answer = await at.ask(
+                f"/runs/{one.id}/cancel", "POST", headers={"content-type": "application/json"}, content=body
+            )
+            assert answer.status_code == 400 and answer.json()["error"].startswith("body: ")
+
+    run(scene())
+
+
+# --- what is said --------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_filtered_and_paged_newest_first() -> None:
+    async def scene() -> None:
+        async with admin(echo) as at:
+            ids: list[str] = []
+            for name in ("t0", "t1"):
+                await at.engine.threads.create(Thread(id=name, created_at=0, updated_at=0))
+            for number in range(3):
+                thread = f"t{number % 2}"
+                one = await at.engine.runs.start(request(thread=thread, principal=f"p{number}", input={"message": "x"}))
+                await at.engine.runs.wait(one.id, timeout=30)
+                ids.insert(0, one.id)
+
+            async def listed(**query: Any) -> list[str]:
+                return [found["id"] for found in (await at.get("/runs", **query))["runs"]]
+
+            assert await listed() == ids and (await at.get("/runs"))["count"] == 3
+            assert await listed(limit=1) == ids[:1] and await listed(limit=2, offset=1) == ids[1:]
+            assert await listed(offset=0, limit=10**9) == ids
+            assert await listed(thread="t1") == ids[1:2] and await listed(principal="p2") == ids[:1]
+            assert await listed(protocol="other") == [] == await listed(agent="plain")
+            assert await listed(status="success,error") == ids and await listed(status="error") == []
+            assert await listed(status="") == ids
+            for query in ({"limit": 0}, {"limit": -1}, {"limit": "x"}, {"limit": "²"}, {"offset": "1" * 20}):
+                (name,) = query
+                assert (await at.refused("/runs", **query)).startswith(f"{name}: ")
+            assert (await at.refused("/runs", status="success,lost")).startswith("status: 'success,lost'")
+            assert await listed(offset="9" * 19) == []
+            (one_,) = (await at.get("/runs", limit=1))["runs"]
+            assert (one_["agent"], one_["protocol"], one_["principal"]) == ("scripted", "test", "p2")
+            assert (one_["stop_reason"], one_["failure"], one_["waits"], one_["status"]) == (
+                "end_turn",
+                None,
+                0,
+                "success",
+            )
+            assert (await at.get(""))["runs"] | {"success": 3} == (await at.get(""))["runs"]
+
+    run(scene())
+
+
+def test_a_run_says_what_it_was_asked_what_it_asks_and_why_it_failed() -> None:
+    async def fails(context: RunContext) -> None:
+        await context.ask(Interrupt(id="q", kind="question"))
+        context.emit(e.RunFailed(failure=Failure(code="internal", message="broken")))
+
+    async def scene() -> None:
+        async with admin(fails) as at:
+            trace = f"00-{'a' * 32}-{'b' * 16}-01"
+            one = await at.engine.runs.start(request(metadata={"a": 1}, traceparent=trace))
+            await at.engine.runs.wait(one.id, timeout=30)
+            whole = await at.get(f"/runs/{one.id}")
+            assert [found["id"] for found in whole["interrupts"]] == ["q"] and whole["waits"] == 1
+            assert (whole["metadata"], whole["traceparent"], whole["cancel_reason"]) == ({"a": 1}, trace, None)
+            assert whole["stop_reason"] is None and whole["failure"] is None
+            assert whole["input"] == {"bytes": 25, "document": {"message": "hello there"}}
+            await at.ask(f"/runs/{one.id}/answer", "POST", json={})
+            await at.engine.live[one.id].over()
+            failure = (await at.get(f"/runs/{one.id}"))["failure"]
+            assert (failure["code"], failure["message"]) == ("internal", "broken")
+            (answered,) = [event for _, event in await at.engine.runs.events(one.id) if isinstance(event, e.Resumed)]
+            assert answered.answer == Answer()
+            for path in ("/runs/none", "/runs/none/events"):
+                assert (await at.ask(path)).status_code == 404
+            stream = {"accept": "text/event-stream"}
+            assert (await at.ask("/runs/none/events", headers=stream)).status_code == 404
+
+    run(scene())
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_document_that_is_too_large_to_look_at_is_only_measured(more: int) -> None:
+    async def scene() -> None:
+        async with admin(asks) as at:
+            text = "x" * (SHOWN_BYTES - len('{"message":""}') + more)
+            one = await at.engine.runs.start(request(text))
+            given = (await at.get(f"/runs/{one.id}"))["input"]
+            assert given["bytes"] == SHOWN_BYTES + more and ("document" in given) is (more == 0)
+
+    run(scene())
+
+
+def test_a_log_is_told_by_pages_of_some_size_or_followed_to_the_end() -> None:
+    async def says(context: RunContext) -> None:
+        for _ in range(4):
+            context.emit(e.PartDelta(part="text", delta="x" * (EVENTS_BYTES // 3)))
+            await context.drain()
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with admin(says) as at:
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            path, numbers, after = f"/runs/{one.id}/events", list[int](), 0
+            page = await at.get(path)
+            assert 0 < page["last"] < 6
+            while page["events"]:
+                numbers += [found["number"] for found in page["events"]]
+                after = page["last"]
+                assert after == numbers[-1]
+                page = await at.get(path, after=after)
+            assert numbers == [*range(1, after + 1)] and page == {"events": [], "last": after}
+            assert await at.get(path, after="9" * 19) == {"events": [], "last": 2**53}
+            assert (await at.get(path, after=0))["events"][0]["number"] == 1
+            assert (await at.refused(path, after="x")).startswith("after: ")
+            for headers, query, first in (
+                ({}, {}, 1),
+                ({}, {"after": 0}, 1),
+                ({}, {"after": "9" * 19}, after + 1),
+                ({}, {"after": after - 1}, after),
+                ({"last-event-id": str(after - 1)}, {"after": 0}, after),
+                ({"last-event-id": "x"}, {"after": after - 1}, after),
+            ):
+                answer = await at.ask(path, headers={"accept": "text/event-stream", **headers}, params=query)
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                assert answer.headers["x-content-type-options"] == "nosniff"
+                lines = answer.text.splitlines()
+                assert lines[0] == ": following"
+                assert [int(line[4:]) for line in lines if line.startswith("id: ")] == [*range(first, after + 1)]
+                assert json.loads(lines[-2].removeprefix("data: "))["status"] == "success" and lines[-3] == "event: run"
+
+    run(scene())
+
+
+def test_who_follows_a_silent_run_is_told_that_the_connection_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waits(context: RunContext) -> None:
+        over = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, over.set)
+        await over.wait()
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        monkeypatch.setattr("gateway.admin.api.KEEP_ALIVE", 0.005)
+        async with admin(waits) as at:
+            one = await at.engine.runs.start(request())
+            told = await at.ask(f"/runs/{one.id}/events", headers={"accept": "text/event-stream"})
+            assert ": alive" in told.text.splitlines()
+
+    run(scene())
+
+
+def test_agents_are_told_where_they_are_and_no_secret_of_it() -> None:
+    async def scene() -> None:
+        async with admin(echo) as at:
+            bare = Entry(route("bare"), Scripted(echo))
+            at.engine.use([*at.engine.roster.entries, bare])
+            agents = {found["name"]: found for found in (await at.get("/agents"))["agents"]}
+            assert {name: found["target"] for name, found in agents.items()} == {
+                "scripted": "wss://[::1]:9/below",
+                "plain": "http://agents.example",
+                "program": "cat",
+                "bare": "",
+            }
+            assert all(found["ready"] and found["capabilities"]["cancel"] for found in agents.values())
+
+    run(scene())
+
+
+class Silent(Scripted):
+    """An agent that does not say what it is."""
+
+    async def describe(self) -> Agent:
+        await asyncio.Event().wait()
+        return self.agent
+
+
+def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not say it is told as its route describes it, in time."""
+    monkeypatch.setattr("gateway.admin.api.LIST_SECONDS", 0.01)
+
+    async def counts(context: RunContext) -> None:
+        context.lost("words", 2)
+        if context.run.request.input["message"] == "wait":
+            await context.ask(Interrupt(id="q", kind="question"))
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with admin() as at:
+            described = replace(AGENT, version="1.2", description="of its own")
+            at.engine.use(
+                [
+                    Entry(route("counted"), Scripted(counts, agent=described)),
+                    Entry(route("silent", description="of the route", labels={"a": ("b",)}), Silent(echo)),
+                ]
+            )
+            for message in ("go", "go", "wait"):
+                one = await at.engine.runs.start(request(message, agent="counted"))
+                await at.engine.runs.wait(one.id, timeout=30)
+            counted, silent = (await at.get("/agents"))["agents"]
+            seconds = counted.pop("seconds")
+            assert seconds["p95"] >= seconds["p50"] > 0
+            fixed = {"protocol": "scripted", "target": "", "match": {}, "governed": False}
+            assert counted == {
+                **fixed, "name": "counted", "version": "1.2", "description": "of its own", "labels": {}, "ready": True,
+                "capabilities": json.loads(msgspec.json.encode(AGENT.capabilities)), "converses": True,
+                "input_schema": AGENT.input_schema, "text_input": "/message",
+                "active": 1, "started": 3, "ended": {"success": 2}, "losses": 6,
+            }  # fmt: skip
+            del silent["seconds"]
+            unknown = dict.fromkeys(("version", "capabilities", "converses", "input_schema", "text_input"))
+            assert silent == {
+                **fixed, **unknown, "name": "silent", "description": "of the route", "labels": {"a": ["b"]},
+                "ready": False, "active": 0, "started": 0, "ended": {}, "losses": 0,
+            }  # fmt: skip
+
+    run(scene())
+
+
+def test_protocols_are_told_with_their_doors_and_losses_with_their_reasons() -> None:
+    async def loses(context: RunContext) -> None:
+        context.lost("terminals", 3)
+        context.lost("something", 5)
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with admin(loses, more="inbound: {agent_connect: {path: /ac}}\n") as at:
+            told = {one["name"]: one for one in (await at.get("/protocols"))["protocols"]}
+            assert set(told) == set(registry.scan()) and told["agent_connect"]["door"] == "/ac"
+            assert told["agent_protocol"]["door"] is None and told["agent_connect"]["calls"] is True
+            for one in told.values():
+                assert one["title"] and isinstance(one["losses"], dict)
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            lost = (await at.get("/losses"))["losses"]
+            counts = [found["count"] for found in lost]
+            assert counts == sorted(counts, reverse=True)
+            (ours,) = [found for found in lost if (found["agent"], found["what"]) == ("scripted", "something")]
+            assert ours["count"] >= 5 and ours["why"] is None
+
+    run(scene())
+
+
+def test_the_table_is_read_again_only_where_there_is_a_file_and_what_is_wrong_is_said() -> None:
+    wrong = iter(["", "line 3: no"])
+
+    async def reread() -> str:
+        return next(wrong)
+
+    async def scene() -> None:
+        async with admin(reread=reread) as at:
+            assert len((await at.ask("/reload", "POST")).json()["agents"]) == 3
+            refused = await at.ask("/reload", "POST")
+            assert (refused.status_code, refused.json()) == (400, {"error": "line 3: no"})
+            assert (await at.ask("/reload")).status_code == 405
+        async with admin() as at:
+            refused = await at.ask("/reload", "POST")
+            assert refused.status_code != 200 and "not read from a file" in refused.json()["error"]
+            assert (await at.get("/openapi.json"))["openapi"]
+
+    run(scene())
