@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.transport.asgi import HttpRequest
-from gateway.transport.asgi.uvicorn import HEAD_LIMIT
+from gateway.transport.asgi import HttpRequest, Reply
+from gateway.transport.asgi.request import EventStream
+from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite
 from tests.support.aio import run
 from tests.transport.asgi_support import WHOLE, connected
 
@@ -115,3 +117,71 @@ def test_bodies_and_any_number_of_requests_have_no_such_bound() -> None:
                 assert int(await client.reader.readexactly(9)) == answer
 
     run(scene())
+
+
+class Recording(asyncio.Transport):
+    """Keeps each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.said.append(bytes(data))
+
+    def close(self) -> None:
+        self.said.append(b"closed")
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.said)
+
+
+def test_a_head_and_what_follows_it_are_one_write_and_a_head_alone_waits_no_longer_than_a_turn() -> None:
+    async def scene() -> None:
+        transport = Recording()
+        one = OneWrite(transport, asyncio.get_running_loop())
+        one.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        one.write(b"body")
+        one.write(b"more")
+        await asyncio.sleep(0)
+        assert transport.said == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+        transport.said.clear()
+        one.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        assert transport.said == []
+        await asyncio.sleep(0)
+        assert transport.said == [b"HTTP/1.1 200 OK\r\n\r\n"]
+        one.write(b"HTTP/1.1 408 Late\r\n\r\n")
+        one.close()
+        assert transport.said[1:] == [b"HTTP/1.1 408 Late\r\n\r\n", b"closed"]
+        assert one.get_write_buffer_size() == 3
+
+    run(scene())
+
+
+@pytest.mark.parametrize("pieces", [0, 2])
+def test_an_answer_is_written_with_its_head(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bytes] = []
+    written = OneWrite.write
+
+    def write(self: OneWrite, data: bytes) -> None:
+        written(self, data)
+        said.append(self._head)  # what is held after each
+
+    monkeypatch.setattr(OneWrite, "write", write)
+
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+        request = HttpRequest(scope, receive, send)
+        if not pieces:
+            return await request.answer(Reply(200, b"whole"))
+        stream = EventStream(request)
+        for _ in range(pieces):
+            await stream.sent(b"data: x\n\n")
+        await stream.end()
+
+    async def scene() -> None:
+        async with connected(answers) as client:
+            client.writer.write(WHOLE)
+            await client.reader.readuntil(b"whole" if not pieces else b"0\r\n\r\n")
+
+    run(scene())
+    assert said[0].startswith(b"HTTP/1.1 200") and said[1:] and not any(said[1:])

@@ -2,8 +2,9 @@
 
 uvicorn sends a piece by a coroutine that takes a message apart. `put` writes one by a plain call, which needs no task.
 uvicorn's parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length, and
-waits for ever for the rest of a request; here both have limits. All else is uvicorn's, also how long a connection is
-kept between requests.
+waits for ever for the rest of a request; here both have limits. It writes the head of an answer and what follows it
+one after the other; here they are one write. All else is uvicorn's, also how long a connection is kept between
+requests.
 """
 
 from __future__ import annotations
@@ -41,6 +42,45 @@ class AwaitedInput(Enum):
         return SILENT_SECONDS if self is AwaitedInput.BODY else HEAD_SECONDS
 
 
+class OneWrite:
+    """A connection's transport. An answer's head goes out with what is written in the same turn of the loop.
+
+    The cost of a write is the system's, nearly whatever it holds.
+    """
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Write, or hold a head until the next write."""
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head + data)
+        elif data.startswith(b"HTTP/"):
+            self._head = data
+            self._loop.call_soon(self.flush)
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write a head that is held."""
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
+
+    def close(self) -> None:
+        """Close after what was written."""
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class PieceProtocol(HttpToolsProtocol):
     """For uvicorn's option `http`."""
 
@@ -61,7 +101,8 @@ class PieceProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the connection's only timer. No request has to set one."""
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
+        self._bare = transport
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -83,6 +124,7 @@ class PieceProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         self._stop_looking()
+        self.transport = self._bare
         super().handle_websocket_upgrade()
 
     def _stop_looking(self) -> None:
