@@ -202,6 +202,7 @@ routes:
       start_timeout: 30
       request_timeout: 30
       idle: 300
+      warm: 2
       stop_timeout: 3
       max_message: 67108864
 
@@ -215,6 +216,7 @@ routes:
       start_timeout: 30
       request_timeout: 30
       idle: 300
+      warm: 1
       stop_timeout: 3
       max_message: 67108864
 
@@ -253,6 +255,7 @@ routes:
       start_timeout: 30
       request_timeout: 30
       idle: 300
+      warm: 1
       stop_timeout: 3
       max_message: 67108864
 

@@ -37,6 +37,7 @@ from gateway.runs.webhooks import Webhooks
 from gateway.store.opening import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
+from gateway.transport.tasks import TaskSet
 
 if TYPE_CHECKING:
     from gateway.governance.binding import Binding
@@ -95,6 +96,7 @@ class App:
         self.gateway.roster.host({name: half for name, half in self._inbound.items() if isinstance(half, Hosting)})
         self.gateway.roster.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
+        self._warming = TaskSet()
         self.ready = False
         self._enforcement: Enforcement | None = None
         self._use(config)
@@ -128,6 +130,14 @@ class App:
         self._tasks = [asyncio.create_task(one) for one in work]
         self.ready = True
 
+    def warm(self) -> None:
+        """Start the agents whose routes want them started before anybody asks. Once, when clients are served; `reload`
+        does so for new routes.
+        """
+        for entry in self.gateway.roster.configured:
+            if entry.route.target.warmed and entry.many is None and entry.agent is None:
+                self._warming.start(_described(entry))
+
     def quiet(self) -> None:
         """Not ready any more: no new run is taken, and a connection that ends from now on cancels nothing."""
         self.ready = False
@@ -141,7 +151,8 @@ class App:
         self.quiet()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._warming.cancel()
+        await asyncio.gather(*self._tasks, *self._warming, return_exceptions=True)
         await self.gateway.close()
         await self._callbacks.aclose()
 
@@ -191,6 +202,7 @@ class App:
         if self._enforcement is not None:
             entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.roster.configured]
             await self._enforcement.sweep(entry.outbound for entry in entries)
+        self.warm()
 
     def _use(self, config: Config) -> list[Entry]:
         """Hand the routes to the engine. Entries whose route is unchanged stay; returns the others."""
@@ -341,6 +353,10 @@ class App:
         if artifact is None or owner not in (artifact.run, artifact.thread):
             return PlainTextResponse("no such artifact\n", status_code=404)
         return StreamingResponse(self.gateway.files.open(artifact_id), headers=download_headers(artifact))
+
+
+async def _described(entry: Entry) -> None:
+    await entry.describe()
 
 
 def download_headers(artifact: Artifact) -> Mapping[str, str]:

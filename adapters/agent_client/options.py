@@ -11,6 +11,9 @@ from gateway.access import AuthenticatingOptions
 from gateway.contract import Options, TargetOptions
 from gateway.transport.pipe import LIMIT
 
+MAX_CONNECTIONS = 32
+"""Connections to one target at a time, one for each kind of client, which clients choose: each may be a process."""
+
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
 
@@ -101,6 +104,9 @@ class AgentClientTarget(TargetOptions):
     start_timeout: seconds it may take to start and answer `initialize`.
     request_timeout: longest any request may take that does not wait for the agent's work, in seconds.
     idle: seconds an agent is kept after its last session was used; a started process serves many sessions.
+    warm: processes that are started with the gateway, instead of with the first client, and again when they end. The
+        first says what the agent is, and serves clients of other protocols. The others wait: clients of this protocol
+        that differ in what they can do have a process each, and whenever one that waits is taken another is started.
     stop_timeout: seconds a process has to end after it was told to, before it is killed with all that it started.
     max_message: greatest message in bytes; a larger one is an error.
     v2: whether version 2 of the protocol, a draft, is spoken with an agent that can; one that cannot answers with 1.
@@ -116,9 +122,15 @@ class AgentClientTarget(TargetOptions):
     start_timeout: Seconds = 30.0
     request_timeout: Seconds = 30.0
     idle: Seconds = 300.0
+    warm: Annotated[int, Field(ge=0, le=MAX_CONNECTIONS)] = 0
     stop_timeout: Seconds = 3.0
     max_message: Bytes = LIMIT
     v2: bool = False
+
+    @property
+    def warmed(self) -> bool:
+        """See `TargetOptions.warmed`."""
+        return self.warm > 0
 
     @property
     def describe_timeout(self) -> float:
@@ -129,4 +141,6 @@ class AgentClientTarget(TargetOptions):
     def _one_place(self) -> Self:
         if bool(self.command) == (self.url is not None):
             raise ValueError("name either a command or a url")
+        if self.warm and self.url is not None:
+            raise ValueError("warm is for an agent with a command")
         return self

@@ -194,6 +194,7 @@ class _Gateway:
 
     def _announce(self) -> None:
         loop.settled()
+        self._app.warm()
         port, agents = self._listener.getsockname()[1], self._app.gateway.agents.names(OPERATOR)
         if self._greet:
             print(banner(self._config, self._path, self._host, port, agents, secure=self._tls is not None), flush=True)

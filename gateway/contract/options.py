@@ -175,6 +175,11 @@ class TargetOptions(Options):
         self._route = route
 
     @property
+    def warmed(self) -> bool:
+        """Whether the agent is started, and described, with the gateway instead of with its first client."""
+        return False
+
+    @property
     def describe_timeout(self) -> float:
         """Seconds that `Outbound.describe` may take."""
         return 10.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 
@@ -56,6 +57,20 @@ def test_a_connection_that_ends_while_nobody_uses_it_is_no_failure() -> None:
         assert keeper.reachable is None
         async with keeper.use():
             assert opener.calls == 2
+        await keeper.aclose()
+
+    run(scene)
+
+
+def test_one_that_is_kept_for_ever_is_started_again_when_it_ends_while_nobody_uses_it() -> None:
+    async def scene() -> None:
+        opener = Opener()
+        keeper = supervisor(opener, idle=math.inf)
+        async with keeper.use() as line:
+            pass
+        line.die()
+        await until_async(lambda: keeper.reachable is True, 30)
+        assert opener.calls == 2
         await keeper.aclose()
 
     run(scene)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ import msgspec
 
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
-from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.options import MAX_CONNECTIONS, AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller
@@ -25,12 +27,10 @@ from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.transport import websocket
 from gateway.transport.pipe import Pipe
-from gateway.transport.stdio import Grace, Supervisor, spawn
+from gateway.transport.stdio import Reserve, Supervisor
 from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
 
-MAX_CONNECTIONS = 32
-"""Profiles at a time. Clients choose them, and each may be a process."""
 NOT_PASSED_ON = ("subagents",)
 """What clients declare and a proxy cannot do: updates of a subagent come in a session that no client has opened."""
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -123,14 +123,16 @@ class AgentConnections:
         """End every connection and process."""
         self._closed = True
         shared, self._shared = list(self._shared.values()), {}
-        await asyncio.gather(*(each.supervisor.aclose() for each in shared), *self._closing)
+        await asyncio.gather(*(each.supervisor.aclose() for each in shared), *self._closing, self._spares.aclose())
 
     def _made(self, capabilities: JsonObject) -> SharedConnection:
         target = self._target
         supervisor = Supervisor(
             lambda: self._open(capabilities),
             name=target.route or self.name,
-            idle=target.idle,
+            idle=math.inf
+            if target.warmed and capabilities == self._with_workspace(self.profile(None))
+            else target.idle,
             start_timeout=target.start_timeout,
             wait=target.start_timeout,
         )
@@ -151,15 +153,7 @@ class AgentConnections:
     async def _pipe(self) -> Pipe:
         target = self._target
         if target.url is None:
-            eof = min(1.0, target.stop_timeout / 3)
-            return await spawn(
-                target.command,
-                name=target.route or self.name,
-                cwd=target.cwd,
-                env=target.env,
-                limit=target.max_message,
-                grace=Grace(eof=eof, term=target.stop_timeout - eof),
-            )
+            return await self._spares.take()
         headers = _headers(target)
         if urlsplit(target.url).scheme in ("ws", "wss"):
             return await websocket.connect(
@@ -168,6 +162,23 @@ class AgentConnections:
         from adapters.agent_client.outbound.http import connect
 
         return await connect(target.url, headers=headers, limit=target.max_message, timeout=target.request_timeout)
+
+    @functools.cached_property
+    def _spares(self) -> Reserve:
+        """Where processes come from. Not made before the first is needed: its name is that of the target's route."""
+        target = self._target
+        return Reserve.of(
+            target.command,
+            self._most_spares,
+            name=target.route or self.name,
+            cwd=target.cwd,
+            env=target.env,
+            limit=target.max_message,
+            grace=target.stop_timeout,
+        )
+
+    def _most_spares(self) -> int:
+        return min(self._target.warm - 1, MAX_CONNECTIONS - len(self._shared))
 
     def _make_room(self) -> None:
         for key, shared in self._shared.items():

@@ -34,7 +34,7 @@ class TargetServer:
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
         self.target = target
-        self._make = pools or (lambda capabilities: McpPool(target, capabilities=capabilities, info=_info()))
+        self._make = pools or self._made
         self._pools: dict[bytes, UpstreamPool] = {}
         self._changed: list[Callable[[], None]] = []
         self._asking: dict[str, asyncio.Task[dict[str, JsonObject]]] = {}
@@ -82,6 +82,10 @@ class TargetServer:
         for task in self._asking.values():
             task.cancel()
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
+
+    def _made(self, capabilities: JsonObject) -> UpstreamPool:
+        warm = self.target.warmed and capabilities == QUESTIONS  # that by which agents are described
+        return McpPool(self.target, capabilities=capabilities, info=_info(), warm=warm)
 
     def _pool(self, capabilities: JsonObject) -> UpstreamPool:
         key = msgspec.json.encode(capabilities, order="deterministic")

@@ -237,6 +237,7 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
         unclaimed=link.unclaimed,
         dialects={VERSION: MCP_VERSION},
         guard=link.guard,
+        warm=link.target.warmed and capabilities == QUESTIONS,  # that by which agents are described
     )
 
 

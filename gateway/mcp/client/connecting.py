@@ -23,7 +23,7 @@ from gateway.mcp.client.session import ClientSession
 from gateway.transport import websocket
 from gateway.transport.http import HttpClient
 from gateway.transport.pipe import Pipe
-from gateway.transport.stdio import Grace, spawn
+from gateway.transport.stdio import spawn
 from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
@@ -135,14 +135,13 @@ class Connector:
     async def _pipe(self) -> Pipe:
         target = self._target
         if target.url is None:
-            eof = min(1.0, target.stop_timeout / 3)
             return await spawn(
                 target.command,
                 name=target.route or self.name,
                 cwd=target.cwd,
                 env=target.env,
                 limit=target.max_message,
-                grace=Grace(eof=eof, term=target.stop_timeout - eof),
+                grace=target.stop_timeout,
             )
         return await websocket.connect(
             target.url,

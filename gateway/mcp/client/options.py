@@ -41,6 +41,7 @@ class McpTarget(TargetOptions):
     start_timeout: seconds it may take to start and answer `initialize`.
     request_timeout: longest any request may take that does not wait for the agent's work, in seconds.
     idle: seconds a session or process is kept after it was last used.
+    warm: 1: the process is started with the gateway, instead of with the first call, and again when it ends.
     stop_timeout: seconds a process has to end after it was told to, before it is killed with all that it started.
     max_message: greatest message in bytes; a larger one is an error.
     """
@@ -55,8 +56,14 @@ class McpTarget(TargetOptions):
     start_timeout: Seconds = 30.0
     request_timeout: Seconds = 30.0
     idle: Seconds = 300.0
+    warm: Annotated[int, Field(ge=0, le=1)] = 0
     stop_timeout: Seconds = 3.0
     max_message: Bytes = LIMIT
+
+    @property
+    def warmed(self) -> bool:
+        """See `TargetOptions.warmed`."""
+        return self.warm > 0
 
     @property
     def describe_timeout(self) -> float:
@@ -67,6 +74,8 @@ class McpTarget(TargetOptions):
     def _one_place(self) -> Self:
         if bool(self.command) == (self.url is not None):
             raise ValueError("name either a command or a url")
+        if self.warm and self.url is not None:
+            raise ValueError("warm is for a server with a command")
         if self.url is None:
             if self.transport != "auto":
                 raise ValueError("transport is for a server with a url")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from msgspec import Raw
@@ -73,6 +74,7 @@ class McpPool:
     with the session, a notification whose key nobody listens to; without it, that is like any other.
     dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
     guard: judges every address that is connected to, of a target that a stranger named.
+    warm: whether a process, once started, is kept while nobody uses it, and started again when it ends.
 
     counts: what was odd, for logs and metrics.
     """
@@ -88,8 +90,10 @@ class McpPool:
         unclaimed: Callable[[ClientSession, str, Raw], None] | None = None,
         dialects: Mapping[str, str] | None = None,
         guard: Guard | None = None,
+        warm: bool = False,
     ) -> None:
         self._target = target
+        self._idle = math.inf if warm else target.idle
         extras = PoolExtras(self._unowned, keyed, unclaimed, dialects, guard)
         self._opener = Connector(target, capabilities, info, name or named(target), extras)
         self._most = 1 if target.url is None else target.sessions
@@ -167,7 +171,7 @@ class McpPool:
         supervisor = Supervisor(
             self._opener.open,
             name=target.route or self._opener.name,
-            idle=target.idle,
+            idle=self._idle,
             start_timeout=target.start_timeout,
             wait=target.start_timeout,
         )

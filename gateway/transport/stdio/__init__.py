@@ -8,11 +8,13 @@ process.py     starts the warden, reads its reports
 warden.py      a program beside each agent: ends its processes even if the gateway is killed
 own_stdio.py   OwnPipe: this program's own stdin and stdout, for a gateway that is a client's agent
 supervisor.py  Supervisor: starts a connection on demand, keeps it warm, restarts it after a failure
+reserve.py     Reserve: processes that are started before anybody needs them
 """
 
 from gateway.transport.pipe import LIMIT
 from gateway.transport.stdio.pipe import StdioPipe, spawn
 from gateway.transport.stdio.process import Exit, Grace
+from gateway.transport.stdio.reserve import Reserve
 from gateway.transport.stdio.supervisor import Supervisor
 
-__all__ = ["LIMIT", "Exit", "Grace", "StdioPipe", "Supervisor", "spawn"]
+__all__ = ["LIMIT", "Exit", "Grace", "Reserve", "StdioPipe", "Supervisor", "spawn"]

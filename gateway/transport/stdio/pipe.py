@@ -51,6 +51,11 @@ class StdioPipe:
         return self._process.pid
 
     @property
+    def exited(self) -> asyncio.Future[Exit]:
+        """Done when the main process has ended."""
+        return self._process.exited
+
+    @property
     def exit(self) -> Exit | None:
         """The end of the main process; None while it runs."""
         return self._process.exited.result() if self._process.exited.done() else None
@@ -132,13 +137,15 @@ async def spawn(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     limit: int = LIMIT,
-    grace: Grace | None = None,
+    grace: Grace | float | None = None,
 ) -> StdioPipe:
     """Start an agent in a session of its own, under a warden that ends it when the gateway is gone.
 
     `env` is added to the gateway's own environment; the program is looked up in the PATH that results. `limit` is in
-    bytes a line. Returns once the program runs. Raises AgentGone where it cannot be started, with the reason;
-    AgentTimeout; Unavailable where the gateway has no file or process left to give. Cancellable; nothing is left then.
+    bytes a line; `grace` are the seconds that it has to end, in all or step by step. Returns once the program runs.
+    Raises AgentGone where it cannot be started, with the reason; AgentTimeout; Unavailable where the gateway has no
+    file or process left to give. Cancellable; nothing is left then.
     """
-    process = await launch(command, name=name, cwd=cwd, env={**os.environ, **(env or {})}, grace=grace or Grace())
+    steps = Grace.within(grace) if isinstance(grace, float) else grace or Grace()
+    process = await launch(command, name=name, cwd=cwd, env={**os.environ, **(env or {})}, grace=steps)
     return StdioPipe(name, process, limit)

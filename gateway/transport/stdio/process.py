@@ -51,6 +51,12 @@ class Grace:
     eof: float = 1.0
     term: float = 2.0
 
+    @classmethod
+    def within(cls, seconds: float) -> Grace:
+        """So many seconds in all."""
+        eof = min(1.0, seconds / 3)
+        return cls(eof=eof, term=seconds - eof)
+
 
 class Process:
     """A started warden and its agent. Made by `launch`; `end` it and wait for `gone`.

@@ -57,8 +57,8 @@ class Supervisor(Generic[C]):
         before was closed. Raises errors of the tree; cancelled (after `start_timeout` seconds), it leaves nothing.
     name: the agent's, for logs and error messages.
     idle: seconds that a connection is kept after its last user has left, `math.inf` for ever. As long, and while there
-        are users, an agent that died or failed to start is tried again without being asked, so that `reachable` becomes
-        true again.
+        are users, an agent that failed to start, or died amid its users, is tried again without being asked, so that
+        `reachable` becomes true again; with `math.inf` also one that died while nobody used it.
     wait: seconds that a user waits for the next try, at most; AgentGone at once where it is further away.
     steady: seconds after which a connection that dies is no sequel of the failures before. One that served somebody to
         the end of his use isn't either.
@@ -216,7 +216,7 @@ class Supervisor(Generic[C]):
         self._cancel_expiry()
         self._close(connection)
         error = _why(connection.closed, self._name)
-        if self._users == 0:  # nobody was let down: the next one gets a new one
+        if self._users == 0 and math.isfinite(self._idle):  # nobody was let down: the next one gets a new one
             log.info("%s has ended: %s", self._name, error)
             return
         steady = asyncio.get_running_loop().time() - self._since >= self._steady
