@@ -86,7 +86,7 @@ class App:
         self._paths: dict[str, str] = {}
         names = HostNames(config.hosts, (address, config.public_url or ""))
         self._views: list[View] = []
-        """What a client of each door that asks may see."""
+        """The view of a client, for each door that authenticates its clients."""
         mounts = self._mounts(config)
         visible = VisibleAgents(self._views, config.telemetry.monitors, names)
         guard = Guard([str(network) for network in config.webhooks.allow])
@@ -168,7 +168,7 @@ class App:
         return inbound
 
     def _tell(self) -> None:
-        """The list of agents is another."""
+        """Called when the set of agents changes."""
         for inbound in self._inbound.values():
             if isinstance(inbound, Informed):
                 inbound.agents_changed()
@@ -224,7 +224,7 @@ class App:
     # --- what governs routes -----------------------------------------------------------------------------------
 
     def _enforced(self) -> Enforcement:
-        """What governs the routes that a manifest governs: only those that have one load it."""
+        """The enforcement of governed routes. Imported only where a route has a manifest."""
         if self._enforcement is None:
             from gateway.governance.enforcing import Enforcement
 
@@ -316,7 +316,7 @@ class App:
                     log.error("runs of other gateways: %s", error, exc_info=unforeseen)
 
     async def _look_around(self) -> None:
-        """What is hosted at other gateways of the store, every moment."""
+        """Look every moment for agents hosted at other gateways on the store."""
         while True:
             await asyncio.sleep(HOSTED_SECONDS)
             await self.gateway.roster.refresh_hosted()
@@ -360,7 +360,7 @@ async def _described(entry: Entry) -> None:
 
 
 def download_headers(artifact: Artifact) -> Mapping[str, str]:
-    """What a file is sent with: never rendered, never sniffed, named safely (RFC 6266)."""
+    """The headers of a file: never rendered, never sniffed, named safely (RFC 6266)."""
     from urllib.parse import quote
 
     return {

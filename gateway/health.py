@@ -54,7 +54,7 @@ class HealthPages:
 
 
 def readiness(ready: bool, agents: Mapping[str, bool], sees: Sees | None) -> JsonObject:
-    """What `/readyz` says. agents: whether each is ready, by name. sees: None for a client that may see none."""
+    """The answer of `/readyz`. agents: whether each is ready, by name. sees: None for a client that may see none."""
     counts = {"agents": len(agents), "ready": sum(agents.values())}
     found: JsonObject = {"ready": ready, "counts": counts}
     if sees is not None:
@@ -76,7 +76,7 @@ class VisibleAgents:
         self._tokens = [token.get_secret_value().encode() for token in monitors.tokens]
 
     def to(self, request: Request) -> Sees | None:
-        """What the client of a request may see; None where it is no agent."""
+        """A test of the agents that the client of a request may see; None where it may see none."""
         if comes_directly(request.scope, self._names, self._networks) or self._monitors(request):
             return lambda agent: True
         headers = request.scope["headers"]

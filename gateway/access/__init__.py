@@ -1,4 +1,4 @@
-"""Who a client is, and what it may see: shared by all doors that authenticate their clients.
+"""Identifies clients and scopes what they see, for all doors that authenticate their clients.
 
 options.py         options: clients with tokens, issuers of JSON Web Tokens
 credentials.py     checks tokens against them

@@ -96,7 +96,7 @@ def refusal_headers(error: InterlinguaError) -> Headers:
 
 
 def serving(make: Callable[[Gateway], T], gateway: Gateway, options: AuthenticatingOptions) -> Callable[[Scope], T]:
-    """What serves the client of a request: made once where clients are not asked who they are, else for each request.
+    """Serve the client of a request: made once where clients are not asked who they are, else for each request.
 
     The function that is returned raises Unauthenticated.
     """

@@ -99,7 +99,7 @@ class ScopedGateway:
 
     @cached_property
     def backchannel(self) -> ScopedBackchannel:
-        """What passes beside runs, on the principal's threads and to its agents."""
+        """The back-channel on the principal's threads and to its agents."""
         return ScopedBackchannel(self._gateway.backchannel, self.agents, self.threads)
 
     @property

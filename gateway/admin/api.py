@@ -92,7 +92,7 @@ class AdminApi:
     # --- the gateway -----------------------------------------------------------------------------------------------
 
     async def _summary(self, who: Identity | None, request: HttpRequest) -> Reply:
-        """Who asks, and how many runs there are of each status."""
+        """The operator's name, and the number of runs of each status."""
         counted = await asyncio.gather(*(self._engine.runs.count(RunQuery(statuses=(one,))) for one in RunStatus))
         runs = {str(status): count for status, count in zip(RunStatus, counted, strict=True)}
         found = {
@@ -139,7 +139,7 @@ class AdminApi:
         )
 
     async def _losses(self, who: Identity | None, request: HttpRequest) -> Reply:
-        """What could not be said since the gateway started, with the reason where a protocol's list has one."""
+        """Losses since the gateway started, with the reason where a protocol's list has one."""
         adapters = self._config().adapters
         reasons = {what: why for adapter in adapters.values() for what, why in adapter.losses.items()}
         counted = sorted(metrics.losses.values.items(), key=lambda item: -item[1])

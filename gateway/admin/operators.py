@@ -1,4 +1,4 @@
-"""Who may operate the gateway: the clients of `operators` in routes.yaml, else whoever is on this machine alone."""
+"""Authenticates operators: the clients of `operators` in routes.yaml, else anybody on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agents are: each route's target describes its agent, the route's own words are laid over it.
+"""Describes agents: each route's target describes its agent, and the route's own words are laid over it.
 
 Descriptions are asked for when first needed, kept, and asked for again after a failure. An agent that cannot be
 reached is described by its route alone, so that directories stay complete while it is down.
@@ -44,9 +44,9 @@ class Entry:
     """Its route has gone, or was given to another: to be closed after its last run."""
     stale: bool = False
     host: Entry | None = None
-    """Whose outbound half this one's is, or is part of: it closes nothing itself."""
+    """The entry that owns the outbound half, if this one does not: it closes nothing itself."""
     config: JsonObject = field(default_factory=dict)
-    """What every run gets, over what its client says."""
+    """Configuration of every run, over what its client says."""
     intercepting: Intercepting | None = field(init=False)
     """The target, if it stands between the engine and its runs."""
     demanding: Demanding | None = field(init=False)
@@ -210,7 +210,7 @@ class Entry:
 
     @property
     def there(self) -> bool | None:
-        """What the target itself says of whether the agent is there; None if it does not say."""
+        """Whether the target says that the agent is there; None if it does not say."""
         return self.outbound.reachable if isinstance(self.outbound, Supervised) else None
 
     def doubt(self) -> None:
@@ -256,7 +256,7 @@ class Entry:
         judge.check(value, at)
 
     def filling(self, agent: Agent) -> Filling:
-        """What makes the agent's input of a client's words. `agent` is this entry's, as it was described last."""
+        """Makes the agent's input of a client's words. `agent` is this entry's, as it was described last."""
         if self._filling is None or self._filling[0] is not agent.input_schema:
             schema = agent.input_schema
             self._filling = schema, Filling(self._sane("input", schema), agent.text_input)

@@ -245,7 +245,7 @@ class Roster:
             await asyncio.sleep(max(CALM_SECONDS, time.monotonic() - began) if host.reachable else 0)
 
     async def _take(self, host: Entry, found: Mapping[str, Outbound]) -> None:
-        """What there is now at a target. Nobody is told where it is the same, described in the same words."""
+        """Take the agents that a target has now. Nothing is told where they, and their descriptions, are the same."""
         before = self._found.get(id(host), {})
         now = {name: before.get(name) or Entry(host.route, outbound, host=host) for name, outbound in found.items()}
         known = {name: entry.agent for name, entry in now.items() if entry.agent is not None}

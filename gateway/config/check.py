@@ -102,7 +102,7 @@ def _renamed(document: Document, adapters: Registry) -> None:
 
 
 def _limits(values: dict[str, Any]) -> dict[str, int]:
-    """What `limits.body` and `store.artifact_limit` make of the options that a section leaves out.
+    """Defaults from `limits.body` and `store.artifact_limit` for options that a section leaves out.
 
     Without those that are not given, or wrong: that is told with the rest of their sections.
     """
@@ -162,7 +162,7 @@ def _path_fault(path: str) -> str | None:
 
 
 def _meeting(path: str, taken: Mapping[str, str]) -> str | None:
-    """What is wrong with a path where others are taken: requests for the inner of two would come to the outer."""
+    """The mistake in a path that meets another one: requests for the inner of two would come to the outer."""
     if path in taken:
         return f"'{path}' is {taken[path]}'s path"
     for other, name in taken.items():
@@ -253,7 +253,7 @@ def _brought(document: Document, routes: Any, inbound: Mapping[str, InboundOptio
 
 
 def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tuple[int, Binding]]:
-    """What governs the routes that name a manifest; the mistakes in those documents are told with the file's own."""
+    """The bindings of routes that name a manifest. Mistakes in those documents are told with the file's own."""
     for index, route in enumerate(routes if isinstance(routes, list) else ()):
         name = route.get("manifest") if isinstance(route, dict) else None
         if not isinstance(name, str):
@@ -274,7 +274,7 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
 
 
 def _demands(document: Document, binding: Binding, driven: Driven, key: str | None) -> None:
-    """What its documents demand is done: a key is named where something is to be signed, say."""
+    """Refuse documents whose demands are not met: a key has to be named where something is to be signed, say."""
     from gateway.governance.declined import declined
     from gateway.governance.demands import unmet
 

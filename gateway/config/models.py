@@ -91,7 +91,7 @@ class Traits(Section):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the file says: keys left out, or with nothing behind them, are not among it."""
+        """The keys that the file gives a value."""
         return {key: getattr(self, key) for key in self.model_fields_set if getattr(self, key) is not None}
 
 
@@ -207,7 +207,7 @@ class Route(Section):
 
     @property
     def binding(self) -> Binding | None:
-        """What `manifest` comes to, None without one. Routes whose documents differ are not equal."""
+        """The rules that `manifest` names, None without one. Routes whose documents differ are not equal."""
         found: Binding | None = self._binding
         return found
 
@@ -415,7 +415,7 @@ class Config(Section):
     _places: _Places = PrivateAttr(default_factory=lambda: _Places("routes.yaml"))
 
     def mistake(self, where: Where, message: str) -> Mistake:
-        """What is wrong with a key, though not with the file by itself."""
+        """A mistake in a key that shows only outside the file."""
         return Mistake(self._places.file, self._places.line(where), dotted(where), message)
 
     def located(self, document: Document) -> None:

@@ -80,7 +80,7 @@ def schema(adapters: Registry) -> dict[str, Any]:
 
 
 def _documented(model: type[BaseModel]) -> dict[str, str]:
-    """What a model's source says of each field: the string below it, or its line `name: ...` in the docstring."""
+    """Each field's documentation in a model's source: the string below it, or its line `name: ...` in the docstring."""
     found: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if not issubclass(owner, BaseModel) or owner is BaseModel:

@@ -28,7 +28,7 @@ class Caller(Protocol):
 
     @property
     def capabilities(self) -> JsonObject:
-        """What the client declared that it can do, in its protocol's own words."""
+        """The capabilities that the client declared, in its protocol's own words."""
 
     async def ask(self, method: str, params: msgspec.Raw) -> msgspec.Raw:
         """Send a request and wait for the answer, which is returned encoded.
@@ -42,7 +42,7 @@ class Caller(Protocol):
 
 
 class ThreadContext(Protocol):
-    """What an outbound adapter sees of one conversation. `note`, `caller` and `set_thread` stay valid between runs."""
+    """An outbound adapter's view of one conversation. `note`, `caller` and `set_thread` stay valid between runs."""
 
     @property
     def agent(self) -> Agent:
@@ -54,7 +54,7 @@ class ThreadContext(Protocol):
 
     @property
     def upstream_thread(self) -> JsonObject | None:
-        """What `set_thread` last recorded for this thread and agent."""
+        """The value that `set_thread` last recorded for this thread and agent."""
 
     @property
     def caller(self) -> Caller | None:
@@ -76,7 +76,7 @@ class ThreadContext(Protocol):
 
 
 News = ThreadUpdate | Run
-"""What happens on a thread: an update, or a run that has started (as the record was then)."""
+"""News of a thread: an update, or a run that has started (its record at the start)."""
 
 
 class ThreadWatch(Protocol):

@@ -189,7 +189,7 @@ def joined(document: Json, answer: Json) -> Json:
 
 
 def _json(words: str) -> Json:
-    """The value that the words are as JSON, fenced or not; ABSENT if they are none."""
+    """The words read as JSON, fenced or not; ABSENT if they are not JSON."""
     text = words.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text.removeprefix("```json").strip("`").strip()
@@ -293,7 +293,7 @@ def _takes_null(schema: Any, root: Any) -> bool:
 
 
 def _nearest(views: list[Mapping[str, Any]], value: JsonObject) -> Mapping[str, Any]:
-    """The kind of object that a value most likely is: none of its constants is another, and the least is missing."""
+    """The kind of object that a value most likely is: no constant differs, and the fewest members are missing."""
 
     def distance(view: Mapping[str, Any]) -> tuple[int, int]:
         parts = view["properties"]

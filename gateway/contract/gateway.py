@@ -1,4 +1,4 @@
-"""What inbound adapters may ask the gateway for."""
+"""The gateway as inbound adapters see it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Snapshot(Protocol):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a watcher gets at once. `events` are (number, event) in order.
+    """Events that a watcher gets at once: (number, event), in order.
 
     `snapshot` is given where the batch reaches the newest event of a live or finished run. `skipped` is true where
     deltas were left out (only if the watch was opened with `deltas=False` and lagged): take the snapshot instead.
@@ -138,9 +138,9 @@ def unwatched(
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What an inbound half keeps under a name. Read only: the same object is given to whoever asks.
+    """A record that an inbound half keeps under a name. Read only: every caller gets the same object.
 
-    Times are seconds since the epoch. `owner` is who may replace it. `expires_at` None is until it is forgotten.
+    Times are seconds since the epoch. `owner` may replace it. `expires_at` None: it is kept until it is forgotten.
     """
 
     name: str
@@ -311,19 +311,19 @@ class GatewayAgents(Protocol):
         """
 
     def created(self, name: str) -> tuple[str, str | None] | None:
-        """What an agent was created of, and whose it is (None: nobody's); None for any that was not created."""
+        """The template and the owner (or None) of a created agent; None for any other agent."""
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
-        """The agents that the inbound half of `protocol` hosts are others, or are described in other words.
+        """Called when the agents that the inbound half of `protocol` hosts, or their descriptions, have changed.
 
         `Hosting.hosted` is asked before this returns. Agents that stay are described anew when next needed: those
         named in `described`, or all if that is left out (where there are many, listing them then takes its time).
         """
 
     def extension(self, name: str, protocol: str, key: str) -> Any:
-        """What the outbound half of an agent, by name or by UUID, has for inbound halves under a key (`Extended`).
+        """The object that an agent's outbound half offers under a key (`Extended`); None if there is none.
 
-        None if it has nothing. Asks nobody. Raises NotFound.
+        The agent is given by name or UUID. Sends nothing. Raises NotFound.
         """
 
     def routed(self, name: str) -> bool:
@@ -340,7 +340,7 @@ class GatewayAgents(Protocol):
 
 
 class GatewayRecords(Protocol):
-    """What inbound halves keep, durably and under names, for every process on the store."""
+    """Durable records of inbound halves, under names, for every process on the store."""
 
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
@@ -360,7 +360,7 @@ class GatewayRecords(Protocol):
 
 
 class GatewayBackchannel(Protocol):
-    """What passes between a client and an agent beside runs."""
+    """Messages between a client and an agent beside runs."""
 
     def join(self, thread_id: str, caller: Caller | None = None) -> AbstractAsyncContextManager[ThreadWatch]:
         """Watch a thread. `caller` is whom its agent may ask from now on, until it leaves or a newer one joins.
@@ -404,7 +404,7 @@ class GatewayLimits(Protocol):
 
 
 class Gateway(Protocol):
-    """What an inbound adapter may ask for, by subject.
+    """The gateway as an inbound adapter sees it, by subject.
 
     Every method raises errors of the tree, NotFound for unknown ids.
     """

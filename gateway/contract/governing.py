@@ -1,4 +1,4 @@
-"""What governs a route (AIP-44), as the adapters see it that know of rules.
+"""The rules of a governed route (AIP-44), for adapters that know of rules.
 
 The outbound half of a governed route is wrapped (gateway/governance/enforcing/outbound.py): every tool call that its
 events tell is decided, audited and approved there. What no event tells is asked here by the half that does it: files
@@ -105,8 +105,8 @@ class Governor(Protocol):
 
     @property
     def about(self) -> JsonObject:
-        """What clients are told under `_meta.aip44`: `tier`, `acp_rev` (and `acp_rev_spoken`, where that is
-        another), and the operator's id as `operator`.
+        """The content of `_meta.aip44` for clients: `tier`, `acp_rev` (and `acp_rev_spoken`, where it differs), and the
+        operator's id as `operator`.
         """
 
     @property
@@ -164,7 +164,7 @@ class RunGovernor(Protocol):
 
     @property
     def preface(self) -> Sequence[Instruction]:
-        """What the agent is to be told first in this run, in this order; only for halves with `RuleKeeping.prefaces`.
+        """Instructions to give the agent first in this run, in this order; only for halves with `RuleKeeping.prefaces`.
 
         It was audited before `Outbound.run` was called.
         """
@@ -184,7 +184,7 @@ class RunGovernor(Protocol):
         arguments: Json = None,
         pending: bool = False,
     ) -> None:
-        """What the agent says of a tool call beyond what its events can say. To be called before they are emitted.
+        """Add what the events of a tool call cannot say. Called before they are emitted.
 
         `call` is the events' (`ToolCallStarted.call`). `tool` is what the rules know the tool as (else the event's
         `name`), `server` the MCP server whose it is, `risk` as by `risk_of` (else by the event's `kind`), `arguments`
@@ -229,7 +229,7 @@ class RunGovernor(Protocol):
 
 
 class CallNews(NamedTuple):
-    """What an event of a protocol's own says of a tool call. `result`: what it adds to the call's result, or {}."""
+    """The news of a tool call in a protocol's own event. `result`: an addition to the call's result, or {}."""
 
     call: str
     result: JsonObject

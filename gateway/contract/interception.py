@@ -1,4 +1,4 @@
-"""What may stand between the engine and the runs of an outbound half, as wrappers of other halves do.
+"""Interceptors, which stand between the engine and the runs of an outbound half.
 
     engine --Intercepting.intercept--> RunInterceptor --run, attach, cancel--> the half that is wrapped
     engine <--------InterceptedRun-------- RunInterceptor <-----RunContext----- the half that is wrapped
@@ -19,7 +19,7 @@ from gateway.core.types import Answer, Artifact, Failure, Interrupt, JsonObject,
 
 
 class ApprovalNote(Protocol):
-    """What telemetry notes of an approval."""
+    """Telemetry of an approval."""
 
     def decided(self, outcome: Outcome, *, approved: bool) -> None:
         """Note the outcome."""

@@ -1,4 +1,4 @@
-"""What an adapter may offer beyond `Inbound` and `Outbound`. A half offers an ability by having its methods.
+"""Abilities that an adapter may offer beyond `Inbound` and `Outbound`. A half offers one by having its methods.
 
 Inbound halves:
 
@@ -114,10 +114,10 @@ class Knowing(Protocol):
     """Offered by inbound adapters that find out themselves who their clients are."""
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """Which agents, by name, are there for whoever sends a request with these headers (as ASGI has them).
+        """A test of which agents, by name, the sender of these headers (as in ASGI) may see.
 
-        None where they hold no token that is somebody's, or nobody is asked. Asked by the gateway's own pages, which
-        name agents to nobody else.
+        None where they hold no valid token, or the door asks for none. The gateway's own pages call it, and name agents
+        only to those who may see them.
         """
 
     def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -192,7 +192,7 @@ class Stateful(Protocol):
         """The states so far, newest first, those older than `before`. Raises NotFound if that is unknown."""
 
     async def copy_thread(self, upstream: JsonObject) -> JsonObject:
-        """What to record of a new thread with the same state."""
+        """Copy the thread at the agent. Returns the record of the new one, which has the same state."""
 
     async def update_thread(
         self, upstream: JsonObject, *, base: str | None, values: Json, messages: Sequence[ChatMessage] | None
@@ -216,4 +216,4 @@ class Extended(Protocol):
     """Offered by outbound halves that have something for inbound halves."""
 
     def extension(self, key: str) -> Any:
-        """What there is under a key (`GatewayAgents.extension`); None if nothing."""
+        """The object under a key (`GatewayAgents.extension`); None if there is none."""

@@ -53,7 +53,7 @@ class UseLimits(Options):
 
 
 class DoorLimits(UseLimits):
-    """What all clients of one protocol together may ask for.
+    """Limits of all clients of one protocol together.
 
     requests: how many requests a second: over HTTP, upgrades to a WebSocket, JSON-RPC on one. As many as in a second
         may come at once. null: any number.
@@ -63,11 +63,11 @@ class DoorLimits(UseLimits):
 
 
 class ClientLimits(DoorLimits):
-    """What one client may ask for, by all doors that know it. Clients that nobody asks who they are have none."""
+    """Limits of one client, over all doors that know it. Clients that are not asked who they are have none."""
 
 
 class RouteLimits(UseLimits):
-    """What all clients together may ask of one route, agents that are made of its own or found there included.
+    """Limits of one route, for all clients together, including agents that are created from it or found at it.
 
     starts: how many runs may be started a second; as many may be at once. null: any number.
     """
@@ -80,7 +80,7 @@ EVERY_OTHER: Final = None
 
 
 class InboundOptions(Options):
-    """What every inbound section takes."""
+    """Options of every inbound section."""
 
     path: str | None = None
     """Where the protocol is mounted, instead of its own path."""
@@ -154,7 +154,7 @@ HttpUrl = Annotated[str, AfterValidator(_http_url), Field(json_schema_extra={"fo
 
 
 class TargetOptions(Options):
-    """What every target takes."""
+    """Options of every target."""
 
     protocol: str
     """Which adapter calls the agent."""

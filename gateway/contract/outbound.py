@@ -12,9 +12,9 @@ from gateway.core.types import Agent, Answer, Artifact, Checkpoint, Interrupt, J
 
 
 class RunContext(ThreadContext, Protocol):
-    """What an outbound adapter sees of one run. Made by the engine, valid until `Outbound.run` returns.
+    """An outbound adapter's view of one run. Made by the engine, valid until `Outbound.run` returns.
 
-    What it has as a `ThreadContext` stays valid.
+    The methods of `ThreadContext` stay valid afterwards.
     """
 
     @property

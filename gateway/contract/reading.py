@@ -54,7 +54,7 @@ def merged(under: JsonObject, over: JsonObject) -> JsonObject:
 
 
 def _readings(schema: JsonObject, text: str | None, fields: JsonObject) -> Iterator[Json]:
-    """What it may mean, the likeliest first."""
+    """Possible readings, the likeliest first."""
     if text is None:
         yield fields
         return

@@ -90,7 +90,7 @@ class Denied(Refused):
 
 
 class Unauthenticated(Denied):
-    """Nobody knows who asks: no token came, or none that holds. Another one may be tried."""
+    """The client is unknown: it sent no valid token. It may try another one."""
 
     code = "unauthenticated"
 

@@ -28,7 +28,7 @@ LOST: Final = "uploads"
 """Counts, by run, the files that a client gave and the agent did not get."""
 
 _REFERENCE: Final = "interlinguaFile/"
-"""What a reference begins with, before the file's id in 32 hex digits: valid base64, as patterns may demand."""
+"""The start of a reference, before the file's id in 32 hex digits: valid base64, as patterns may demand."""
 _REFERENCES: Final = re.compile(rf"{_REFERENCE}([0-9a-f]{{32}})")
 _MEDIA_KEYS: Final = ("mimeType", "mime_type", "content_type", "contentType", "media_type", "mediaType")
 _DATA_KEYS: Final = ("data", "blob", "base64", "bytes", "content")
@@ -231,7 +231,7 @@ def _placed(document: Json, slot: Slot, file: Artifact) -> Json:
 
 
 def reference(file: Artifact) -> str:
-    """What stands for the base64 of a stored file, until `fill` puts that there."""
+    """The placeholder for a stored file's base64, which `fill` replaces."""
     return f"{_REFERENCE}{file.id.replace('-', '')}"
 
 

@@ -29,7 +29,7 @@ _LINK_FORMATS: Final = ("uri", "url", "uri-reference", "iri")
 
 
 class Taking(Record, frozen=True, kw_only=True):
-    """What a string takes: files of `media`, a media range, in one form. `sure`: the schema says so, not its name."""
+    """Files that a string takes: `media`, a media range, in one form. `sure`: the schema says so, not its name."""
 
     media: str
     form: Form

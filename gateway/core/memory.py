@@ -14,7 +14,7 @@ from gateway.core import delta, projection
 from gateway.core.types import Agent, ChatMessage, Json, Record, Role
 
 TRANSCRIPT: Final = "This conversation so far:\n\n$history\n\nThe next message:"
-"""What stands before the text of an input. `$history` is replaced."""
+"""The text put before an input's text. `$history` is replaced."""
 
 LOST: Final = "earlier_turns"
 """Counts, by run, what an agent was not told of the conversation before it."""
@@ -37,7 +37,7 @@ def replays(agent: Agent, mode: str, messages: str | None) -> bool:
 
 
 class Recalled(Record, frozen=True, kw_only=True):
-    """What to send an agent for a run.
+    """The input to send an agent for a run.
 
     `input` is the run's input with everything the agent must know before it. `before` is the part of that which stands
     before the prompt as text, "" if there is none: for adapters that pass a client's own words on as they are.

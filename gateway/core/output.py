@@ -23,7 +23,7 @@ SEPARATOR = "\n\n"
 
 
 class PartOf(enum.Enum):
-    """What a part is to the output of its run."""
+    """The role of a part in its run's output."""
 
     DATA = "the output itself"
     TEXT = "a piece of the output's text"
@@ -112,7 +112,7 @@ class Output:
         self._text_parts: set[str] = set()
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
         self.delta: Json = deltas.ABSENT
-        """What the last `apply` that returned true has added, in sound text; ABSENT where it was no delta but"""
+        """The text or delta that the last `apply` that returned true has added; ABSENT where it was no delta but"""
         self.rewritten = ""
         """the value at this pointer that changed. RunFinished leaves both as they were."""
 
@@ -131,7 +131,7 @@ class Output:
         return None if self._fold.absent else self._fold.document()
 
     def text(self, end: e.RunFinished) -> str:
-        """What the document will say once the run has ended so: its text, or, where it has none, all of it as JSON."""
+        """The document's text after this end; the whole document as JSON where it has no text."""
         document = self.document if bytes(end.output) == b"null" else msgspec.json.decode(end.output)
         if document is None:
             return ""
@@ -176,7 +176,7 @@ class Output:
         return self.finish(event) != before
 
     def correction(self, end: e.RunFinished) -> e.PartReplaced | None:
-        """What the final result changes in the data part that was streamed, None if it is the same."""
+        """The final result's change of the streamed data part; None if it is the same."""
         final = bytes(end.output)
         if self._data is None or final in (b"null", self.encoded):
             return None

@@ -268,7 +268,7 @@ def _chosen(item: Schema, root: Schema) -> bool:
 
 
 def speaker(message: Json) -> str | None:
-    """Who says a message of a conversation: USER, ASSISTANT, or the message's own word for another; None if unsaid."""
+    """A message's speaker: USER, ASSISTANT, or the message's own word for another; None if it does not say."""
     if not isinstance(message, dict):
         return None
     said = next((message[key] for key in _ROLE_KEYS if isinstance(message.get(key), str)), None)
@@ -405,7 +405,7 @@ def _is_file(name: str, schema: Schema, root: Schema) -> bool:
 
 
 def views_of(schema: Schema, root: Schema, depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:
-    """What a schema may be, one view for each alternative and type, with its references resolved and its parts merged.
+    """The views of a schema, one for each alternative and type, with references resolved and parts merged.
 
     Each view has `properties` and `required`, and a `type` that is one name, or none. `depth`: how many references and
     parts deep is looked.

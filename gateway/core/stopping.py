@@ -1,4 +1,4 @@
-"""What a stop reason means to everybody whose protocol has no word for it: one table, and what follows from it."""
+"""Stop reasons, for protocols that have no word for them: one table, and the end of the run that follows from it."""
 
 from __future__ import annotations
 

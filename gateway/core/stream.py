@@ -1,4 +1,4 @@
-"""What every run's events pass through: `opened` repairs a peer's order, `well_formed` checks it, `coalesce` packs it.
+"""Steps that every run's events pass: `opened` repairs a peer's order, `well_formed` checks it, `coalesce` packs it.
 
 All are synchronous and work on lists, since a peer's packet is often many events.
 """
@@ -56,7 +56,7 @@ class Opener:
         return out
 
     def withdraw(self, legal: Sequence[e.Event]) -> None:
-        """What `feed` gave has not happened after all: the next events are judged as if it had not been fed."""
+        """Undo the last `feed`: judge the next events as if it had not been called."""
         for event in reversed(legal):
             self.state.retreat(event)
             if type(event) is e.PartStarted:
@@ -179,7 +179,7 @@ CLOSING: Mapping[str, Callable[[str, e.Event], e.Event]] = {
     "part": lambda name, end: e.PartEnded(part=name),
     "message": lambda name, end: e.MessageEnded(message=name),
 }
-"""What is open when a run ends -> the event that closes it; in the order in which they are closed."""
+"""Things that may be open when a run ends -> the event that closes them, in the order of closing."""
 
 REPAIRS: Mapping[type[e.Event], Callable[[Opener, Any], list[e.Event]]] = {
     e.PartDelta: Opener._delta,

@@ -104,8 +104,8 @@ def untouched(point: Checkpoint) -> Json:
 
 
 def as_given(point: Checkpoint, agent: Agent) -> Checkpoint:
-    """What clients gave a thread before any agent worked on it, for an agent that keeps state: the messages are part of
-    the values where its schema has them there. `point` is an accumulated one.
+    """The state that clients gave a thread before any agent worked on it, for an agent that keeps state. The messages
+    are part of the values where its schema has them there. `point` is an accumulated one.
     """
     if MESSAGES in (agent.thread_schema or {}).get("properties", {}):
         return replace(point, values=untouched(point), messages=())

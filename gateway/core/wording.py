@@ -105,7 +105,7 @@ def line(leaf: Leaf) -> str:
 
 
 def kind(schema: Any) -> str:
-    """What a value of the schema may be, in a few words: `celsius or fahrenheit`, `a whole number, at least 1`."""
+    """The values that a schema allows, in a few words: `celsius or fahrenheit`, `a whole number, at least 1`."""
     found = choices.choices(schema)
     if found is not None:
         return _either([choice.label for choice in found])

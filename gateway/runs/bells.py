@@ -50,7 +50,7 @@ class FollowedRun:
     def __init__(self, run_id: str) -> None:
         self.id = run_id
         self.owner = ""
-        """Who rings for it; "" while nobody does."""
+        """The process that rings for it; "" if none does."""
         self.mark = 0
         """How often there may have been news. To be read before the log is, and given to `news`."""
         self._waiting: set[asyncio.Future[None]] = set()

@@ -50,7 +50,7 @@ def _partial(output: Output) -> msgspec.Raw:
 
 
 def delivery(run: Run, before: Run) -> Delivery | None:
-    """What the run's webhook is owed now that its record is this one."""
+    """The delivery owed to the run's webhook after this change of its record."""
     if run.request.webhook is None or not run.status.stopped or run.status is before.status:
         return None
     return Delivery(id=new_id(), run=run, due_at=time.time())

@@ -20,7 +20,7 @@ from gateway.runs.threads import EARLIER, new_id
 
 @dataclass
 class GivenFiles:
-    """What becomes of a request's files. `lost`: how many of them its agent does not get."""
+    """The files of a request, sorted. `lost`: how many of them its agent does not get."""
 
     request: RunRequest
     entry: Entry

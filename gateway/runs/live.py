@@ -59,7 +59,7 @@ CANCEL_CALL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the engine is told of its runs. Called synchronously, after the commit; must not raise."""
+    """Callbacks to the engine. Called synchronously, after the commit; must not raise."""
 
     ended: Callable[[LiveRun], None]
     owed: Callable[[Delivery], None]
@@ -129,7 +129,7 @@ class LiveRun:
         self._calling = False
         """The outbound adapter is at work."""
         self._aborted: Failure | None = None
-        """What its interceptor ends it with."""
+        """The failure that its interceptor ends it with."""
         self._ending = False
         """It ends: its end is being written, or has been."""
 

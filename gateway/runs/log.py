@@ -27,7 +27,7 @@ RESERVE = 4096
 
 
 def let_go_of(run_id: str) -> Unavailable:
-    """What those hear who wait for a run when the gateway stops."""
+    """The error for callers that wait for a run when the gateway stops."""
     return Unavailable(f"the gateway is stopping; run {run_id} goes on at its next start")
 
 
@@ -61,7 +61,7 @@ class RunLog:
         self.holding = False
         """Whether events are held back: numbers are being committed, or reserved."""
         self.wrong: InterlinguaError | None = None
-        """What the first event that was held back, and could not be folded later, could not be folded for."""
+        """The error of the first held-back event that could not be folded later."""
         self._held: list[e.Event] = []
         self._committing = 0  # number of the newest event of the commit under way
         self._released: asyncio.Event | None = None  # None until somebody waits for that

@@ -1,4 +1,4 @@
-"""What an agent is told of a conversation that it does not know.
+"""Tells an agent the turns of a conversation that it does not know.
 
 The gateway's record of a thread (its checkpoints' messages) is put into the input of:
 

@@ -1,4 +1,4 @@
-"""What gateway processes on one store ask of each other: calls with an answer, through the store's mailbox.
+"""Calls between gateway processes on one store, each with an answer, through the store's mailbox.
 
 A call is done at most once: it is taken out of the mailbox before it is done. What it raises there is raised here, as
 the same error. A call that was not delivered raises Undelivered; one whose answer does not come raises Unanswered, and

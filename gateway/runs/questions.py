@@ -1,4 +1,4 @@
-"""What the agent of a run asks in mid-run, and who answers."""
+"""The questions of a run's agent, and their answers."""
 
 from __future__ import annotations
 

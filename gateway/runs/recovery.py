@@ -1,4 +1,4 @@
-"""What becomes of the runs that a dead gateway left: re-attached where possible, ended with a reason otherwise."""
+"""Recovers the runs that a dead gateway left: re-attached where possible, ended with a reason otherwise."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Missing:
 
 
 def entry_gone(run: Run, why: str) -> Entry:
-    """What stands in for the route of a run that is no longer in the table."""
+    """A stand-in for the route of a run that is no longer in the table."""
     return Entry(Route(name=run.agent, target=TargetOptions(protocol="none")), Missing(why))
 
 
@@ -57,7 +57,7 @@ async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> 
 
 
 def goes_on(live: LiveRun) -> Coroutine[None, None, None]:
-    """What to do with a run that had been started: find it again, or end it with a reason. Never sent twice."""
+    """Find a run again that had been started, or end it with a reason. Never sends it twice."""
     if not live.run.dispatched:
         return live.finish(e.RunCancelled(reason=live.run.cancel_reason)) if live.run.cancel_reason else live.drive()
     if live.run.upstream is None:

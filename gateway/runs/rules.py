@@ -1,4 +1,4 @@
-"""What holds for every run of the engine."""
+"""Rules for every run of the engine."""
 
 from __future__ import annotations
 

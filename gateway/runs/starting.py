@@ -81,13 +81,13 @@ class Starter:
         self._rules = rules
         self._limits = limits
         self._slots: dict[str, Slots] = {}
-        """What the runs in progress take of the limits, by id."""
+        """The limits' slots that runs in progress take, by id."""
         self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
         self._unfinished = TaskSet()
-        """What `close` waits for: runs that are being created, cancels that agents are being told of."""
+        """Tasks that `close` waits for: creations of runs, cancels that agents are being told of."""
         self._stopping = False
 
     # --- runs ---------------------------------------------------------------------------------------------------

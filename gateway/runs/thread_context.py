@@ -1,4 +1,4 @@
-"""What an outbound adapter sees of a conversation, in a run and beside runs (see `gateway.contract.ThreadContext`)."""
+"""An outbound adapter's view of a conversation, in a run and beside runs (see `gateway.contract.ThreadContext`)."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Threads:
 
 
 def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Checkpoint | None:
-    """What an ended run adds to its thread's record, if it succeeded: what was asked and answered."""
+    """The checkpoint that a successful run adds to its thread: the prompt and the answer."""
     if run.thread is None or run.status is not RunStatus.SUCCESS:
         return None
     document = msgspec.json.decode(run.output)
@@ -170,7 +170,7 @@ def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Chec
 def known_now(
     thread: Thread, run: Run, agent: Agent, checkpoint: Checkpoint | None, recalled: bool
 ) -> ThreadChange | None:
-    """What an ended run changes about who knows the conversation: its agent does, and others have missed `checkpoint`.
+    """The change of a thread after a run: its agent knows the conversation, and other agents have missed `checkpoint`.
 
     `recalled`: the run's input was asked for, so that it may have been sent. None where nothing changes.
     """

@@ -37,7 +37,7 @@ def _nobody(_: Batch) -> None:
 
 
 def _dropped(waiting: Awaitable[None] | None) -> None:
-    """Who would have awaited it was cancelled."""
+    """The task that would have awaited it was cancelled."""
     if inspect.iscoroutine(waiting):
         waiting.close()
 
@@ -290,7 +290,7 @@ class ForeignWatch:
         self._followed.rung()
 
     async def _news(self) -> Batch | None:
-        """What was written since, if it is above the cursor."""
+        """Events written since the last read, if above the cursor."""
         while entries := await self._store.events(self.run.id, self._read, max_bytes=READ_BYTES):
             events = decoded(entries)
             for _, event in events:

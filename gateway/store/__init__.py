@@ -93,7 +93,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process on the store says to another. `answers` is the id of the message that it is the answer to."""
+    """A message from one process on the store to another. `answers` is the id of the message that it answers."""
 
     id: str
     sender: str

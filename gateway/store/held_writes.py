@@ -25,7 +25,7 @@ MOST_BYTES = 128 * 1024
 
 
 class WriteBehind:
-    """What one run has to write: entries of its log (and their size), its newest record."""
+    """Pending writes of one run: entries of its log (and their size), its newest record."""
 
     __slots__ = ("due", "entries", "patience", "record", "run", "size")
 

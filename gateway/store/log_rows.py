@@ -28,7 +28,7 @@ Row = tuple[int, int, bool, bytearray]
 
 
 def few(entries: Sequence[LogEntry]) -> bytearray | None:
-    """Encode entries for their run's own row. None if there are none, or too many."""
+    """Encode entries for their run's own row. None for no entries, or too many."""
     size = 0
     for entry in entries:
         size += len(entry.data)

@@ -148,7 +148,7 @@ Wanted = Callable[[bytes], bool]
 
 
 def wanted_run(query: RunQuery, *, principal: bool = True) -> Wanted | None:
-    """What a search for runs asks beyond columns; None if nothing. `principal`: whether that is no column."""
+    """Conditions of a search for runs that are not columns; None for none. `principal`: it is not a column."""
     asked = query.principal if principal else None
     if not query.metadata and asked is None:
         return None
@@ -164,7 +164,7 @@ def wanted_run(query: RunQuery, *, principal: bool = True) -> Wanted | None:
 
 
 def wanted_thread(query: ThreadQuery) -> Wanted | None:
-    """What a search for threads asks beyond columns, of which `whose` is one; None if nothing."""
+    """Conditions of a search for threads that are not columns (`whose` is one); None for none."""
     attributes = query.attributes
     if whose(attributes) is not None:
         attributes = {key: value for key, value in attributes.items() if key != OWNER}

@@ -16,7 +16,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class UploadSteps(NamedTuple):
-    """What an engine does for an upload. Each is the work of a job, given these keywords besides."""
+    """An engine's steps for an upload. Each is the work of a job, given these keywords besides."""
 
     begin: Callable[..., Any]
     """owner, artifact: create the record, which nobody finds yet. Returns its `seq`."""

@@ -1,4 +1,4 @@
-"""What waits to be written, in order: jobs with an answer, and what was held back for a moment (held_writes.py).
+"""The queue of writes, in order: jobs with an answer, and writes held back for a moment (held_writes.py).
 
 An engine takes a batch of pieces, writes it in one transaction, and answers the jobs.
 """

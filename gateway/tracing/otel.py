@@ -41,7 +41,7 @@ TOOL_METHODS = ("tools/call",)
 MOST_TOOLS = 1000
 """Tools after which spans are named: agents may call any."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""What counts as a tool's name: some agents give a call's title instead, which may say what it is done with."""
+"""A tool's name. Some agents give a call's title instead, which may contain arguments."""
 MOST_NAME = 100
 """Characters that are recorded of a name that a client made up."""
 

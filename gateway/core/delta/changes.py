@@ -1,4 +1,4 @@
-"""What became of a document, said as far as possible by a delta and for the rest by replaced subtrees."""
+"""Changes of a document: a delta as far as one can say it, and replaced subtrees for the rest."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What became of a document: first combine it with `delta` (ABSENT: none), then put each of `replaced` in its
-    place.
+    """A change of a document: first combine it with `delta` (ABSENT: none), then put each of `replaced` in its place.
 
-    They do not overlap. A change without either is none at all, and false.
+    They do not overlap. A change without either is empty, and false.
     """
 
     delta: Any = ABSENT

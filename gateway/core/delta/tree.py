@@ -56,7 +56,7 @@ def step(tree: Tree, name: str) -> Tree:
 
 
 class Plan:
-    """What a delta will do to a tree: `values` to put (at None: to append), `chunks` to add to strings.
+    """The effects of a delta on a tree: `values` to put (at None: to append), `chunks` to add to strings.
 
     Making it may fail and changes nothing; carrying it out (Fold) cannot fail.
     """

@@ -25,7 +25,7 @@ Json = Any
 
 
 class Sentinel(enum.Enum):
-    """What is not a JSON value. Compare with `is`."""
+    """Markers that are not JSON values. Compare with `is`."""
 
     ABSENT = "no value yet"
     NO_DIFF = "no delta leads there"
@@ -83,7 +83,7 @@ def join_text(a: str, b: str) -> str:
 
 
 def rest_of_text(before: str, after: str) -> str | None:
-    """What `join_text` has to add to `before` to get `after`; None if nothing does."""
+    """The text that `join_text` has to add to `before` to get `after`; None if there is none."""
     n = len(before)
     if after.startswith(before):
         rest = after[n:]

@@ -1,13 +1,13 @@
-"""What the gateway talks about: agents, runs, threads, interrupts, artifacts.
+"""The model's records: agents, runs, threads, interrupts, artifacts.
 
 Immutable records (`msgspec` structs); change one with `msgspec.structs.replace`. Times are seconds since the
 epoch (float, UTC). JSON values are plain Python objects, except documents that pass through untouched: those
 stay encoded (`msgspec.Raw`) so that nobody parses them on the way.
 
-    records.py    what every record is made of
+    records.py    the base of every record
     agents.py     agents, as they are published
-    questions.py  what agents ask in mid-run, and what comes back
-    runs.py       what is asked for, and what became of it
+    questions.py  interrupts of a run, and their answers
+    runs.py       run requests, and runs
     threads.py    conversations: their state, their history, their files
 """
 

@@ -28,7 +28,7 @@ class InterruptSpec(Record, frozen=True, kw_only=True):
 
 
 class AgentCapabilities(Record, frozen=True, kw_only=True):
-    """What the agent itself can do. The gateway adds callbacks and waiting for every agent."""
+    """The agent's own abilities. The gateway adds callbacks and waiting to every agent."""
 
     threads: bool = False
     interrupts: bool = False
@@ -61,7 +61,7 @@ class Standing(Record, frozen=True, kw_only=True):
 
 
 class ModelTraits(Record, frozen=True, kw_only=True):
-    """What a language model is like beside others: each from 0 to 1, more is more (an expensive model has `cost` 1)."""
+    """Traits of a language model, each from 0 to 1 relative to other models (an expensive one has `cost` 1)."""
 
     cost: float = 0.5
     speed: float = 0.5

@@ -1,4 +1,4 @@
-"""What agents ask in mid-run, and what comes back."""
+"""Interrupts, the questions that agents ask during a run, and their answers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Interrupt(Record, frozen=True, kw_only=True):
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Somebody whom the gateway knows: an id, and the roles that whoever authenticated them vouches for."""
+    """An authenticated person or program: an id, and the roles that the authentication vouches for."""
 
     id: str
     roles: tuple[str, ...] = ()
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """What came back for an interrupt. `value` is None unless `outcome` is answered.
+    """The answer to an interrupt. `value` is None unless `outcome` is answered.
 
-    `by` is who answered, None where nobody was authenticated.
+    `by` is the one who answered, None if not authenticated.
     """
 
     outcome: Outcome = Outcome.ANSWERED

@@ -1,4 +1,4 @@
-"""What every record is made of."""
+"""The base of every record."""
 
 from __future__ import annotations
 

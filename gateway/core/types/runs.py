@@ -46,7 +46,7 @@ class StopReason(enum.StrEnum):
 
 
 class IfBusy(enum.StrEnum):
-    """What a run does when its thread already has an active one."""
+    """The choices for a run whose thread already has an active one."""
 
     REJECT = "reject"
     ENQUEUE = "enqueue"
@@ -62,7 +62,7 @@ class Webhook(Record, frozen=True, kw_only=True):
 
 
 class RunRequest(Record, frozen=True, kw_only=True):
-    """What a client asked for, in no protocol's words.
+    """A client's request for a run, independent of any protocol.
 
     `prompt` is set where the client sent words and no document: the engine makes the input of them, and of what the
     client said besides as a document (`input`, None if nothing), and asks for what is missing before it sends the run.

@@ -11,11 +11,11 @@ from gateway.core.types.records import Json, JsonObject, Record
 from gateway.core.types.runs import RunStatus
 
 OWNER = "owner"
-"""Key of `Thread.attributes`: whose it is, nobody's without it. The store finds and counts threads by it."""
+"""Key of `Thread.attributes`: the owner's id, left out for none. The store finds and counts threads by it."""
 
 
 class ThreadStatus(enum.StrEnum):
-    """What a thread is doing: the state of its newest run."""
+    """The state of a thread, which is that of its newest run."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -43,7 +43,7 @@ KEPT_UPDATES = 200
 
 
 class Role(enum.StrEnum):
-    """Who speaks in a message."""
+    """The speaker of a message."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -52,7 +52,7 @@ class Role(enum.StrEnum):
 
 
 class ThreadUpdate(Record, frozen=True, kw_only=True):
-    """What changed about a conversation and belongs to none of its runs: its modes, commands, title, stray output.
+    """A change of a conversation outside its runs: modes, commands, title, stray output.
 
     `protocol` says whose words `kind` and `data` are in. Of most kinds only the newest counts; where `kept` is true
     every one does. `after` is the run that had last started when it came (set by the engine).
@@ -100,8 +100,8 @@ AnyThread = TypeVar("AnyThread", bound=Thread)
 
 
 class ThreadChange(Record, frozen=True, kw_only=True):
-    """What is to be added to a thread's record. The store applies it to the record as it is then, so that changes from
-    several processes add up.
+    """An addition to a thread's record. The store applies it to the newest record, so that changes from several
+    processes add up.
 
     Keys replace those of the same name in `metadata`, `attributes`, `upstream` and `untold`; the others stay. None in
     `untold` removes the key.

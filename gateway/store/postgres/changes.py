@@ -395,7 +395,7 @@ class Leases:
             await remove_artifacts(connection, left)
 
     async def dead_owners(self, connection: Connection) -> list[str]:
-        """Who has left something to claim, if only a lease."""
+        """Dead owners that left something to claim, if only a lease."""
         owners = await fetch(
             connection,
             f"SELECT owner FROM interlingua.runs WHERE {UNFINISHED} UNION SELECT owner FROM interlingua.deliveries "

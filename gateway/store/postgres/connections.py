@@ -79,7 +79,7 @@ def text(value: str) -> str:
 
 
 class Server:
-    """What the URL leads to. Makes connections for one that writes, and for a few that read."""
+    """The server of a URL. Makes one connection that writes, and a few that read."""
 
     def __init__(self, url: str) -> None:
         self.name = shown(url)
@@ -158,7 +158,7 @@ class Server:
 
 
 async def _keep(_: Connection) -> None:
-    """What is done to a connection that goes back to the pool: a read leaves nothing behind."""
+    """Reset nothing on a connection that goes back to the pool: a read leaves nothing behind."""
 
 
 async def _require_version(connection: Connection) -> None:

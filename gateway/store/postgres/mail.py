@@ -25,7 +25,7 @@ RETRY_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
 """How soon a bell that works is heard."""
 BEAT = "?"
-"""What is rung to try the bell."""
+"""Payload of a ring that tests the bell."""
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class DatabaseMailbox:
         self._bell = Bell(server, owner, self._rung)
         self._hears: Callable[[str | None], None] = _nobody
         self._ringing: dict[tuple[str, str], None] = {}
-        """What is to be rung for, and at whom."""
+        """Rings to be sent: for what, and at whom."""
         self._tasks: list[asyncio.Task[None]] = []
         self._wanted = asyncio.Event()
 

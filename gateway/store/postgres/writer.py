@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lost(Exception):
-    """The connection is of no more use: nothing can be written until there is another."""
+    """The connection is lost: nothing can be written until there is a new one."""
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,7 @@ def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
 
 
 def dead_owners(cursor: sqlite3.Cursor, me: StoreProcess) -> list[str]:
-    """Who has left something to claim, if only a lease."""
+    """Dead owners that left something to claim, if only a lease."""
     owners = cursor.execute(
         f"SELECT owner FROM runs WHERE {UNFINISHED} UNION SELECT owner FROM deliveries "
         f"UNION SELECT owner FROM leases UNION SELECT owner FROM runs WHERE place = {ACTIVE} AND thread IS NOT NULL"

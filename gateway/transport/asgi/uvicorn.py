@@ -30,7 +30,7 @@ SILENT_SECONDS = 120.0
 
 
 class AwaitedInput(Enum):
-    """What the server waits for the client to send."""
+    """The input that the server waits for."""
 
     BEGINNING = "beginning"
     HEAD = "head"
