@@ -152,6 +152,8 @@ routes:
       poll_interval: 0.5
       request_timeout: 30
       max_artifact: 104857600
+    breaker: {failures: 5, first: 1s, longest: 30s}
+    retries: 2
     timeout: 10m
     text: {input: /message, output: /message}
     memory: {mode: auto, turns: 50, bytes: 64KiB, messages: /messages, template: "Earlier:\\n\\n$history\\n\\nNow:"}
@@ -178,6 +180,12 @@ routes:
       idle_timeout: 30
       reconnect_timeout: 15
       request_timeout: 30
+
+  - name: writer
+    targets:
+      - {protocol: agent_protocol, url: "http://10.0.0.1:9001", weight: 3}
+      - {protocol: agent_protocol, url: "http://10.0.0.2:9001", weight: 3}
+      - {protocol: agent_connect, url: "https://agents.example.com/connect", agent: writer, weight: 0}
 
   - name: parrot
     target:
@@ -363,20 +371,23 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
         values = example["inbound"][name]
         yield f"## inbound.{name}", intro, _of(found, section), values
         yield from _inside(found, _of(found, section), values, f"inbound.{name}", shown)
-    first = example["routes"][0]
+    several = next(r["targets"] for r in example["routes"] if "targets" in r)
+    first = {**example["routes"][0], "targets": several}
+    places = [*several, *(r["target"] for r in example["routes"] if "target" in r)]
     yield "## routes", "A list: the first route of a name whose `match` fits takes the request.", defs["Route"], first
-    for key in ("match", "text", "memory", "delegation", "model", "limits"):
+    for key in ("match", "breaker", "text", "memory", "delegation", "model", "limits"):
         yield f"## routes.{key}", "", _of(found, defs["Route"]["properties"][key]), first[key]
     for option in defs["Route"]["properties"]["target"]["oneOf"]:
         target = _of(found, option)
         protocol = target["properties"]["protocol"]["const"]
-        targets = [r["target"] for r in example["routes"] if r["target"]["protocol"] == protocol]
-        given = {key: value for one in targets for key, value in one.items()}
+        given = {"weight": several[0]["weight"]} | {
+            key: value for one in places if one["protocol"] == protocol for key, value in one.items()
+        }
         yield f"## routes.target, protocol: {protocol}", f"{target['title']}.", target, given
         for key, value in target["properties"].items():
             if key != "auth" and "properties" in (part := _of(found, value)):
                 yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
-    auth = {key: value for r in example["routes"] for key, value in r["target"].get("auth", {}).items()}
+    auth = {key: value for one in places for key, value in one.get("auth", {}).items()}
     yield "## routes.target.auth", "At most one of the two.", defs["Auth"], auth
     limits = [key if key == "limits" else f"limits.{key}" for key in ("limits", "client", "door", "route")]
     for key in ("store", "store.retention", "webhooks", *limits, "telemetry", "telemetry.monitors"):

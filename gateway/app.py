@@ -21,10 +21,21 @@ from gateway import tracing
 from gateway.access import AuthenticatingOptions, Authenticator, UsageLimits, awaiting, client_of, identifying, limiting
 from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
+from gateway.agents.targets import targets_of
 from gateway.browser_guard import BrowserGuard, HostNames
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
-from gateway.contract import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Knowing, Leaving, Outbound
+from gateway.contract import (
+    LIST_SECONDS,
+    Conversing,
+    Hosting,
+    Inbound,
+    Informed,
+    Knowing,
+    Leaving,
+    Outbound,
+    TargetOptions,
+)
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
 from gateway.front_page import FrontPage
@@ -135,7 +146,8 @@ class App:
         does so for new routes.
         """
         for entry in self.gateway.roster.configured:
-            if entry.route.target.warmed and entry.many is None and entry.agent is None:
+            warmed = any(target.warmed for target in entry.route.places)
+            if warmed and entry.many is None and entry.agent is None:
                 self._warming.start(_described(entry))
 
     def quiet(self) -> None:
@@ -213,7 +225,7 @@ class App:
             if kept is not None:
                 old.remove(kept)
                 kept.keep(route)
-            entries.append(kept or Entry(route, self._outbound(route)))
+            entries.append(kept or self._entry(route))
         for entry in entries if self._enforcement is not None else ():
             before = next((gone for gone in old if gone.route.name == entry.route.name), None)
             if before is not None:
@@ -248,12 +260,16 @@ class App:
         if broken:
             raise Unavailable("\n".join(dict.fromkeys(broken)))
 
-    def _outbound(self, route: RouteConfig) -> Outbound:
-        call = self.config.adapters[route.target.protocol].call
+    def _entry(self, route: RouteConfig) -> Entry:
+        targets, binding = targets_of(route, self._called), route.binding
+        if binding is None or not self._serving:
+            return Entry(route, targets, targets)
+        return Entry(route, self._enforced().wrap(targets, binding), targets)
+
+    def _called(self, target: TargetOptions) -> Outbound:
+        call = self.config.adapters[target.protocol].call
         assert call is not None, "config refuses targets without an outbound half"
-        outbound = call(route.target)
-        binding = route.binding
-        return self._enforced().wrap(outbound, binding) if binding is not None and self._serving else outbound
+        return call(target)
 
     def _mounts(self, config: Config) -> list[BaseRoute]:
         mounts: list[BaseRoute] = []

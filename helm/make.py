@@ -116,7 +116,7 @@ def _plain(node: Any, known: dict[str, Any]) -> Any:
         return node
     if [*node] == ["anyOf"] and len(node["anyOf"]) == 2 and {"type": "null"} in node["anyOf"]:
         return _plain(next(option for option in node["anyOf"] if option != {"type": "null"}), known)
-    if "oneOf" in node:
+    if "oneOf" in node and all("$ref" in option for option in node["oneOf"]):
         names = {
             known[option["$ref"].rpartition("/")[2]]["properties"]["protocol"]["const"]: option
             for option in node["oneOf"]

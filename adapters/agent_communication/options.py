@@ -34,6 +34,10 @@ class AgentCommunicationTarget(McpTarget):
     template: Annotated[str, Field(min_length=1)] | None = None
     created: Annotated[int, Field(ge=0)] = 8
 
+    @property
+    def stands_for_many(self) -> bool:
+        return self.agents is not None
+
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if sum(name is not None for name in (self.agent, self.agents, self.template)) > 1:

@@ -218,6 +218,10 @@ class AgentContextTarget(McpTarget):
     agents: Literal["*"] | None = None
     call: Literal["auto", "message", "delegate", "tool"] = "auto"
 
+    @property
+    def stands_for_many(self) -> bool:
+        return self.agents is not None
+
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if self.agent is not None and self.agents is not None:

@@ -12,7 +12,7 @@ from adapters.agent_protocol import wire
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.upstream import error_text
 from gateway.core.delta import encode
-from gateway.core.errors import AgentBroken, AgentFailed, AgentTimeout, Conflict, Invalid, NotFound
+from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
 from gateway.transport.http import FilePart, HttpAuth, HttpClient, HttpResponse, StreamResponse, segment
 
@@ -71,6 +71,7 @@ class Api:
                 continue
             if response.status in (401, 403):
                 raise AgentBroken(f"the agent refuses the gateway's credentials ({response.status})")
+            _there(response, "the list of its tasks")
             if response.status < 300:
                 _json(response, "the list of its tasks")
             elif response.status not in (405, 501):  # a server that cannot list its tasks may do the rest
@@ -106,6 +107,7 @@ class Api:
             raise StepUnfit(f"the agent answered 422 to a step{_said(response)}", detail=_said(response)[2:])
         if response.status == 409:
             raise Conflict(f"the agent is busy: it answered 409 to a step{_said(response)}")
+        _there(response, "a step")
         if response.status >= 400:
             refused = StepRefused if response.status in _NO_STEP_LEFT else AgentFailed
             raise refused(f"the agent answered {response.status} to a step{_said(response)}")
@@ -236,13 +238,24 @@ def _id(given: str) -> str:
         raise AgentBroken(f"the agent uses {given!r} as an id") from error
 
 
+def _there(response: HttpResponse, what: str) -> None:
+    """Raises AgentGone, AgentTimeout for the answers of a proxy that does not reach the agent, or of one overloaded."""
+    said = f"the agent answered {response.status} to {what}{_said(response)}"
+    if response.status in (429, 502, 503):
+        later = response.later
+        raise AgentGone(said, untaken=later is not None, retry_after=later)
+    if response.status in (408, 504):
+        raise AgentTimeout(said)
+
+
 def _said(response: HttpResponse) -> str:
     said = error_text(response.content_type, response.body)
     return f": {said}" if said else ""
 
 
 def _checked(response: HttpResponse, what: str) -> Any:
-    """The JSON of a success. Raises AgentFailed or AgentBroken."""
+    """The JSON of a success. Raises AgentGone, AgentTimeout, AgentFailed or AgentBroken."""
+    _there(response, what)
     if response.status >= 400:
         raise AgentFailed(f"the agent answered {response.status} to {what}{_said(response)}")
     if response.status >= 300:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.routing import Route
@@ -302,7 +301,8 @@ def _agent(entry: Entry) -> JsonObject:
         "version": agent.version if agent is not None else None,
         "description": (agent.description if agent is not None else entry.route.description) or "",
         "protocol": entry.route.target.protocol,
-        "target": _target(entry),
+        "target": entry.route.target.shown,
+        "targets": _targets(entry),
         "labels": entry.route.labels,
         "match": entry.route.match.model_dump(mode="json", exclude_defaults=True),
         "governed": entry.route.manifest is not None,
@@ -328,13 +328,20 @@ def _ended(label: str) -> dict[str, int]:
     return found
 
 
-def _target(entry: Entry) -> str:
-    """Where an agent is: a URL without credentials and query, or the program alone, since the rest may have secrets."""
-    target = entry.route.target
-    url: str | None = getattr(target, "url", None)
-    if url:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
-        return parts._replace(netloc=f"{host}:{parts.port}" if parts.port else host, query="", fragment="").geturl()
-    command = getattr(target, "command", None)
-    return str(command[0]) if command else ""
+def _targets(entry: Entry) -> list[JsonObject]:
+    """The targets of an agent of the route table, and which of them get runs."""
+    group = entry.targets or (entry.host.targets if entry.host is not None else None)
+    if group is None:
+        return []
+    return [
+        {
+            "protocol": member.options.protocol,
+            "target": member.label,
+            "weight": member.options.weight,
+            "state": member.breaker.state.name.lower(),
+            "wait": round(member.breaker.wait, 1),
+            "reason": member.unlike or member.breaker.reason,
+            "unlike": bool(member.unlike),
+        }
+        for member in group.members
+    ]

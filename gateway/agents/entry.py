@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gateway import tracing
+from gateway.agents.targets import TargetGroup
 from gateway.config import Route
 from gateway.contract import Demanding, Discovering, Intercepting, Outbound, Supervised
 from gateway.contract.filling import Filling
@@ -36,6 +37,8 @@ class Entry:
 
     route: Route
     outbound: Outbound
+    targets: TargetGroup | None = None
+    """The targets behind `outbound`, where the agent is of the route table."""
     agent: Agent | None = None
     reachable: bool = False
     asked_at: float = -1e9
@@ -62,6 +65,8 @@ class Entry:
         outbound = self.outbound
         self.intercepting = outbound if isinstance(outbound, Intercepting) else None
         self.demanding = outbound if isinstance(outbound, Demanding) else None
+        if self.targets is not None:
+            self.targets.follow(self._moved)
 
     def begin(self) -> None:
         """One more run uses the target."""
@@ -79,6 +84,8 @@ class Entry:
     def retire(self) -> Outbound | None:
         """Its route has gone. What is to be closed now, if no run uses it."""
         self.retired = True
+        if self.targets is not None:
+            self.targets.forget()
         return None if self.users else self.taken_away()
 
     def taken_away(self) -> Outbound | None:
@@ -123,8 +130,11 @@ class Entry:
     async def need(self) -> Agent:
         """The agent, as its target describes it now or did once, for a request that is to become a run: it waits for
         that no longer than the run may take. Raises what the target last did if it never has, and Unavailable where
-        the target demands what the agent is not.
+        the target demands what the agent is not, or is ejected.
         """
+        targets = self.targets if self.host is None else self.host.targets
+        if targets is not None:
+            targets.admit()
         agent = self.agent
         if agent is None or self.stale or not self.reachable:
             agent = await self._reached()
@@ -156,6 +166,11 @@ class Entry:
         if self._asking is None or self._asking.done():  # that is, ended before it began
             self._asking = asyncio.ensure_future(self._asked())
         return self._asking
+
+    def _moved(self) -> None:
+        """A target is there again, or has gone: ask those that are there."""
+        if self.targets is not None and self.targets.available and self.many is None:
+            self._begin_to_ask()
 
     def hush(self) -> None:
         """The gateway stops: the target is asked no more."""

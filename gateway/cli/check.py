@@ -12,6 +12,7 @@ from gateway.cli.files import allowed, read
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
 from gateway.config.exposure import cautions, in_clear, issuers, local
+from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import probe_store
 from gateway.yaml_document import Mistake
@@ -30,7 +31,8 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
     agents, protocols = len({route.name for route in config.routes}), len(config.inbound)
     print(f"{path}: no mistakes; {_count(agents, 'agent')}, {_count(protocols, 'protocol')} served")
     for route in config.routes:
-        print(f"  {route.name} -> {_target(route)}{_match(route)}{_governed(route)}")
+        places = " or ".join(_target(target) for target in route.places)
+        print(f"  {route.name} -> {places}{_match(route)}{_governed(route)}")
     for name, options in config.inbound.items():
         print(f"  {options.path or '/'} <- {name}")
     for caution in dict.fromkeys(
@@ -92,8 +94,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _target(route: Route) -> str:
-    target = route.target
+def _target(target: TargetOptions) -> str:
     place = getattr(target, "url", None) or " ".join(getattr(target, "command", None) or ())
     return " ".join(part for part in (target.protocol, place, target.agent and f"({target.agent})") if part)
 

@@ -15,6 +15,7 @@ from gateway import registry
 from gateway.config.check import build
 from gateway.config.models import (
     Audit,
+    BreakerOptions,
     Config,
     Delegation,
     LanguageModel,
@@ -34,6 +35,7 @@ from gateway.yaml_document import Mistake, read
 
 __all__ = [
     "Audit",
+    "BreakerOptions",
     "Config",
     "ConfigError",
     "Delegation",

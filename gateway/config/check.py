@@ -11,7 +11,7 @@ import difflib
 import logging
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     bindings = dict(_bindings(document, values["routes"], path))
     if config is not None:
         for index, binding in bindings.items():
-            _demands(document, binding, driven(config, config.routes[index]), config.audit.key)
+            for target in config.routes[index].places:
+                _demands(document, binding, driven(config, target), config.audit.key)
     if document.mistakes or config is None:
         return None
     for index, binding in bindings.items():
@@ -90,7 +91,9 @@ def _renamed(document: Document, adapters: Registry) -> None:
         for where in [where for where in document.lines if where[:2] == ("inbound", before)]:
             document.lines["inbound", name, *where[2:]] = document.lines[where]
     for route in routes if isinstance(routes, list) else ():
-        for section in (route.get("target"), route.get("match")) if isinstance(route, dict) else ():
+        several = route.get("targets") if isinstance(route, dict) else None
+        places = several if isinstance(several, list) else ()
+        for section in (route.get("target"), route.get("match"), *places) if isinstance(route, dict) else ():
             if isinstance(section, dict) and "protocol" in section:
                 given = section["protocol"]
                 section["protocol"] = [today(name) for name in given] if isinstance(given, list) else today(given)
@@ -175,13 +178,47 @@ def _route(document: Document, index: int, route: Any, adapters: Registry) -> An
     """The route with its target as a model: a stand-in where the target is wrong, so that the rest is still checked."""
     if not isinstance(route, dict):
         return route
-    where: Where = ("routes", index, "target")
-    if "target" not in route:
-        return route
-    target, stand_in = route["target"], TargetOptions(protocol="")
+    where: Where = ("routes", index)
+    if "targets" not in route:
+        if "target" not in route:
+            return route
+        return {**route, "target": _target(document, (*where, "target"), route["target"], adapters)}
+    given = route["targets"]
+    if not isinstance(given, list) or not given:
+        document.refuse((*where, "targets"), "should be a list of one target or more")
+        given = []
+    if "target" in route:
+        document.refuse((*where, "targets"), "name either `target` or `targets`")
+    targets = [_target(document, (*where, "targets", at), one, adapters) for at, one in enumerate(given)]
+    _several(document, (*where, "targets"), targets, governed=route.get("manifest") is not None)
+    return {**route, "target": targets[0] if targets else TargetOptions(protocol=""), "targets": targets}
+
+
+def _several(document: Document, where: Where, targets: Sequence[TargetOptions], *, governed: bool) -> None:
+    """What is wrong with targets beside one another."""
+    keys = [target.key for target in targets]
+    known = [at for at, target in enumerate(targets) if target.protocol]
+    for at in known:
+        target, before = targets[at], keys.index(keys[at])
+        if before != at:
+            document.refuse((*where, at), f"is targets[{before}] again; give that a greater `weight`")
+        elif len(targets) > 1 and target.stands_for_many:
+            document.refuse(
+                (*where, at, "agents"), "stands for many agents: name one of them, or make it a route's only target"
+            )
+        elif governed and target.protocol != targets[known[0]].protocol:
+            message = f"the route is governed, and targets[{known[0]}] speaks another protocol: one judge is for all"
+            document.refuse((*where, at, "protocol"), message)
+    if known and len(known) == len(targets) and not any(target.weight for target in targets):
+        document.refuse(where, "one of them should have a `weight` above 0")
+
+
+def _target(document: Document, where: Where, target: Any, adapters: Registry) -> TargetOptions:
+    """The target as a model, or a stand-in."""
+    stand_in = TargetOptions(protocol="")
     if not isinstance(target, dict):
         document.refuse(where, f"should be a mapping with keys such as 'protocol', not {_kind(target)}")
-        return {**route, "target": stand_in}
+        return stand_in
     calling = {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
     protocol = target.get("protocol")
     if "protocol" not in target:
@@ -190,8 +227,8 @@ def _route(document: Document, index: int, route: Any, adapters: Registry) -> An
         missing = _no_adapter(protocol, calling, adapters, "serves clients but calls no agents")
         document.refuse((*where, "protocol"), missing)
     else:
-        return {**route, "target": _validated(document, where, calling[protocol].target_options, target) or stand_in}
-    return {**route, "target": stand_in}
+        return _validated(document, where, calling[protocol].target_options, target) or stand_in
+    return stand_in
 
 
 Model = typing.TypeVar("Model", bound=BaseModel)

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from gateway.access import JwtOptions
-from gateway.config.models import Config, Route
-from gateway.contract import InboundOptions
+from gateway.config.models import Config
+from gateway.contract import InboundOptions, TargetOptions
 from gateway.yaml_document import Mistake, Where
 
 if TYPE_CHECKING:
@@ -51,18 +51,19 @@ def cautions(config: Config) -> tuple[Mistake, ...]:
         if route.binding is not None:
             from gateway.governance import declined
 
-            found += declined.cautions(route.binding, driven(config, route))
+            for target in route.places:
+                found += declined.cautions(route.binding, driven(config, target))
     return tuple(dict.fromkeys(found))
 
 
-def driven(config: Config, route: Route) -> Driven:
-    """How a route is reached and reaches its agent, as documents that govern it speak of it."""
+def driven(config: Config, target: TargetOptions) -> Driven:
+    """How a route is reached and reaches its agent at a target, as documents that govern it speak of it."""
     from gateway.governance.declined import Driven
 
     native = [name for name, adapter in config.adapters.items() if adapter.editors]
-    url = getattr(route.target, "url", None) or ""
+    url = getattr(target, "url", None) or ""
     return Driven(
-        native=route.target.protocol in native,
+        native=target.protocol in native,
         url=url,
         near=not url or local(urlsplit(url).hostname or ""),
         served=any(name in config.inbound for name in native),
@@ -86,10 +87,12 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
         if config.operators is not None:
             found.append(config.mistake(("operators",), message.format("operators'")))
     for index, route in enumerate(config.routes):
-        auth, url = route.target.auth, getattr(route.target, "url", None)
-        if (auth.bearer or auth.api_key) and (host := _reached_in_clear(url)):
-            message = f"is sent to {host} unencrypted: use https or wss"
-            found.append(config.mistake(("routes", index, "target", "auth"), message))
+        for at, target in enumerate(route.places):
+            auth, url = target.auth, getattr(target, "url", None)
+            if (auth.bearer or auth.api_key) and (host := _reached_in_clear(url)):
+                message = f"is sent to {host} unencrypted: use https or wss"
+                place: Where = ("targets", at) if route.targets else ("target",)
+                found.append(config.mistake(("routes", index, *place, "auth"), message))
     for name, options in config.inbound.items():
         for place, sent_to in options.sends.items():
             if host := _reached_in_clear(sent_to):

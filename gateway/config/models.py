@@ -145,6 +145,22 @@ class Memory(Section):
     )
 
 
+class BreakerOptions(Section):
+    """When a target that cannot be reached gets no more runs, and for how long."""
+
+    failures: Annotated[int | None, Field(ge=1), BeforeValidator(no_flag)] = Field(
+        default=5,
+        description="After so many failures in a row to reach it: no connection, a connection lost, no answer in time, "
+        "502, 503, 504. What an agent answers itself is none. null: never.",
+    )
+    first: Duration = Field(
+        default=1.0,
+        gt=0,
+        description="How long at first. Then it is asked what it is; if it does not answer, the time doubles.",
+    )
+    longest: Duration = Field(default=30.0, gt=0, description="How long at most.")
+
+
 class Route(Section):
     """One agent and where it lives. The first route of that name whose `match` fits a request takes it."""
 
@@ -155,6 +171,19 @@ class Route(Section):
         default=Match(), description="Which requests this route takes; the first that fits wins. Left out: all."
     )
     target: SerializeAsAny[TargetOptions] = Field(description="Where the agent is and which protocol it speaks.")
+    targets: tuple[SerializeAsAny[TargetOptions], ...] = Field(
+        default=(),
+        description="In place of `target`: several places where the same agent is, in any protocols. A run goes to one "
+        "by `weight`, and to the next where that takes nothing of it; a thread stays where it began.",
+    )
+    breaker: Annotated[BreakerOptions, BeforeValidator(_empty_if_null)] = Field(
+        default=BreakerOptions(), description="When a target that cannot be reached gets no more runs."
+    )
+    retries: Annotated[int, Field(ge=0, le=10), BeforeValidator(no_flag)] = Field(
+        default=2,
+        description="How often a run that no target took anything of is sent again: no connection was made, or the "
+        "answer was 429 or 503 with Retry-After. Never one that was sent.",
+    )
     timeout: Duration | None = Field(
         default=600.0,
         description="How long a run may take, not counting the time a person is asked, and how long a request waits "
@@ -202,8 +231,14 @@ class Route(Section):
     _binding: Any = PrivateAttr(default=None)
 
     def model_post_init(self, _: Any, /) -> None:
-        """Tell the target whose it is."""
-        self.target.belongs(self.name)
+        """Tell the targets whose they are."""
+        for target in self.places:
+            target.belongs(self.name)
+
+    @property
+    def places(self) -> tuple[TargetOptions, ...]:
+        """The targets: one, or several. `target` is the first of them."""
+        return self.targets or (self.target,)
 
     @property
     def binding(self) -> Binding | None:

@@ -63,10 +63,14 @@ def schema(adapters: Registry) -> dict[str, Any]:
             "required": sorted({*own.get("required", ()), "protocol"}),
         }
     definitions |= targets
-    target = definitions["Route"]["properties"]["target"]
-    target.pop("$ref", None)
-    if targets:
-        target["oneOf"] = [{"$ref": f"#/$defs/{name}"} for name in targets]
+    route = definitions["Route"]
+    target, several = route["properties"]["target"], route["properties"]["targets"]
+    several["items"], several["minItems"] = {}, 1
+    for place in (target, several["items"]) if targets else ():
+        place.pop("$ref", None)
+        place["oneOf"] = [{"$ref": f"#/$defs/{name}"} for name in targets]
+    route["required"] = [key for key in route["required"] if key != "target"]
+    route["oneOf"] = [{"required": ["target"]}, {"required": ["targets"]}]
     _nullable_sections(root, definitions)
     top: dict[str, Any] = {
         "$schema": DIALECT,

@@ -13,6 +13,7 @@ outbound.py     what an outbound half has, and the run that it is given
 optional.py     what either may have besides, and who asks for it
 backchannel.py  what passes beside runs: a conversation's modes, files that an agent asks its client for
 interception.py what may stand between the engine and an outbound half
+wrapping.py     what wrappers of outbound halves give the halves that they wrap
 governing.py    the rules of a governed route, as the halves see them that know of rules
 filling.py      a prompt as an agent's input, and the form for what is missing; reading.py: a text as an answer
 fitting.py      whether a value fits a schema (keywords.py: the library that says so)
@@ -46,6 +47,7 @@ from gateway.contract.gateway import (
     next_batch,
     unwatched,
 )
+from gateway.contract.governing import CallNews, RuleKeeping
 from gateway.contract.inbound import Callback, Inbound
 from gateway.contract.interception import InterceptedRun, Intercepting, RunInterceptor
 from gateway.contract.optional import (
@@ -71,6 +73,7 @@ __all__ = [
     "Adapter",
     "Auth",
     "Batch",
+    "CallNews",
     "Callback",
     "Caller",
     "Conversing",
@@ -101,6 +104,7 @@ __all__ = [
     "Outbound",
     "Relay",
     "Requests",
+    "RuleKeeping",
     "RunContext",
     "RunInterceptor",
     "Runner",

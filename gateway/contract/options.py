@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -162,6 +164,8 @@ class TargetOptions(Options):
     """The agent's name there, if several live at the target."""
     auth: Auth = Auth()
     """How the gateway authenticates to the agent."""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """How many of the runs it gets beside the other `targets` of its route; with 0 only those that no other takes."""
 
     _route: str = PrivateAttr(default="")
 
@@ -183,3 +187,26 @@ class TargetOptions(Options):
     def describe_timeout(self) -> float:
         """Seconds that `Outbound.describe` may take."""
         return 10.0
+
+    @property
+    def stands_for_many(self) -> bool:
+        """Whether the target is all the agents that live there, and none itself."""
+        return False
+
+    @property
+    def key(self) -> str:
+        """What threads and runs are recorded under: the same as long as it is the same agent at the same place."""
+        url, command = getattr(self, "url", None), getattr(self, "command", None)
+        place = repr((self.protocol, url, command and tuple(command), self.agent))
+        return hashlib.sha256(place.encode()).hexdigest()[:16]
+
+    @property
+    def shown(self) -> str:
+        """Where the agent is: a URL without credentials and query, or the program alone: the rest may have secrets."""
+        url, command = getattr(self, "url", None), getattr(self, "command", None)
+        if not url:
+            return str(command[0]) if command else ""
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+        netloc = f"{host}:{parts.port}" if parts.port else host
+        return str(parts._replace(netloc=netloc, query="", fragment="").geturl())

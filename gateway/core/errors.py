@@ -27,7 +27,7 @@ Every codec maps these to its protocol's own codes in one table, `ERRORS`, looke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -96,9 +96,29 @@ class Unauthenticated(Denied):
 
 
 class AgentError(InterlinguaError):
-    """The agent's fault."""
+    """The agent's fault.
+
+    `untaken`: nothing of the request was taken, so that it may be sent again, also to another target: no connection was
+    made, or the answer says to come later. `retry_after`: in how many seconds, if it says so.
+    """
 
     code = "agent_error"
+    untaken: bool = False
+    retry_after: float | None = None
+
+    def __init__(
+        self, message: str, *, detail: str = "", untaken: bool | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, detail=detail)
+        if untaken is not None:
+            self.untaken = untaken
+        if retry_after is not None:
+            self.retry_after = retry_after
+
+    def unsent(self) -> Self:
+        """This error, of a request that was never sent."""
+        self.untaken = True
+        return self
 
 
 class AgentFailed(AgentError):
@@ -172,3 +192,10 @@ def lookup(table: Mapping[type[InterlinguaError], T], error: InterlinguaError) -
         if cls in table:
             return table[cls]
     raise KeyError(type(error).__name__)
+
+
+def first(error: BaseException) -> InterlinguaError | None:
+    """The error itself, or the first of the tree in a group of a task group's; None if it is none of the tree."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := first(inner)) is not None), None)
+    return error if isinstance(error, InterlinguaError) else None

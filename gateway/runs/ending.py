@@ -8,8 +8,8 @@ import time
 import msgspec
 from msgspec.structs import replace
 
+from gateway.core import errors, stopping
 from gateway.core import events as e
-from gateway.core import stopping
 from gateway.core.errors import AgentBroken, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.types import NULL, Failure, Run, RunStatus, StopReason
@@ -66,7 +66,7 @@ def of_error(raised: Exception, what: str) -> e.RunFailed:
 
     Anything else is our own mistake: logged with its trace, told as no more than an internal error.
     """
-    error = _first(raised)
+    error = errors.first(raised)
     if error is None:
         log.error("%s: the adapter failed", what, exc_info=raised)
         return e.RunFailed(failure=Failure(code="internal", message="internal error"))
@@ -84,9 +84,3 @@ def timed_out(limit: float | None) -> e.RunFailed:
     if limit is None:
         return e.RunFailed(failure=Failure(code="agent_timeout", message="the agent did not answer", retryable=True))
     return e.RunFailed(failure=Failure(code="agent_timeout", message=f"no result within {limit:g} s"), timeout=True)
-
-
-def _first(error: BaseException) -> InterlinguaError | None:
-    if isinstance(error, BaseExceptionGroup):
-        return next((found for inner in error.exceptions if (found := _first(inner)) is not None), None)
-    return error if isinstance(error, InterlinguaError) else None

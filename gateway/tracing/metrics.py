@@ -21,8 +21,8 @@ MOST_CODES = 100
 OTHERS = "(others)"
 OK, CANCELLED = "ok", "cancelled"
 """The status of a JSON-RPC request that was answered with a result, and of one that was given up."""
-AGENT, KIND = "agent", "kind"
-"""The labels that have agents' names, and agents' own words."""
+AGENT, KIND, TARGET = "agent", "kind", "target"
+"""The labels that have agents' names, agents' own words, and where agents are."""
 
 Named = Callable[[str], bool]
 """Whether the reader may see an agent's name."""
@@ -86,7 +86,7 @@ class Metric:
         if AGENT not in self.labels or named(labels[self.labels.index(AGENT)]):
             return labels
         pairs = zip(self.labels, labels, strict=True)
-        return tuple(OTHERS if label in (AGENT, KIND) else value for label, value in pairs)
+        return tuple(OTHERS if label in (AGENT, KIND, TARGET) else value for label, value in pairs)
 
 
 class Counter(Metric):
@@ -196,6 +196,14 @@ requests = Counter(
     "status",
 )
 limited = Counter("interlingua_limited_total", "What was refused since it was too much, by limit.", "door", "limit")
+target_state = Gauge(
+    "interlingua_target_state", "0: the target gets runs; 1: it is tried; 2: it is ejected.", "agent", "target"
+)
+target_ejections = Counter("interlingua_target_ejections_total", "Times that a target was ejected.", "agent", "target")
+failovers = Counter(
+    "interlingua_failovers_total", "Runs that one target took nothing of, and that went to another.", "agent"
+)
+retries = Counter("interlingua_retries_total", "Runs that no target took, and that were sent again.", "agent")
 reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "result")
 routes_current = Gauge(
     "interlingua_routes_current", "1; 0 once the newest route table was refused, until one is taken."

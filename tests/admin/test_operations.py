@@ -422,7 +422,7 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
             counted, silent = (await at.get("/agents"))["agents"]
             seconds = counted.pop("seconds")
             assert seconds["p95"] >= seconds["p50"] > 0
-            fixed = {"protocol": "scripted", "target": "", "match": {}, "governed": False}
+            fixed = {"protocol": "scripted", "target": "", "targets": [], "match": {}, "governed": False}
             assert counted == {
                 **fixed, "name": "counted", "version": "1.2", "description": "of its own", "labels": {}, "ready": True,
                 "capabilities": json.loads(msgspec.json.encode(AGENT.capabilities)), "converses": True,

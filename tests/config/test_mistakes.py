@@ -64,7 +64,7 @@ routes.yaml:11 routes[1].name: required
 routes.yaml:11 routes[1].nam: unknown key; did you mean 'name'?
 routes.yaml:14 routes[1].target.url: should be a valid URL, relative URL without a base
 routes.yaml:15 routes[1].target.steps: should be greater than or equal to 1
-routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, url, steps, command
+routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, weight, url, steps, command
 routes.yaml:17 routes[1].target.auth.apikey: unknown key; did you mean 'api_key'?
 routes.yaml:17 routes[1].target.auth.bearer: should be text, not a number: put it in quotes
 routes.yaml:18 routes[1].text.input: 'foo' is not a JSON pointer: '' or '/key/key'

@@ -209,9 +209,9 @@ def agent_protocol_client(command: str, url: str, *args: str, within: float = 15
 
 
 @contextlib.contextmanager
-def agent_protocol_server(workspace: Path) -> Iterator[Process]:
+def agent_protocol_server(workspace: Path, *, port: int | None = None) -> Iterator[Process]:
     """The agent made with the real `agent-protocol` SDK; its files land in `workspace`."""
-    port = free_port()
+    port = port or free_port()
     argv = [str(peer_python("e2b-server")), "-P", str(PEERS / "agent_protocol_server.py")]
     argv += ["--port", str(port), "--workspace", str(workspace)]
     with start(argv, port=port) as process:

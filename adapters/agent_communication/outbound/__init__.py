@@ -47,7 +47,7 @@ class AgentCommunicationOutbound(Target[JsonObject]):
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
         self._server = TargetServer(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
-        super().__init__(TargetAgent(self._server, home), discovers=target.agents is not None)
+        super().__init__(TargetAgent(self._server, home), discovers=target.stands_for_many)
         self._news = ListChanges(self._server)
 
     async def entries(self) -> Mapping[str, JsonObject]:

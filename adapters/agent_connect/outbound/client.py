@@ -126,7 +126,8 @@ def complaint(reply: HttpResponse, where: str) -> AgentError:
     if status in (408, 504):
         return AgentTimeout(said)
     if status in (429, 502, 503):
-        return AgentGone(said)
+        later = reply.later
+        return AgentGone(said, untaken=later is not None, retry_after=later)
     if status < 400:
         return AgentBroken(said)
     return AgentFailed(said)

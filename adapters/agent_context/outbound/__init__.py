@@ -86,7 +86,7 @@ class AgentContextOutbound(Target[Agent]):
         self._link = PoolLink(target, pools=pools)
         self._server = DescribedServer(self._link, target.call)
         self._alone = OneAgent(self._link, self._server, target.agent)
-        super().__init__(self._alone, discovers=target.agents is not None)
+        super().__init__(self._alone, discovers=target.stands_for_many)
 
     async def entries(self) -> Mapping[str, Agent]:
         return await self._server.agents()

@@ -203,7 +203,7 @@ async function listOfAgents(signal) {
     agents.map((agent) => [
       el("span", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, agent.name), agent.governed && " (governed)",
         agent.description && el("br"), agent.description && el("span", { class: "faint" }, agent.description)),
-      agent.protocol, agent.target, status(agent.ready ? "ready" : "away"), agent.active,
+      agent.protocol, places(agent), status(agent.ready ? "ready" : "away"), agent.active,
       Object.entries(agent.ended).map(([word, count]) => `${count} ${word}`).join(", "),
       duration(agent.seconds.p50), duration(agent.seconds.p95),
       Object.entries(agent.capabilities ?? {}).filter(([, can]) => can === true).map(([name]) => name).join(", "),
@@ -215,6 +215,16 @@ async function listOfAgents(signal) {
   };
   await refresh();
   repeatedly(refresh, signal);
+}
+
+const TURNED = { open: "ejected", tried: "is tried" };
+
+/** Where an agent is, and which of the places get no runs, and why. */
+function places(agent) {
+  if (agent.targets.length === 0) return agent.target;
+  return el("span", {}, ...agent.targets.flatMap((one, at) => [at > 0 && el("br"), one.target,
+    one.state !== "closed" && el("span", { class: "faint" }, ` ${TURNED[one.state]}: ${one.reason}`),
+    one.unlike && el("span", { class: "faint" }, ` gets no runs: ${one.reason}`)]));
 }
 
 async function matrix(signal) {

@@ -13,7 +13,7 @@ connection.py  one connection: a request out, a response in
 from gateway.transport.http.client import HttpAuth, HttpClient
 from gateway.transport.http.headers import ResponseHeaders
 from gateway.transport.http.outgoing import FilePart, segment
-from gateway.transport.http.response import HttpResponse, StreamResponse, Unreachable
+from gateway.transport.http.response import HttpResponse, StreamResponse, Unreachable, come_later
 
 __all__ = [
     "FilePart",
@@ -23,5 +23,6 @@ __all__ = [
     "ResponseHeaders",
     "StreamResponse",
     "Unreachable",
+    "come_later",
     "segment",
 ]

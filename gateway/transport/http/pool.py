@@ -109,7 +109,7 @@ class ConnectionPool:
             if isinstance(exc, TimeoutError) and deadline.expired:
                 if self._closed:
                     raise self._gone(origin) from None
-                raise AgentTimeout(f"{origin.name} did not accept a connection in time") from exc
+                raise AgentTimeout(f"{origin.name} did not accept a connection in time", untaken=True) from exc
             if isinstance(exc, InterlinguaError) or not isinstance(exc, Exception):
                 raise
             raise _refused(exc, origin.name) from exc

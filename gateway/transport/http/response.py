@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +18,22 @@ if TYPE_CHECKING:
 
 class Unreachable(AgentGone):
     """No connection could be made and nothing was sent, so the call may be repeated."""
+
+    untaken = True
+
+
+_LATER = (429, 503)
+
+
+def come_later(status: int, headers: Mapping[str, str]) -> float | None:
+    """The seconds of `Retry-After` in an answer that says so: nothing of the request was taken. None in any other."""
+    given = headers.get("Retry-After", "").strip() if status in _LATER else ""
+    if given.isascii() and given.isdigit():
+        return float(given[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time()) if given else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def media_type(headers: Mapping[str, str]) -> str:
@@ -34,6 +52,11 @@ class HttpResponse(msgspec.Struct, frozen=True):
     def content_type(self) -> str:
         """The content type in lower case without its parameters, "" if there is none."""
         return media_type(self.headers)
+
+    @property
+    def later(self) -> float | None:
+        """See `come_later`."""
+        return come_later(self.status, self.headers)
 
     def json(self) -> Any:
         """Decode the body as JSON, whatever its content type. Raises AgentBroken if it is not JSON."""

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable
+from gateway.core.errors import AgentError, AgentGone, AgentTimeout, InterlinguaError, Unavailable
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,8 @@ class Supervisor(Generic[C]):
 
     def _down(self, outlook: str) -> AgentGone:
         why = f": {self._error}" if self._error else ""
-        return AgentGone(f"{self._name} is down ({outlook}){why}", detail=self._error.detail if self._error else "")
+        detail = self._error.detail if self._error else ""
+        return AgentGone(f"{self._name} is down ({outlook}){why}", detail=detail, untaken=True)
 
     def _begin(self) -> asyncio.Task[C | InterlinguaError]:
         """Begin a try, as soon as it is allowed, outside the context of the request that asked first."""
@@ -178,19 +179,20 @@ class Supervisor(Generic[C]):
             async with asyncio.timeout(self._start_timeout) as limit:
                 connection = await self._open()
         except InterlinguaError as error:
-            failure = error
+            failure = error.unsent() if isinstance(error, AgentError) else error
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._closed or (task and task.cancelling()):
                 self._attempt = None
                 raise
-            failure = AgentGone(f"{self._name} could not be started", detail="the start was cancelled from within")
+            why = "the start was cancelled from within"
+            failure = AgentGone(f"{self._name} could not be started", detail=why, untaken=True)
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
-                failure = AgentTimeout(f"{self._name} was not ready within {self._start_timeout:g} s")
+                failure = AgentTimeout(f"{self._name} was not ready within {self._start_timeout:g} s", untaken=True)
             else:
                 log.exception("%s could not be started", self._name)
-                failure = AgentGone(f"{self._name} could not be started", detail=repr(error))
+                failure = AgentGone(f"{self._name} could not be started", detail=repr(error), untaken=True)
         else:
             log.info("%s is ready after %.2f s", self._name, loop.time() - began)
             self._came_up(connection)

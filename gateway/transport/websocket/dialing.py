@@ -167,22 +167,22 @@ def _translated(error: Exception, name: str) -> InterlinguaError:
         status, answer = error.response.status_code, error.response
         body = bytes(answer.body[:_BODY])
         message = f"{name} refused the WebSocket with status {status}{refusal_reason(status, body)}"
-        return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body)
+        return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body).unsent()
     if isinstance(error, TimeoutError):
-        return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail)
+        return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail, untaken=True)
     if isinstance(error, ssl.SSLError):
         return Unreachable(f"no TLS connection could be made to {name}", detail=detail)
     if isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError):
-        return AgentGone(f"{name} closed the connection without an answer", detail=detail)
+        return AgentGone(f"{name} closed the connection without an answer", detail=detail, untaken=True)
     if isinstance(error, InvalidHandshake):
         return AgentBroken(f"{name} did not answer as a WebSocket server does", detail=detail)
     if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
-        return AgentGone(f"the connection to {name} was lost", detail=detail)
+        return AgentGone(f"the connection to {name} was lost", detail=detail, untaken=True)
     if isinstance(error, OSError):
         return Unreachable(f"no connection could be made to {name}", detail=detail)
     if isinstance(error, (InvalidURI, ValueError)):
         return Invalid(f"no WebSocket can be opened to {name}", detail=detail)
-    return AgentGone(f"no WebSocket could be opened to {name}", detail=detail)
+    return AgentGone(f"no WebSocket could be opened to {name}", detail=detail, untaken=True)
 
 
 def _plain(headers: Headers) -> dict[str, str]:

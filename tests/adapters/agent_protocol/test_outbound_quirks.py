@@ -82,8 +82,8 @@ def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(sta
         agent = Agent(plan=plan, override={STEPS: [None, says(status, {"message": "the agent asks: Is it right?"})]})
         async with calling(agent) as (outbound, _):
             made = context(AGENT, "x")
-            busy_or_failed = Conflict if status == 409 else AgentFailed
-            with pytest.raises(busy_or_failed, match=f"{status} to a step: the agent asks"):
+            error = {409: Conflict, 503: AgentGone}.get(status, AgentFailed)
+            with pytest.raises(error, match=f"{status} to a step: the agent asks"):
                 await outbound.run(made)
 
     run(scene())
@@ -311,7 +311,9 @@ def test_an_address_without_an_agent_says_what_was_tried() -> None:
     ("answer", "error"),
     [
         (says(401, {"detail": "no"}), AgentBroken),
-        (says(503, b""), AgentBroken),
+        (says(503, b""), AgentGone),
+        (says(504, b""), AgentTimeout),
+        (says(418, b""), AgentBroken),
         (says(200, "hello", "text/html"), AgentBroken),
     ],
 )

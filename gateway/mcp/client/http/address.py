@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Denied, InterlinguaError
-from gateway.transport.http import HttpClient, StreamResponse, Unreachable
+from gateway.transport.http import HttpClient, StreamResponse, Unreachable, come_later
 from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.transport.streamable_http import JSON
 from gateway.transport.streamable_http.client import AGAIN, refusal_body
@@ -96,7 +96,8 @@ class Address:
             return Denied(told, detail=body[:SHOWN].decode("utf-8", "replace"))
         error = _rpc_error(body) if response.content_type == JSON else None
         if status in _AWAY:
-            return AgentGone(f"{told}{refusal_reason(status, body)}")
+            later = come_later(status, response.headers)
+            return AgentGone(f"{told}{refusal_reason(status, body)}", untaken=later is not None, retry_after=later)
         return error or HttpRefused(f"{told}{refusal_reason(status, body)}", status)
 
 

@@ -1,0 +1,119 @@
+"""What wrappers of outbound halves give the halves that they wrap: the engine's contexts, passed on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from gateway.contract.backchannel import Caller, ThreadContext
+from gateway.contract.outbound import RunContext
+from gateway.core.events import Event
+from gateway.core.memory import Recalled
+from gateway.core.types import Agent, Answer, Artifact, Checkpoint, Interrupt, JsonObject, Run, Thread, ThreadUpdate
+
+
+class WrappedThread:
+    """A `ThreadContext` that says what another one says. Wrappers override what they change, and may add to it: what
+    one has added, those around it have, too.
+    """
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._thread_context = context
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_thread_context":  # not yet made
+            raise AttributeError(name)
+        return getattr(self._thread_context, name)
+
+    @property
+    def agent(self) -> Agent:
+        return self._thread_context.agent
+
+    @property
+    def thread(self) -> Thread | None:
+        return self._thread_context.thread
+
+    @property
+    def upstream_thread(self) -> JsonObject | None:
+        return self._thread_context.upstream_thread
+
+    @property
+    def caller(self) -> Caller | None:
+        return self._thread_context.caller
+
+    @property
+    def callers(self) -> Sequence[Caller]:
+        return self._thread_context.callers
+
+    async def set_thread(self, upstream: JsonObject) -> None:
+        await self._thread_context.set_thread(upstream)
+
+    def note(self, update: ThreadUpdate) -> None:
+        self._thread_context.note(update)
+
+
+class WrappedRun(WrappedThread):
+    """The same of a `RunContext`."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._context = context
+
+    @property
+    def run(self) -> Run:
+        return self._context.run
+
+    @property
+    def traceparent(self) -> str | None:
+        return self._context.traceparent
+
+    @property
+    def cancelled(self) -> bool:
+        return self._context.cancelled
+
+    def emit(self, *events: Event) -> None:
+        self._context.emit(*events)
+
+    async def drain(self) -> None:
+        await self._context.drain()
+
+    @property
+    def flowing(self) -> bool:
+        return self._context.flowing
+
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+        await self._context.set_upstream(upstream, thread=thread)
+
+    async def thread_state(self) -> Checkpoint | None:
+        return await self._context.thread_state()
+
+    async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
+        return await self._context.recall(fresh=fresh, knows=knows)
+
+    async def ask(self, interrupt: Interrupt) -> Answer:
+        return await self._context.ask(interrupt)
+
+    async def add_artifact(
+        self,
+        name: str,
+        content: AsyncIterator[bytes] | bytes,
+        *,
+        media_type: str = "application/octet-stream",
+        relative_path: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Artifact:
+        return await self._context.add_artifact(
+            name, content, media_type=media_type, relative_path=relative_path, metadata=metadata
+        )
+
+    async def uploads(self) -> Sequence[Artifact]:
+        return await self._context.uploads()
+
+    async def contents(self, ids: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._context.contents(ids)
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        return self._context.open_artifact(artifact_id)
+
+    def lost(self, what: str, count: int = 1) -> None:
+        self._context.lost(what, count)
