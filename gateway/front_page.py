@@ -64,7 +64,7 @@ class FrontPage:
 
 
 def _nothing(agent: str) -> bool:
-    """What a client may see of whom nothing is known."""
+    """The view of an unknown client."""
     return False
 
 

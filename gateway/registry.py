@@ -55,7 +55,7 @@ def scan(package: str = "adapters") -> dict[str, Adapter]:
 
 
 def _fault(folder: str, adapter: object) -> str | None:
-    """What is wrong with a folder's value, None if nothing is."""
+    """The fault in a folder's value, None if it has none."""
     if adapter is None:
         return "exports no ADAPTER"
     if not isinstance(adapter, Adapter):

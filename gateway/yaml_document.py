@@ -76,7 +76,7 @@ class Document:
 
 
 def _without(tag: str, loader: type[yaml.SafeLoader]) -> Any:
-    """What `loader` resolves plain scalars to, without one tag."""
+    """The resolvers of a loader's plain scalars, without those of one tag."""
     known = loader.yaml_implicit_resolvers.items()
     return {first: [resolver for resolver in resolvers if resolver[0] != tag] for first, resolvers in known}
 
@@ -222,7 +222,7 @@ class _Reader:
             return None
 
     def reference(self, match: re.Match[str], where: Where, line: int) -> str:
-        """What stands for one `${...}`."""
+        """The value of one `${...}`."""
         if match[1] or match[4]:  # `$${` is a plain `${`
             return match[0][1:]
         name, default = match[2], match[3]

@@ -1,4 +1,4 @@
-"""What this protocol cannot say, by the name under which it is counted."""
+"""The losses of this protocol, by the name under which they are counted."""
 
 LOSSES = {
     "rewrite": "Output that was told cannot be taken back: no delta shortens a text or a list, removes a key, flips a "

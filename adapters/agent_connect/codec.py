@@ -73,7 +73,7 @@ SCHEMES: Final[Sequence[JsonObject]] = (
 
 
 def error_text(error: errors.InterlinguaError) -> str:
-    """What `ErrorResponse` (a string) says: the failing path, if there is one, and the message."""
+    """The text of an `ErrorResponse`: the failing path, if there is one, and the message."""
     message = str(error)
     path = getattr(error, "path", "")
     return f"{path}: {message}" if path and path not in message else message
@@ -95,7 +95,7 @@ STATUS: Mapping[RunStatus, str] = {
 STATUSES: Mapping[str, tuple[RunStatus, ...]] = {
     wanted: tuple(status for status, name in STATUS.items() if name == wanted) for wanted in set(STATUS.values())
 }
-"""What a search for one of the five means here."""
+"""The statuses that a search for each of the five finds."""
 
 
 def timestamp(seconds: float) -> str:
@@ -167,7 +167,7 @@ def encode_wait(run: Run, messages: Sequence[wire.ConnectMessage] = (), *, bare:
 
 
 def run_output(run: Run, messages: Sequence[wire.ConnectMessage] = ()) -> wire.RunOutput:
-    """What a stopped run came to."""
+    """The output of a stopped run."""
     if run.status is RunStatus.INTERRUPTED and run.interrupts:
         return wire.RunInterrupt(interrupt=interrupt_payload(run.interrupts[0]))
     if run.status is RunStatus.SUCCESS:
@@ -211,7 +211,7 @@ def encode_errors(own: Json) -> bytes:
 
 
 def losses(run: Run) -> str:
-    """What could not be said in this run, as a header: `name=count, ...`; empty if nothing was lost."""
+    """The run's losses as a header: `name=count, ...`; empty if nothing was lost."""
     return ", ".join(f"{name}={count}" for name, count in sorted(run.losses.items()))
 
 

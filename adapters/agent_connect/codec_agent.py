@@ -50,13 +50,13 @@ def streams(agent: Agent) -> tuple[bool, bool]:
 
 
 def default_mode(agent: Agent) -> tuple[str, ...]:
-    """What a request without `stream_mode` gets."""
+    """The modes of a request without `stream_mode`."""
     can = agent.capabilities
     return ("values",) if can.streaming or not can.custom_streaming else ("custom",)
 
 
 def names(agent: Agent) -> set[str]:
-    """What it is called: here, and where it lives."""
+    """The agent's names: here, and at its target."""
     own = {agent.name}
     for published in agent.extra.values():
         for name in (published.get("name"), _ref(published).get("name")):

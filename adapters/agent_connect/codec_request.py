@@ -54,7 +54,7 @@ def _invalid(error: ValidationError) -> Invalid:
 
 
 def creation(body: Mapping[str, Any]) -> JsonObject:
-    """What is echoed as `creation`: the request, without nulls that the specification does not allow there."""
+    """The request as it is echoed under `creation`, without nulls that the specification does not allow there."""
     told = {name: value for name, value in body.items() if value is not None or name not in _NO_NULL}
     config = told.get("config")
     if config and None in config.values():

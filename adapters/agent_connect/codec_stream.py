@@ -242,7 +242,7 @@ class StreamEncoder:
                 self._own = None
 
     def _beyond(self, event: e.Event) -> JsonObject | None:
-        """What an agent of this protocol said beyond the core; another protocol's extras are not ours to read."""
+        """Fields of an agent of this protocol beyond the core. Extras of other protocols are not read."""
         return event.origin if self._same else None
 
     def _is_new(self, number: int) -> bool:
@@ -270,7 +270,7 @@ class StreamEncoder:
             self._pending = (batch.last, snapshot)
 
     def _flush_before(self, number: int, batch: Batch) -> None:
-        """What has not been shown yet is shown before the frame that stops the stream."""
+        """Show the rest before the frame that stops the stream."""
         if not self._values or not self._dirty:
             return
         newest = self._own if self._own is not None else batch.snapshot

@@ -239,7 +239,7 @@ class StreamDecoder:
 
 
 def _before(data: bytes, values: bytes) -> bytes | None:
-    """What comes before the values in a message that ends with them; None where it does not, or that is not certain."""
+    """The bytes before the values in a message that ends with them; None where it does not, or may not."""
     end = len(data) - len(values) - 1
     head = data[:end]
     ends = data[end:-1] == values and data[-1] == CLOSE and head.rstrip(b" ").endswith(b'"values":')
@@ -266,7 +266,7 @@ def run_records(body: bytes, where: str) -> list[ServerRun]:
 
 
 def waited(body: bytes, where: str) -> tuple[ServerRun | None, Verdict | None]:
-    """What `.../wait` answered: the run if it is there, and its verdict if it has one.
+    """Read an answer of `.../wait`: the run if it is there, and its verdict if it has one.
 
     Takes `{"run", "output"}`, the bare `RunOutput` of the prose, and a bare `Run`. Raises AgentBroken.
     """
@@ -293,7 +293,7 @@ def _output(raw: msgspec.Raw | None) -> Fields:
 
 
 def verdict(output: Fields, status: str | None) -> Verdict | None:
-    """What a `RunOutput` (or an interrupt or error message of a stream) beside a run's status amounts to.
+    """The verdict of a `RunOutput` (or an interrupt or error message of a stream) beside a run's status.
 
     The output's own type wins over the status: `{}` and `success` is a result without a document.
     """

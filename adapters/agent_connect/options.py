@@ -1,4 +1,4 @@
-"""What `routes.yaml` may say about Agent Connect: the `inbound:` section's options and a target's."""
+"""Options of Agent Connect in routes.yaml: those of its `inbound:` section, and a target's."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def text(raw: msgspec.Raw | None, name: str) -> str | None:
 
 
 def beyond(members: Fields) -> JsonObject | None:
-    """What a message says that has no place in the core."""
+    """The fields of a message that have no place in the core."""
     return {name: value(raw, name) for name, raw in members.items() if name not in _KNOWN} or None
 
 

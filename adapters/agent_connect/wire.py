@@ -84,7 +84,7 @@ class RunConfig(TypedDict, total=False):
 
 
 class RunCreate(TypedDict, total=False):
-    """What the two kinds of run have in common. `callback` is the older documentation's name for `webhook`."""
+    """Fields that both kinds of run have. `callback` is the older documentation's name for `webhook`."""
 
     __pydantic_config__ = _OPEN  # type: ignore[misc]
     agent_id: str | None

@@ -1,4 +1,4 @@
-"""What an Agent Connect agent sends, as `msgspec` structs: openapi 0.2.3 schemas `RunOutputStream`, `Run`, `RunOutput`.
+"""Messages of Agent Connect agents, as `msgspec` structs: openapi 0.2.3 schemas `RunOutputStream`, `Run`, `RunOutput`.
 
 `Update` is the envelope of one streamed message and is decoded once per message: documents stay encoded. It knows only
 the fields of the two kinds that come often; `decode.py` reads every other message, and every message with a field

@@ -1,4 +1,4 @@
-"""What this protocol cannot say, by the name under which it is counted."""
+"""The losses of this protocol, by the name under which they are counted."""
 
 LOSSES = {
     "payload_as_text": "A payload that is no input of the agent and has no text in it is told to it as JSON text.",

@@ -1,4 +1,4 @@
-"""What `routes.yaml` may say about the protocol: the `inbound:` section's options and a target's."""
+"""Options of the protocol in routes.yaml: those of its `inbound:` section, and a target's."""
 
 from __future__ import annotations
 

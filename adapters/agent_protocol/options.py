@@ -1,4 +1,4 @@
-"""What `routes.yaml` may say about Agent Protocol: the `inbound:` section and a route's target."""
+"""Options of Agent Protocol in routes.yaml: those of its `inbound:` section, and a target's."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _properties(schema: JsonObject) -> JsonObject:
 
 
 def answer_value(interrupt: Interrupt, text: str | None, additional_input: JsonObject) -> Json:
-    """What a step's body answers to a question: `additional_input` if that fits, else the text in the form that fits.
+    """The answer to a question in a step's body: `additional_input` if that fits, else the text in the form that fits.
 
     The first reading that the question's schema allows wins. An object that it does not allow is the answer all the
     same: the gateway refuses it, and says what is wrong inside. Raises Invalid for a text that does not fit, with what

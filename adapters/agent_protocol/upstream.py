@@ -169,7 +169,7 @@ def step_events(step: wire.Step, *, again: bool = False) -> list[e.Event]:
 
 
 def question(task: str, count: int, step: wire.Step, plan: Sequence[wire.Step], *, approve: bool = False) -> Interrupt:
-    """What an agent driven one step at a time asks after its `count`-th step: the next step's input.
+    """The question of an agent driven one step at a time, after its `count`-th step: the next step's input.
 
     With `approve` it asks whether it may go on at all.
     """

@@ -64,7 +64,7 @@ def parse(line: bytes) -> ExampleLine:
 
 
 def decode(line: ExampleLine) -> list[e.Event]:
-    """Convert a line to events. Questions and files are none: the outbound half asks, and stores."""
+    """Convert a line to events. Questions and files are not events: the outbound half asks, and stores."""
     if line.delta is not UNSET:
         return [e.PartDelta(part=line.part or "output", delta=line.delta)]
     if line.value is not UNSET:

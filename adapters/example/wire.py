@@ -80,7 +80,7 @@ class ExampleLine(msgspec.Struct, omit_defaults=True):
 
 
 class AgentRun(msgspec.Struct, omit_defaults=True):
-    """What the gateway POSTs to an agent: a run."""
+    """A run, as the gateway POSTs it to an agent."""
 
     input: Any
     run: str
@@ -89,7 +89,7 @@ class AgentRun(msgspec.Struct, omit_defaults=True):
 
 
 class ToldAnswer(msgspec.Struct):
-    """What the gateway POSTs to an agent's `/answer`."""
+    """An answer, as the gateway POSTs it to an agent's `/answer`."""
 
     run: str
     id: str

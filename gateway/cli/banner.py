@@ -1,4 +1,4 @@
-"""What `serve` says once it is up: the addresses, and things to try."""
+"""The lines that `serve` prints once it is up: addresses, and commands to try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program's exit codes mean, and the one way to leave with a line to read."""
+"""The program's exit codes, and the one way to exit with a line to read."""
 
 from __future__ import annotations
 

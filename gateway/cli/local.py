@@ -82,7 +82,7 @@ class Local:
                         yield item
 
     async def _told(self, event: e.Event, agent: Agent, run: Run, text: AnswerText) -> AsyncIterator[Item]:
-        """What an event shows besides the text."""
+        """The items that an event shows besides the text."""
         if isinstance(event, e.Interrupted):
             asked = event.interrupt
             self._answered.clear()
@@ -130,7 +130,7 @@ async def _described(entry: Entry) -> Agent | InterlinguaError:
 
 
 def _user() -> Identity | None:
-    """Who sits at the terminal, as the machine has it: what a policy can call an approver by."""
+    """The user at the terminal by the machine's name, by which a policy can name an approver."""
     try:
         return Identity(id=getpass.getuser())
     except (OSError, KeyError, ImportError):

@@ -1,4 +1,4 @@
-"""What an operator does at a terminal, by way of `/admin`: `interlingua runs`, `watch`, `answer`, `cancel`, `top`."""
+"""An operator's commands, by way of `/admin`: `interlingua runs`, `watch`, `answer`, `cancel`, `top`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AdminClient:
             return _said(await self._http.post(f"{self._url}/admin{path}", json=body))
 
     async def events(self, run: str) -> AsyncIterator[JsonObject]:
-        """What happens in a run, from its beginning until it ends."""
+        """A run's events, from its beginning until it ends."""
         accept = {"accept": "text/event-stream"}
         forever = httpx2.Timeout(None, connect=CONNECT_SECONDS)
         async with (
@@ -264,7 +264,7 @@ def _made(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
 
 
 def _shown(text: str) -> str:
-    """What an agent says, without what a terminal would act on."""
+    """An agent's text without control characters and marks that a terminal would act on."""
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

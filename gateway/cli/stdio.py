@@ -54,9 +54,9 @@ def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
 
 
 def token(gateway: str, file: Path | None) -> str | None:
-    """What the gateway knows its user by, if anything; warns of one that would go there in clear text.
+    """The user's token for the gateway, if any. Warns if it would be sent in clear text.
 
-    Leaves with USAGE for a file that has none.
+    Exits with USAGE for a file without a token.
     """
     found = _token(file)
     address = urlsplit(gateway)

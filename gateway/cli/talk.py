@@ -51,7 +51,7 @@ class File:
 class PendingQuestion:
     """A question of the agent; the run waits for `Talk.answer`. `schema` is the answer's, {} for any answer.
 
-    `choices` is what may be typed, each with its name if that is another: `plant (Plant it)`; none if anything may.
+    `choices` may be typed, each with its name if that differs: `plant (Plant it)`; empty if any text may be typed.
     """
 
     text: str

@@ -124,7 +124,7 @@ class Operator(GovernanceDocument, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """What other documents call it."""
+        """The name that other documents refer to it by."""
         return f"ws://operators/{self.id}"
 
 

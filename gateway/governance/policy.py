@@ -1,4 +1,4 @@
-"""What may be done: `PolicyRules(governance, operator).decide(...)`.
+"""Decides what may be done: `PolicyRules(governance, operator).decide(...)`.
 
 Every policy that matches has a say, at every level of the chain of `extends`, and the strictest wins:
 deny > escalate > require-approval > allow. So neither the order of policies nor the depth of a view matters, and no
@@ -172,7 +172,7 @@ class PolicyRules:
         return self.decide(TOOL_CALL, tool, risk=risk, at=at, cents=cents)
 
     def turn(self) -> Decision:
-        """Whether a turn may begin: a gated operator needs somebody's approval for each."""
+        """Whether a turn may begin: a gated operator needs an approval for each."""
         if self.operator is None or self.operator.autonomy != "gated":
             return Decision(kind=Kind.ALLOW, policy=None, why="turns need no approval")
         why = f"{self.operator.id} is gated"

@@ -35,7 +35,7 @@ class Skill(GovernanceDocument, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """What other documents call it."""
+        """The name that other documents refer to it by."""
         return f"ws://skills/{self.id}"
 
     @property

@@ -50,7 +50,7 @@ def agent_of(entry: JsonObject) -> Agent:
     """The agent that an entry of `agents/list` or `agents/templates/list` describes.
 
     The entry is kept verbatim in `extra["agent_communication"]`. A template is an agent with a configuration. Raises
-    AgentBroken for an entry that is none.
+    AgentBroken for an invalid entry.
     """
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name:

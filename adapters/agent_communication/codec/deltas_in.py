@@ -197,7 +197,7 @@ def _file(artifact: Artifact) -> e.PartStarted:
 
 
 class _Progress(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """What nearly all progress is."""
+    """The commonest form of progress."""
 
     delta: Any
     progressToken: Any = None
@@ -212,7 +212,7 @@ class DeltaDecoder:
 
     def __init__(self, agent: Agent) -> None:
         self.losses: Counter[str] = Counter()
-        """What was left out, by name (losses.py)."""
+        """Counts of what was left out, by name (losses.py)."""
         self._fold = Fold()
         self._defaults = Defaults(agent.output_schema)
         self._meta_events = MetaEvents(PART)

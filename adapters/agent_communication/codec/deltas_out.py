@@ -110,7 +110,7 @@ class DeltaEncoder:
 
     def __init__(self, agent: Agent) -> None:
         self.losses: Counter[str] = Counter()
-        """What could not be said so far, by name (losses.py)."""
+        """Losses so far, by name (losses.py)."""
         self._wraps = wraps_output(agent)
         self._native = native(agent) is not None
         self._now = Output(agent)
@@ -154,7 +154,7 @@ class DeltaEncoder:
         return out
 
     def finish(self, run: Run) -> list[bytes]:
-        """What is still to be said, to be sent before the answer. `run` is the run's last record."""
+        """The last messages, to be sent before the answer. `run` is the run's last record."""
         out: list[bytes] = []
         if run.status is not RunStatus.SUCCESS:
             return out
@@ -199,7 +199,7 @@ class DeltaEncoder:
         self._say(change, out, beyond)
 
     def _fork(self) -> None:
-        """What is said next may be what no delta can say: keep what was sent apart from what is."""
+        """Keep what was sent apart from the document: no delta may be able to say what comes next."""
         if self._sent is None and not self._empty:
             self._sent = Fold(self._now.document if self._told else ABSENT)
 

@@ -117,7 +117,7 @@ class Unsent:
                 self._root = None
 
     def held(self, change: Json) -> Json:
-        """What of a delta may be sent: all but what is for an unsent place. ABSENT if that is nothing."""
+        """The part of a delta that may be sent: all but what is for an unsent place. ABSENT if nothing is left."""
         return change if self._root is None else self._held(change, self._root, "")
 
     def _held(self, change: Json, node: dict[str | int, Any], at: str) -> Json:

@@ -11,9 +11,9 @@ from gateway.mcp.client.server_requests import ServerRequests
 __all__ = ["QUESTIONS", "ServerRequests", "capabilities"]
 
 QUESTIONS: JsonObject = {"elicitation": {}}
-"""What the gateway can do for every agent, whoever its client is: ask with a form."""
+"""The gateway's own capability, whatever the client: to ask with a form."""
 
 
 def capabilities(caller: Caller | None) -> JsonObject:
-    """What the gateway declares for a run: questions, and what the run's client can do if it speaks this protocol."""
+    """The capabilities to declare for a run: questions, and those of the run's client if it speaks this protocol."""
     return server_requests.capabilities(caller, PROTOCOL, QUESTIONS)

@@ -1,4 +1,4 @@
-"""What is sent to run an agent, and what comes back that is no delta of its output."""
+"""Requests that run an agent, and their answers beside the deltas of its output."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def failed(error: RpcError) -> e.RunFailed:
 
 
 def data_of(error: RpcError) -> Json:
-    """What an error says besides; None where that is nothing, or cannot be read."""
+    """The data of an error; None where there is none, or it cannot be read."""
     data = error.error.data
     try:
         return delta.sound(jsonrpc.unpack(data) if isinstance(data, Raw) else data)

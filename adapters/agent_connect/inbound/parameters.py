@@ -1,4 +1,4 @@
-"""What a request says: its body, and the parameters in its path and query. All raise Invalid for what does not fit."""
+"""Reads a request's body, and the parameters in its path and query. All functions raise Invalid for misfits."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class RunOperations:
         return run
 
     async def _unknown(self, request: RunRequest, thread: Thread) -> Sequence[str]:
-        """What the agent will not know of a thread that was patched before its first run, or copied then: the losses.
+        """The losses of a thread that was patched or copied before its first run: state that the agent will not know.
 
         That is the state beside the messages. An Agent Connect agent is given it (`outbound/start.py`).
         """

@@ -127,7 +127,7 @@ class Follower:
             verdict = None
 
     async def _keep(self, beyond: JsonObject) -> None:
-        """What the output says beyond the core, for clients of the same protocol."""
+        """Keep the output's fields beyond the core, for clients of the same protocol."""
         if self.remote is not None:
             await self._record(**{UPSTREAM_OUTPUT: beyond})
 
@@ -182,7 +182,7 @@ class Follower:
         return verdict
 
     async def again(self) -> Verdict | None:
-        """What became of a run that was left alone; None if it still works."""
+        """The verdict of a run that was not followed for a while; None if it still works."""
         return await self._poller.outcome()
 
     # --- streaming ---------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class Follower:
 
     @staticmethod
     def _nameless(verdict: Verdict | None, where: str) -> Verdict:
-        """What became of a run that nobody can be asked about, since its stream never named it."""
+        """The verdict of a run whose stream never named it, so that the agent cannot be asked."""
         if isinstance(verdict, RunFailure):
             return verdict
         raise AgentBroken(f"the stream of {where} ended before it named a run")

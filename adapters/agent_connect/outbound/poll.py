@@ -1,4 +1,4 @@
-"""What became of a run, asked of the agent: `GET .../wait` in slices, `GET ...` where that is not offered."""
+"""Asks the agent for a run's verdict: `GET .../wait` in slices, `GET ...` where that is not offered."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Poller:
             pause = min(pause * 2, self._options.poll_interval)
 
     async def outcome(self) -> Verdict | None:
-        """What became of a run that was left alone; None if it still works."""
+        """The verdict of a run that was not followed for a while; None if it still works."""
         record = await self.retrying(self.status)
         if record is None:
             raise Forgotten("the agent does not know the run any more")
@@ -127,7 +127,7 @@ class Poller:
         return await self.retrying(partial(self.poll, self._options.poll_timeout))
 
     async def poll(self, timeout: float) -> Verdict | None:
-        """What the agent says of the run itself; None while it works (or after `timeout` seconds)."""
+        """The run's verdict by its own record; None while it works (or after `timeout` seconds)."""
         if self._waits:
             try:
                 return await self._wait(timeout)
@@ -184,7 +184,7 @@ class Poller:
         return record
 
     def mine(self, record: ServerRun, where: str) -> None:
-        """Raises AgentBroken if the record is another run's."""
+        """Raise AgentBroken if the record belongs to a different run."""
         assert self.remote is not None
         if record.run_id.lower() != self.remote.run_id.lower():
             raise AgentBroken(f"{where} answered with run {record.run_id}")

@@ -27,7 +27,7 @@ _SUFFIX = {STREAM: "/stream", BACKGROUND: "", WAIT: "/wait"}
 
 
 class ServerQuirks:
-    """What was learnt of a server that its descriptor does not say; kept until the agent is described again."""
+    """Behaviour of a server that its descriptor does not tell; kept until the agent is described again."""
 
     def __init__(self) -> None:
         self.refused: set[tuple[str, bool]] = set()

@@ -11,7 +11,7 @@ from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.http import HttpResponse, segment
 
 NOT_OFFERED = (405, 500, 501)
-"""What servers in use answer for operations that they have not implemented."""
+"""Statuses with which real servers answer operations that they have not implemented."""
 
 
 class RemoteThreads:

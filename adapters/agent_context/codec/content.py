@@ -194,7 +194,7 @@ def _text_in(payload: Json) -> tuple[str | None, JsonObject]:
 
 
 def _spoken(messages: Json) -> str | None:
-    """The text of `messages`, one below the other; None where they are none, or not all text."""
+    """The text of `messages`, one below the other; None where there are none, or they are not all text."""
     if not isinstance(messages, list) or not messages:
         return None
     texts = [each["text"] for each in messages if isinstance(each, dict) and isinstance(each.get("text"), str)]

@@ -249,7 +249,7 @@ class Members:
     # --- the engine ---------------------------------------------------------------------------------------------
 
     def announce(self) -> asyncio.Future[None]:
-        """Tell the engine that the agents are others; those that come in quick succession, at once. Await it to know
+        """Tell the engine that the agents have changed, once for changes in quick succession. Await it to know
         that the engine knows.
         """
         if self._announcing is None:
@@ -291,7 +291,7 @@ class Members:
     # --- writing it down ----------------------------------------------------------------------------------------
 
     def note(self, member: RegisteredAgent, joined: Joined) -> None:
-        """Something about it is another: shown so now, written down in the background."""
+        """Note a change of it: shown now, written down in the background."""
         since = self.liveness.now() - member.heard
         seen = max(joined.seen, self.now() - max(0.0, since))
         member.note(replace(joined, seen=seen), self.liveness.now())

@@ -99,7 +99,7 @@ class RegisteredAgent:
         self.joined, self.beat = replace(self.joined, status=found.status, seen=found.seen), now
 
     def note(self, joined: Joined, now: float) -> None:
-        """Something about it is another, and is written down soon."""
+        """Note a change of it, which is written down soon."""
         self.joined, self.entry = joined, shown(joined.record, joined.seen)
         self.saved, self.fresh = now, False
 
@@ -117,7 +117,7 @@ class RegisteredAgent:
         return connection
 
     def move(self, elsewhere: bool) -> bool:
-        """Whether another process has its connection is another than before."""
+        """Note whether another process has its connection. Returns whether that is a change."""
         before, self.elsewhere = self.elsewhere, elsewhere
         return before is not elsewhere
 
@@ -126,7 +126,7 @@ class RegisteredAgent:
         self.hosted = hosted
 
     def tell(self, status: str) -> bool:
-        """Its status is made known; whether it is another than the last."""
+        """Note the status that is told. Returns whether it differs from the last."""
         before, self.told = self.told, status
         return before != status
 

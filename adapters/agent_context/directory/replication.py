@@ -48,7 +48,7 @@ YEAR: Final = 365 * 86400.0
 class Replication:
     """One per directory. `refresh` is never called twice at once.
 
-    `changed` is told the agents that are others than before. `revoked` is called for an agent whose access another
+    `changed` is called with the agents that have changed. `revoked` is called for an agent whose access another
     process has revoked.
     """
 

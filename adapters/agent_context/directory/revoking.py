@@ -25,7 +25,7 @@ REASON: Final = "the agent's access was revoked"
 
 
 class Revoking:
-    """One per directory. `changed` is told the agents that are others now."""
+    """One per directory. `changed` is called with the agents that have changed."""
 
     def __init__(self, members: Members, changed: Callable[[Iterable[str]], None]) -> None:
         self._members = members

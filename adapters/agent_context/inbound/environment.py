@@ -81,7 +81,7 @@ class Environment:
     served: dict[str, Served] = field(default_factory=dict)
     """By run."""
     changed: Callable[[Iterable[str]], None] = _nothing
-    """To be told of resources that are others now."""
+    """Called with the resources that have changed."""
 
     async def agent(self, call: McpCall, name: str, path: str) -> Agent:
         """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.
@@ -148,7 +148,7 @@ class Environment:
 
 
 def correlation_of(meta: JsonObject) -> str | None:
-    """The correlation id in a `_meta`; None for one that is none."""
+    """The correlation id in a `_meta`; None for one that is not a string."""
     found = meta.get(CORRELATION)
     return found if isinstance(found, str) and found else None
 

@@ -39,7 +39,7 @@ class ClientIdentities:
         return self._access.principal(bearer)
 
     def name(self, session: McpSession) -> str | None:
-        """The name of a session's client; None for one without a token that is somebody's."""
+        """The name of a session's client; None for one without a valid token."""
         with contextlib.suppress(Denied):
             return self.principal(session, session.bearer).name
         return None
@@ -110,10 +110,9 @@ class ClientIdentities:
         return [name for name in self._agents.get(session, ()) if self._directory.session_of(name) is session]
 
     def source(self, call: McpCall, principal: ClientPrincipal, given: str | None) -> str | None:
-        """The agent that a message is from; None for a client that is none.
+        """The agent that a message is from; None for a client that is not an agent.
 
-        Left out, or a gateway's own id, it is the session's only agent. Raises Denied for an agent that is somebody
-        else's.
+        Left out, or a gateway's own id, it is the session's only agent. Raises Denied for another client's agent.
         """
         own = self.agents(call.session)
         if given is None or given == SELF:

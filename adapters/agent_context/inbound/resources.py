@@ -143,7 +143,7 @@ class Resources:
     # --- changes ----------------------------------------------------------------------------------------------
 
     def changed(self, uris: Iterable[str]) -> None:
-        """These are others now: who wants to know is told soon."""
+        """Note that these have changed: their subscribers are told soon."""
         if not self._sessions():
             self._names = None
             return

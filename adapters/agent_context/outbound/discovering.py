@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 CHANGES: Final = frozenset({TOOLS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
 AWAY: Final = frozenset({OFFLINE, REVOKED})
-"""`status` of an entry of which there is nobody to call."""
+"""`status` of an entry that cannot be called."""
 MOST_TOLD: Final = 100
 """Names in an error."""
 

@@ -285,7 +285,7 @@ def takes_tasks(capabilities: JsonObject) -> bool:
 
 
 def read(raw: Raw, method: str, *, broken: bool = True) -> JsonObject:
-    """Decode an object. Raises AgentBroken for an answer that is none, RpcError for a request."""
+    """Decode an object. Raises AgentBroken for a malformed answer, RpcError for a malformed request."""
     try:
         return jsonrpc.unpack(raw, dict[str, Any])
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ def correlation(context: RunContext) -> str:
 
 
 def task_in(context: RunContext) -> JsonObject | None:
-    """The task that a run is an attempt at; None for one that is none."""
+    """The task that a run is an attempt at; None if it is not one."""
     request = context.run.request
     found = request.attributes.get(TASK) if request.protocol == PROTOCOL else None
     return found if isinstance(found, dict) else None

@@ -33,7 +33,7 @@ OBJECT: Final[JsonObject] = {"type": "object"}
 
 
 def agent_of(tool: JsonObject) -> Agent:
-    """The agent that a tool of `tools/list` is. Raises AgentBroken for an entry that is none."""
+    """Describe a tool of `tools/list` as an agent. Raises AgentBroken for an invalid entry."""
     tool = delta.sound(tool)
     name = tool.get("name")
     if not isinstance(name, str) or not name:

@@ -171,7 +171,7 @@ def question(payload: Json, id: str) -> Interrupt:
 
 
 def answered(interrupt: Interrupt, answer: Answer) -> JsonObject:
-    """The content that answers it: the value under `answer`, its text as a message; or the outcome that is none."""
+    """The content that answers it: the value under `answer`, its text as a message; or the outcome."""
     if answer.outcome is not Outcome.ANSWERED:
         return {"type": RESPONSE, "payload": {"outcome": answer.outcome.value}}
     payload: JsonObject = {"answer": answer.value}

@@ -65,7 +65,7 @@ class SideEvents:
         return events
 
     def _thought(self, event: e.PartDelta) -> list[e.Event]:
-        """Text that is none of the output's: a gateway tells that as the text of its updates."""
+        """Text outside the output: a gateway tells that as the text of its updates."""
         part = f"their-{event.part}"
         begin: list[e.Event] = []
         if self._kinds.setdefault(event.part, "") == "":

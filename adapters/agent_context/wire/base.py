@@ -1,4 +1,4 @@
-"""What all models of the wire share."""
+"""The base of all models of the wire."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class MessageMeta(Wire):
-    """What comes along with a message. Further keys are kept."""
+    """The `_meta` of a message. Further keys are kept."""
 
     correlation_id: Text | None = Field(default=None, description="The same in all messages about one piece of work.")
     progress_token: str | Whole | None = Field(

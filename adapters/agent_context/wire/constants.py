@@ -86,7 +86,7 @@ RESTORED: Final = "restored"
 COMPLETED: Final = "completed"
 ACCEPTED: Final = "accepted"
 ACKNOWLEDGEMENTS: Final = frozenset({"accepted", "received", "pending", "queued", "ok"})
-"""`status` of an answer that is none yet: the work is done later and told by a message."""
+"""`status` of an answer that only acknowledges: the work is done later and told by a message."""
 
 ACTIVE: Final = "active"
 """`status` of an agent in the directory, as are the next."""

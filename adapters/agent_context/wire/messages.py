@@ -62,7 +62,7 @@ class Constraints(Wire):
 
 
 class Requirements(Wire):
-    """What a piece of work needs."""
+    """Requirements of a piece of work."""
 
     capabilities: list[str] | None = Field(
         default=None, description="Each is one of the agent's tools, models or specializations."
@@ -83,7 +83,7 @@ class Context(Wire):
 
 
 class Payload(Wire):
-    """What the gateway reads of a payload that is an object; all of it goes to the agent."""
+    """The fields that the gateway reads of a payload object; all of it goes to the agent."""
 
     messages: list[TextMessage] | None = None
     input: Any = Field(default=None, description="The agent's input by its own schema. An extension.")
@@ -171,7 +171,7 @@ class Restore(Params):
 
 
 class ErrorBody(Wire):
-    """What went wrong."""
+    """An error."""
 
     code: Whole
     message: str
@@ -186,7 +186,7 @@ class ErrorNote(Params):
 
 
 def payload_of(payload: Any, at: str = "/content/payload") -> Payload:
-    """What can be read of a payload; nothing of one that is no object.
+    """Read a payload as far as possible; one that is not an object is empty.
 
     An agent's own payload may have the same keys with other meanings: what does not have the form of Payload at all
     (a context that is no object, say) is not read, only a requirement that has it and does not fit is refused.
@@ -237,7 +237,7 @@ class ModelHint(Wire):
 
 
 class ModelPreferences(Wire):
-    """What matters most for the choice of the model; each 0 to 1."""
+    """Priorities for the choice of a model; each 0 to 1."""
 
     hints: list[ModelHint] | None = None
     cost_priority: Unit | None = None

@@ -30,10 +30,10 @@ _SAMPLES: Final[tuple[Any, ...]] = ({}, [], "", 0, None)
 
 
 def usable(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema. Raises ValueError for one that is none, refers to something outside of it, or cannot be applied.
+    """The schema. Raises ValueError for one that is invalid, refers to something outside of it, or cannot be applied.
 
-    An agent may be anybody's, and its schema is applied to what others send: nothing in it may lead elsewhere (a
-    reference would be fetched), and nothing may fail only once it is applied.
+    Agents are not trusted, and their schemas are applied to other clients' data: a schema may refer to nothing outside
+    (a reference would be fetched), and must not fail only once it is applied.
     """
     if why := fitting.fault(schema):
         raise ValueError(f"no JSON Schema: {why[:200]}")
@@ -96,7 +96,7 @@ class RecordCapabilities(Wire):
 
     @property
     def offered(self) -> frozenset[str]:
-        """What a requirement may name: tools, models and specializations, in lower case."""
+        """The names that a requirement may ask for: tools, models and specializations, in lower case."""
         return frozenset(name.casefold() for name in (*self.tools, *self.models, *self.specializations))
 
 
@@ -111,7 +111,7 @@ class AgentMeta(Wire):
 
 
 class AgentAuth(Wire):
-    """What proves who registers. Never shown to anybody."""
+    """Credentials of a registration. Never shown."""
 
     token: SecretStr | None = Field(default=None, description="A token or JWT, as `Authorization: Bearer` would say.")
     signature: Text | None = Field(
@@ -131,7 +131,7 @@ class Evaluation(Wire):
 
 
 class CostMetrics(Wire):
-    """What it costs and how fast it is."""
+    """Cost and speed."""
 
     cost_per_token: Positive | None = None
     average_speed: Positive | None = Field(default=None, description="Tokens per second.")
@@ -139,7 +139,7 @@ class CostMetrics(Wire):
 
 
 class Dependency(Wire):
-    """What it relies on."""
+    """A dependency."""
 
     name: Text
     type: Text

@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785), which is what is hashed, signed and written, and the hashes themselves.
+"""Canonical JSON (RFC 8785), which is hashed, signed and written, and its hashes.
 
 The library is right and slow. msgspec writes the same bytes forty times faster unless there are floats, integers beyond
 2^53, or keys outside the basic plane: whoever knows that there are none asks for it.

@@ -90,7 +90,7 @@ class Keyring:
     """Public keys by id. What a revoked key signed is worth nothing; what one signed that expired later still is."""
 
     def __init__(self, keys: list[_Key], revoked: frozenset[str] = frozenset()) -> None:
-        """Raises Invalid for an Ed25519 key that is none and for two of one id. Keys of other kinds are unknown."""
+        """Raises Invalid for a malformed Ed25519 key and for two keys of one id. Keys of other kinds are unknown."""
         self._revoked = revoked
         self._keys: dict[str, tuple[_Key, Ed25519PublicKey]] = {}
         for index, key in enumerate(keys):

@@ -112,7 +112,7 @@ class KeptHead:
 async def stored_head(url: str, name: str | None) -> tuple[str, LogHead]:
     """Return a log's name and head from the store at `url`. Without a name there must be only one.
 
-    Raises Unavailable, NotFound, Invalid (several, a URL that is none).
+    Raises Unavailable, NotFound, Invalid (several logs, a malformed URL).
     """
     from gateway.store.opening import open_store
 

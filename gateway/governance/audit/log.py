@@ -77,7 +77,7 @@ class AuditLog:
         on_head: OnHead | None = None,
         waiting: int = WAITING_BYTES,
     ) -> None:
-        """Raises Invalid for an algorithm that an audit event cannot name, or a limit that is none."""
+        """Raises Invalid for an algorithm that an audit event cannot name, or a bad limit."""
         _known(algorithm)
         if not 0 < limit <= MOST_LIMIT:
             raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")

@@ -37,7 +37,7 @@ MOVES: Final[dict[tuple[RunStatus, RunStatus], State]] = {
     (RunStatus.RUNNING, RunStatus.INTERRUPTED): "suspended",
     (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
 }
-"""What a change of a run's status is to its operator, start and end left out."""
+"""The audited action for each change of a run's status, except its start and end."""
 
 
 class GovernedRun:
@@ -211,7 +211,7 @@ class GovernedContext(RuledRun):
 
     @property
     def flowing(self) -> bool:
-        """What waits at the gate is asked for each time."""
+        """False while events wait at the gate, so that `drain` is called."""
         return False
 
     async def ask(self, interrupt: Interrupt) -> Answer:

@@ -108,7 +108,7 @@ class Journal:
     # --- what an earlier process has begun -----------------------------------------------------------------------
 
     def left(self, session: str) -> UnfinishedSession:
-        """What an earlier process left in a session, until its end is recorded."""
+        """A session as an earlier process left it, until its end is recorded."""
         return self._left.get(session) or UnfinishedSession()
 
     def goes_on(self, session: str, calls: Collection[str]) -> None:

@@ -31,7 +31,7 @@ DECLINED: Final = Answer(outcome=Outcome.DECLINED)
 REFUSED: Final = "tool_refused"
 """The loss that counts calls that are not shown."""
 ACT: Final = "act-"
-"""What the ids of acts begin with."""
+"""The prefix of the ids of acts."""
 MOST_ALONE: Final = 64
 """Calls of one tool to remember until they are told the other way, too."""
 
@@ -85,7 +85,7 @@ class Judge:
         self.run = run
         self._tell = tell
         self.preface: Sequence[Instruction] = ()
-        """What the agent is told first in this run; see `RunGovernor.preface`."""
+        """Instructions for the start of this run; see `RunGovernor.preface`."""
         self.calls: dict[str, GovernedCall] = {}
         self._now = rules
         self._stop = stop

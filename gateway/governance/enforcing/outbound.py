@@ -67,7 +67,7 @@ class _Discovering(GovernedOutbound):
         return bool(self.half.discovers)
 
     async def discover(self) -> Mapping[str, Outbound]:
-        """What is found is governed as this is."""
+        """Agents that are found are governed by the same rules."""
         found = await self.half.discover()
         before, self._found = self._found, {}
         for name, half in found.items():

@@ -89,7 +89,7 @@ class UnfinishedCall:
 
 @dataclass
 class UnfinishedSession:
-    """What an earlier process left in a session: unfinished calls, and the operator's state."""
+    """A session as an earlier process left it: unfinished calls, and the operator's state."""
 
     operator: str = ""
     state: State | None = None

@@ -47,7 +47,7 @@ class AuditedSession:
 
     @property
     def left(self) -> UnfinishedSession:
-        """What an earlier process left in it, according to the log."""
+        """The session as an earlier process left it, according to the log."""
         return self._journal.left(self.name)
 
     def goes_on(self, state: State, calls: Collection[str]) -> None:
