@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bench import compare, report, sizes
+from bench import compare, report, sizes, wanted
 from bench.measure import PARTS, measure
 from bench.stage import Broken
 
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             whole["figures"] = compare.compare(options.compare, chosen.compare, _told, parts, fsync=options.fsync)
         else:
             whole["figures"] = measure(chosen, _told, fsync=options.fsync, parts=parts)
-            whole["targets"] = report.judged(whole["figures"])
+            whole["targets"] = wanted.judged(whole["figures"])
     except Broken as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

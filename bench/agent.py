@@ -211,6 +211,18 @@ def _example(connection: ServerConnection, steps: list[str]) -> None:
         connection.answer(b"{}")
 
 
+def wait_body() -> str:
+    """A run as clients ask for it. The agent's id may be its name here."""
+    return msgspec.json.encode({"agent_id": "echo", "input": {"message": "What is the time in Lisbon?"}}).decode()
+
+
+def stream_body(chunks: int, pace: float) -> str:
+    """A streamed run of so many chunks."""
+    config = {"configurable": {"chunks": chunks, "pace": pace}}
+    body = {"agent_id": "echo", "input": {"message": "Go on"}, "config": config, "stream_mode": "values"}
+    return msgspec.json.encode(body).decode()
+
+
 async def serve(port: int) -> None:
     """Until the process is ended."""
     server = await asyncio.get_running_loop().create_server(lambda: ServerConnection(handle), "127.0.0.1", port)

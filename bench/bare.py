@@ -1,7 +1,7 @@
-"""A proxy that knows nothing: the gateway's server and client libraries, and one function between them.
+"""A proxy that knows nothing: uvicorn and aiohttp, whatever the gateway uses, and one function between them.
 
-It is measured beside the gateway because it costs what those libraries cost on this machine at this moment: no store,
-no routes, no translation, bytes through as they come. `python -m bench.bare --port N --agent PORT`.
+It is measured beside the gateway because it costs what well-known libraries cost on this machine at this moment: no
+store, no routes, no translation, bytes through as they come. `python -m bench.bare --port N --agent PORT`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +11,7 @@ from bench.http import Failed
 from bench.stamp import CHUNK
 
 Result = dict[str, Any]
+_STAMP = re.compile(rb"(?<![0-9])([0-9]{19}) ")
 MESSAGE = b'"message":"'
 
 
@@ -71,6 +73,28 @@ class Snapshots(Chunks):
         count = (data.find(b'"', text, end) - text) // CHUNK
         known = len(self.sent)
         self._note(data, text + known * CHUNK, max(0, count - known), now)
+
+
+class Stamps(Chunks):
+    """Reads a stream of any form for the chunks in it; one that comes again is not counted again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rest = b""
+        self._last = 0
+
+    def feed(self, piece: bytes) -> None:
+        """A piece of the body."""
+        now = time.monotonic_ns()
+        self.bytes += len(piece)
+        data = self._rest + piece
+        end = 0
+        for found in _STAMP.finditer(data):
+            end = found.end()
+            if (sent := int(found[1])) > self._last:
+                self._last = sent
+                self._note(data, found.start(), 1, now)
+        self._rest = data[max(end, len(data) - CHUNK + 1) :]
 
 
 class Pieces(Chunks):

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
+from bench.agent import stream_body, wait_body
 from bench.agent_client.editor import asking
-from bench.measure import PREFIX, stream_body, wait_body
 from bench.rounds import Figures, in_rounds
 from bench.sizes import MANY, CompareSizes
-from bench.stage import EDITORS_AGENT, OWN, ROOT, Broken, Gateway, Stage, Tree
+from bench.stage import EDITORS_AGENT, OWN, PREFIX, ROOT, Broken, Gateway, Stage, Tree
 from bench.tables import number, table
 from tests.support.peers import environment
 

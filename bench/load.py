@@ -3,11 +3,12 @@ output: `{"ok": ...}` or `{"error": text}`.
 
 | job | does | result |
 |---|---|---|
-| `requests` | POSTs `body`, one after the other on each of `connections`, for `seconds` | count, seconds, p50, p99 |
+| `requests` | POSTs `body` (or `method`) again and again on `connections`, for `seconds` | count, seconds, p50, p99 |
 | `posts` | POSTs `body` `count` times, on `connections` at once | count |
 | `streams` | opens `streams` at once, reads each to its end | chunks, snapshots, bytes, p50, p99, first |
-| `saturate` | keeps `streams` open, one run after the other, for `seconds` | as above, within it; `all`: also later |
+| `saturate` | keeps `streams` open again and again for `seconds`, read by `reader` | the same; `all`: also later |
 | `turns` | makes `threads` threads and runs one turn on each | count |
+| `thread` | makes one | thread: its id |
 | `hold` | opens `streams` and leaves them open once each has had `chunks` | held |
 | `release` | closes them | held |
 | `whole` | one request whose answer is read piece by piece | bytes, events, seconds, largest event |
@@ -24,6 +25,7 @@ import asyncio
 import gc
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,11 +34,12 @@ import msgspec
 from bench.agent_client.jobs import Editors
 from bench.agent_communication.jobs import Callers
 from bench.agent_communication.tools import Clients
-from bench.chunks import MESSAGE, Result, Snapshots, counts, paced
+from bench.chunks import MESSAGE, Result, Snapshots, Stamps, counts, paced
 from bench.http import ClientConnection, Failed
 from bench.rpc.turns import timed
 
 JOB_SECONDS = 120.0
+READERS: dict[str, Callable[[], Snapshots | Stamps]] = {"snapshots": Snapshots, "stamps": Stamps}
 
 
 class Load:
@@ -57,11 +60,13 @@ class Load:
         result: Result = await getattr(doer, kind)(**job)
         return result | {"wall": time.monotonic() - began, "cpu": time.process_time() - used}
 
-    async def requests(self, port: int, path: str, body: str, connections: int, seconds: float) -> Result:
+    async def requests(
+        self, port: int, path: str, body: str, *, connections: int, seconds: float, method: str = "POST"
+    ) -> Result:
         """See the module."""
         data = body.encode()
         kept = await self._connected(port, connections)
-        return await timed([partial(connection.request, "POST", path, data) for connection in kept], seconds)
+        return await timed([partial(connection.request, method, path, data) for connection in kept], seconds)
 
     async def posts(self, port: int, path: str, body: str, connections: int, count: int) -> Result:
         """See the module."""
@@ -90,18 +95,20 @@ class Load:
         await self._each(port, streams, one)
         return paced(took) | {"seconds": time.monotonic() - began}
 
-    async def saturate(self, port: int, path: str, body: str, streams: int, seconds: float) -> Result:
+    async def saturate(
+        self, port: int, path: str, body: str, *, streams: int, seconds: float, reader: str = "snapshots"
+    ) -> Result:
         """See the module. What comes after the time is read, but not counted."""
-        data, open_now, done = body.encode(), set[Snapshots](), list[Snapshots]()
+        data, open_now, done = body.encode(), set[Snapshots | Stamps](), list[Snapshots | Stamps]()
         began = time.monotonic()
 
         async def one(connection: ClientConnection) -> None:
             while time.monotonic() - began < seconds:
-                reader = Snapshots()
-                open_now.add(reader)
-                await connection.request("POST", path, data, reader.feed)
-                open_now.discard(reader)
-                done.append(reader)
+                stream = READERS[reader]()
+                open_now.add(stream)
+                await connection.request("POST", path, data, stream.feed)
+                open_now.discard(stream)
+                done.append(stream)
 
         work = asyncio.ensure_future(self._each(port, streams, one))
         await asyncio.wait([work], timeout=seconds)
@@ -122,6 +129,12 @@ class Load:
 
         await self._each(port, connections, one)
         return {"count": threads}
+
+    async def thread(self, port: int, prefix: str) -> Result:
+        """Makes a thread of Agent Connect: its id."""
+        (connection,) = await self._connected(port, 1)
+        made = msgspec.json.decode(await connection.request("POST", f"{prefix}/threads", b"{}"))
+        return {"thread": made["thread_id"]}
 
     async def hold(self, port: int, path: str, body: str, streams: int, chunks: int) -> Result:
         """See the module."""

@@ -2,32 +2,36 @@
 are in agent_client/measure.py, those of callers in agent_communication/measure.py.
 
 `direct` is the load at the agent, `through` the same load at the gateway in front of the same agent, `bare` the same at
-a proxy of the gateway's own libraries that does nothing (bare.py). All three are taken in every round; figures are
-medians over the rounds, `added` is the median of the rounds' differences between `through` and `direct`.
+a proxy of well-known libraries that does nothing (bare.py), `lean` at a translator that does nothing else (lean.py),
+and `rows` at that one with two rows a run. All are taken in every round; figures are medians over the rounds, `added`
+is the median of the rounds' differences to `direct`.
 """
 
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
 
+from bench import growth, peers
+from bench.agent import stream_body, wait_body
 from bench.agent_client.measure import measure as measure_editors
 from bench.agent_communication.measure import measure as measure_callers
 from bench.rounds import Figures, added, core, cores, in_rounds, medians, micros, turns
 from bench.sizes import MANY, Sizes
-from bench.stage import Broken, Child, Stage
+from bench.stage import PREFIX, PROXIES, Broken, Child, Gateway, Stage
 from bench.stamp import CHUNK
 
-PREFIX = "/agent-connect"
-WAYS = ("direct", "bare", "through")
+WAYS = ("direct", *PROXIES, "through")
 WARM_SECONDS = 0.5
 HELD_CHUNKS = 10
 MEGABYTE = 1e6
-PARTS = ("agent_connect", "agent_client", "agent_communication")
+PARTS = ("agent_connect", "agent_client", "agent_communication", "growth", "peers")
 
 
 def measure(
@@ -43,23 +47,28 @@ def measure(
             figures["agent_client"] = measure_editors(stage, sizes, told)
         if "agent_communication" in parts:
             figures["agent_communication"] = measure_callers(stage, sizes, told)
+        if "growth" in parts:
+            figures["growth"] = growth.measure(stage, sizes.growth, told)
+        if "peers" in parts:
+            figures["peers"] = peers.measure(stage, sizes.peers, told)
     return figures
 
 
 def measure_requests(stage: Stage, sizes: Sizes, told: Callable[[str], None]) -> Figures:
     """Agent Connect in and out, and an example agent's large answer."""
     figures: Figures = {}
-    starts: list[float] = []
+    starts: list[Gateway] = []
     until = time.monotonic() + sizes.limit
     told("start-up and memory of open streams")
     for _ in range(sizes.starts):
-        with stage.gateway() as (_, seconds):
-            starts.append(seconds)
-    with stage.gateway() as (gateway, seconds):
-        starts.append(seconds)
+        with stage.gateway() as started:
+            starts.append(started)
+    with stage.gateway() as started:
+        starts.append(started)
+        gateway = started.child
         streams = open_streams(stage, gateway, sizes)
         figures["idle_cores"] = gateway.at_rest()
-        bench = Rounds(stage, gateway, sizes, until)
+        bench = Rounds(stage, sizes, until)
         told("requests, one after the other")
         figures["wait_1"] = bench.requests(1, sizes.one_seconds)
         told(f"requests, {MANY} at once")
@@ -72,42 +81,40 @@ def measure_requests(stage: Stage, sizes: Sizes, told: Callable[[str], None]) ->
         told("a large answer from deltas")
         figures["whole"] = whole(stage, sizes, until)
     told("memory of idle threads")
-    with stage.gateway() as (gateway, seconds):
-        starts.append(seconds)
-        figures["memory"] = streams | idle_threads(stage, gateway, sizes)
-    figures["start"] = {"seconds": statistics.median(starts), "rounds": starts}
+    with stage.gateway() as started:
+        starts.append(started)
+        figures["memory"] = streams | idle_threads(stage, started.child, sizes)
+    known = [one.cpu for one in starts if one.cpu is not None]
+    figures["start"] = {
+        "seconds": statistics.median(one.seconds for one in starts),
+        "cpu": statistics.median(known) if known else None,
+        "imports": statistics.median(_imports() for _ in starts),
+    }
     return figures
+
+
+def _imports() -> float:
+    """Seconds of processor time that an interpreter takes which imports what a minimal server needs."""
+    program = "import time, starlette, uvicorn, aiohttp, pydantic; print(time.process_time())"
+    return float(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
 
 
 def warm(stage: Stage) -> None:
     """Connections, caches and code paths of both ends, before anything counts."""
-    for port, prefix in ((stage.agent_port, ""), (stage.bare_port, ""), (stage.port, PREFIX)):
-        job = {"kind": "requests", "port": port, "path": f"{prefix}/runs/wait", "body": wait_body()}
+    for place in stage.places.values():
+        job = {"kind": "requests", "port": place.port, "path": f"{place.prefix}/runs/wait", "body": wait_body()}
         stage.do(**job, connections=4, seconds=WARM_SECONDS)
-        path, body = f"{prefix}/runs/stream", stream_body(20, 0.0)
-        stage.do(kind="streams", port=port, path=path, body=body, streams=4, chunks=20)
-
-
-def wait_body() -> str:
-    """A run as clients ask for it. The agent's id may be its name here."""
-    return msgspec.json.encode({"agent_id": "echo", "input": {"message": "What is the time in Lisbon?"}}).decode()
-
-
-def stream_body(chunks: int, pace: float) -> str:
-    """A streamed run of so many chunks."""
-    config = {"configurable": {"chunks": chunks, "pace": pace}}
-    body = {"agent_id": "echo", "input": {"message": "Go on"}, "config": config, "stream_mode": "values"}
-    return msgspec.json.encode(body).decode()
+        path, body = f"{place.prefix}/runs/stream", stream_body(20, 0.0)
+        stage.do(kind="streams", port=place.port, path=path, body=body, streams=4, chunks=20)
 
 
 class Rounds:
-    """What is measured directly, through the bare proxy and through the gateway, in turns."""
+    """What is measured each way, in turns."""
 
-    def __init__(self, stage: Stage, gateway: Child, sizes: Sizes, until: float) -> None:
+    def __init__(self, stage: Stage, sizes: Sizes, until: float) -> None:
         """`until`: when (time.monotonic) no further rounds are begun."""
         self._until = until
         self._stage = stage
-        self._gateway = gateway
         self._sizes = sizes
 
     def requests(self, connections: int, seconds: float) -> Figures:
@@ -117,7 +124,7 @@ class Rounds:
             turn["per_second"] = turn["count"] / turn["seconds"]
         return {
             **medians(rounds, ("p50", "p99", "per_second")),
-            "added_ms": added(rounds, "p50"),
+            "added_ms": {way: added(rounds, "p50", way) for way in WAYS[1:]},
             **self._costs(rounds, "count"),
         }
 
@@ -133,8 +140,7 @@ class Rounds:
         )
         return {
             **medians(rounds, ("p50", "p99", "first", "snapshots", "chunks")),
-            "added_ms": added(rounds, "p50"),
-            "added_first_ms": added(rounds, "first"),
+            "added_ms": {way: added(rounds, "p50", way) for way in WAYS[1:]},
             **self._costs(rounds, "chunks"),
         }
 
@@ -159,22 +165,20 @@ class Rounds:
         return in_rounds(WAYS, self._sizes.rounds, self._until, lambda way: self._turn(way, path, job))
 
     def _turn(self, way: str, path: str, job: Figures) -> Figures:
-        stage = self._stage
-        port = {"direct": stage.agent_port, "bare": stage.bare_port, "through": stage.port}[way]
-        processes = {"agent": stage.agent, "bare": stage.bare, "gateway": self._gateway}
+        place, agent = self._stage.places[way], self._stage.places["direct"]
+        processes = {"agent": agent.child, "between": place.child}
         before = {name: child.cpu() for name, child in processes.items()}
-        result = stage.do(port=port, path=PREFIX + path if way == "through" else path, **job)
+        result = self._stage.do(port=place.port, path=place.prefix + path, **job)
         after = {name: child.cpu() for name, child in processes.items()}
         return {**result, "cores": cores(before, after, result["wall"])}
 
     def _costs(self, rounds: list[Figures], unit: str) -> Figures:
-        """Who took how much of a core with the gateway, and what one unit cost it and the bare proxy in CPU time."""
+        """Who took how much of a core with the gateway, and what one unit cost what is between, in CPU time."""
         through = [one["through"] for one in rounds]
         taken: Figures = {"load": statistics.median(turn["cpu"] / turn["wall"] for turn in through)}
         return {
-            "cores": taken | {name: core(name, through) for name in ("agent", "gateway")},
-            "gateway_cpu_us": micros("gateway", through, unit),
-            "bare_cpu_us": micros("bare", [one["bare"] for one in rounds], unit),
+            "cores": taken | {"agent": core("agent", through), "gateway": core("between", through)},
+            "cpu_us": {way: micros("between", [one[way] for one in rounds], unit) for way in WAYS[1:]},
             "rounds": rounds,
         }
 

@@ -36,7 +36,8 @@ def heap(child: Child) -> int | None:
 def measure(steps: tuple[int, ...], *, threads: bool) -> list[tuple[int, int, int | None]]:
     """(runs, resident bytes, heap bytes) after each step. `threads`: each run is on a new thread. Raises Broken."""
     found: list[tuple[int, int, int | None]] = []
-    with Stage(()) as stage, stage.gateway() as (gateway, _):
+    with Stage(()) as stage, stage.gateway() as started:
+        gateway = started.child
         done = 0
         for step in steps:
             while done < step:

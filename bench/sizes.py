@@ -64,6 +64,32 @@ class CompareSizes:
 
 
 @dataclass(frozen=True)
+class PeerSizes:
+    """Of what is measured beside other gateways (peers/). A round is one turn of each."""
+
+    rounds: int
+    seconds: float
+    flood_seconds: float
+
+
+@dataclass(frozen=True)
+class GrowthSizes:
+    """Of what is drawn as growth (growth.py): how many there are, from few to many."""
+
+    seconds: float
+    """Of a turn of requests."""
+    chunks: int
+    """Of all streams together, in thousandths of CHUNKS_PER_SECOND."""
+    streams: tuple[int, ...]
+    editors: tuple[int, ...]
+    sessions: tuple[int, ...]
+    mcp: tuple[int, ...]
+    routes: tuple[int, ...]
+    thread: tuple[int, ...]
+    store: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Sizes:
     """A round is one turn directly, one through the bare proxy, one through the gateway; which is first changes."""
 
@@ -93,6 +119,8 @@ class Sizes:
     editors: EditorSizes
     callers: CallerSizes
     compare: CompareSizes
+    peers: PeerSizes
+    growth: GrowthSizes
 
 
 MANY = 64
@@ -139,6 +167,18 @@ FULL = Sizes(
         snapshots=(16_000, 64_000),
     ),
     compare=CompareSizes(rounds=8, starts=5, seconds=0.4, chunks=10, pace=0.05),
+    peers=PeerSizes(rounds=5, seconds=0.5, flood_seconds=1.0),
+    growth=GrowthSizes(
+        seconds=0.5,
+        chunks=2000,
+        streams=(50, 200, 1000),
+        editors=(100, 1000, 10_000),
+        sessions=(50, 500, 5000),
+        mcp=(100, 1000, 10_000),
+        routes=(100, 1000, 10_000),
+        thread=(100, 1000, 10_000),
+        store=(1000, 100_000, 1_000_000),
+    ),
 )
 QUICK = Sizes(
     name="quick",
@@ -182,6 +222,18 @@ QUICK = Sizes(
         snapshots=(16_000, 64_000),
     ),
     compare=CompareSizes(rounds=4, starts=3, seconds=0.3, chunks=10, pace=0.05),
+    peers=PeerSizes(rounds=2, seconds=0.3, flood_seconds=0.5),
+    growth=GrowthSizes(
+        seconds=0.2,
+        chunks=1000,
+        streams=(50, 200, 1000),
+        editors=(100, 1000),
+        sessions=(50, 500),
+        mcp=(100, 1000),
+        routes=(100, 1000),
+        thread=(100, 10_000),
+        store=(1000, 100_000),
+    ),
 )
 TINY = Sizes(
     name="tiny",
@@ -225,6 +277,18 @@ TINY = Sizes(
         snapshots=(1_000, 4_000),
     ),
     compare=CompareSizes(rounds=1, starts=1, seconds=0.05, chunks=3, pace=0.005),
+    peers=PeerSizes(rounds=1, seconds=0.05, flood_seconds=0.2),
+    growth=GrowthSizes(
+        seconds=0.05,
+        chunks=50,
+        streams=(2, 4),
+        editors=(2, 12),
+        sessions=(2, 12),
+        mcp=(2, 12),
+        routes=(2, 20),
+        thread=(2, 20),
+        store=(2, 20),
+    ),
 )
 """Shows that everything works; its figures mean nothing."""
 

@@ -14,9 +14,10 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import msgspec
@@ -44,7 +45,9 @@ EXAMPLE = """\
   - name: example{size}
     target: {{protocol: example, url: "http://127.0.0.1:{agent}/example/{size}"}}
 """
-
+PREFIX = "/agent-connect"
+PROXIES = {"bare": ["-m", "bench.bare"], "lean": ["-m", "bench.lean"], "rows": ["-m", "bench.lean"]}
+"""What stands before the Agent Connect agent for comparison; `rows` is the lean translator with two rows a run."""
 
 EDITORS = """\
 routes:
@@ -97,19 +100,34 @@ class Tree:
 
 
 OWN = Tree(ROOT, sys.executable)
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Child:
     """A process of ours. What it says goes to a file, whose end is shown if it breaks."""
 
-    def __init__(self, name: str, argv: list[str], log: Path, *, talks: bool = False, tree: Tree = OWN) -> None:
-        """`argv`: what the tree's interpreter is to run, in the tree's folder."""
+    def __init__(
+        self,
+        name: str,
+        argv: list[str],
+        log: Path,
+        *,
+        talks: bool = False,
+        tree: Tree = OWN,
+        env: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """`argv`: what the tree's interpreter is to run, in the tree's folder; `env`: beside our own."""
         self.name = name
         self._log = log
         pipe = subprocess.PIPE if talks else None
         with log.open("ab") as said:
             self.popen = subprocess.Popen(
-                [tree.python, *argv], cwd=tree.root, stdin=pipe or subprocess.DEVNULL, stdout=pipe or said, stderr=said
+                [tree.python, *argv],
+                cwd=tree.root,
+                env={**os.environ, **env},
+                stdin=pipe or subprocess.DEVNULL,
+                stdout=pipe or said,
+                stderr=said,
             )
 
     def rss(self) -> int:
@@ -180,53 +198,77 @@ class Gateway:
     rss: int
 
 
+@dataclass(frozen=True)
+class Place:
+    """A process that serves Agent Connect below `prefix`."""
+
+    child: Child
+    port: int
+    prefix: str = ""
+
+
 class Stage:
-    """Agent, bare proxy and load for the whole time, gateways one after the other. Use as a context manager."""
+    """Agent, what stands before it for comparison, and load, for the whole time; gateways one after the other.
+
+    Use as a context manager.
+    """
 
     def __init__(self, examples: tuple[int, ...], *, fsync: bool = True) -> None:
         """`examples`: the sizes of answer for which there is a route `example{size}`. `fsync`: see `store.fsync`."""
         self._examples = examples
         self._fsync = fsync
         self._stack = contextlib.ExitStack()
-        self.agent_port = free_port()
-        self.port = 0
-        """The gateway's."""
+        self.places: dict[str, Place] = {}
+        """`direct` the agent, `bare`, `lean` and `rows` what stands before it for comparison, `through` the gateway."""
 
     def __enter__(self) -> Stage:
         self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="interlingua-bench-")))
         try:
-            argv = ["-m", "bench.agent", "--port", str(self.agent_port)]
-            self.agent = self.start("agent", argv)
-            self.agent.until_answers(f"http://127.0.0.1:{self.agent_port}/agents/any/descriptor")
-            self.bare_port = free_port()
-            argv = ["-m", "bench.bare", "--port", str(self.bare_port), "--agent", str(self.agent_port)]
-            self.bare = self.start("bare proxy", argv)
-            self.bare.until_answers(f"http://127.0.0.1:{self.bare_port}/agents/any/descriptor")
+            self._enter("direct", ["-m", "bench.agent"])
+            for name, argv in PROXIES.items():
+                rows = ["--rows", str(self._directory / "rows.db")] if name == "rows" else []
+                self._enter(name, [*argv, "--agent", str(self.places["direct"].port), *rows])
             self.load = self.start("load", ["-m", "bench.load"], talks=True)
         except BaseException:
             self._stack.close()
             raise
         return self
 
+    @property
+    def agent_port(self) -> int:
+        """Where the Agent Connect agent and the example one serve."""
+        return self.places["direct"].port
+
+    @property
+    def port(self) -> int:
+        """Where the gateway serves."""
+        return self.places["through"].port
+
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def start(self, name: str, argv: list[str], *, talks: bool = False) -> Child:
-        """One more process, which is ended with the stage."""
-        child = Child(name, argv, self._directory / f"{name}.log", talks=talks)
+    def _enter(self, name: str, argv: list[str]) -> None:
+        port = free_port()
+        child = self.start(name, [*argv, "--port", str(port)])
+        child.until_answers(f"http://127.0.0.1:{port}/agents/any/descriptor")
+        self.places[name] = Place(child, port)
+
+    def start(self, name: str, argv: list[str], **how: Any) -> Child:
+        """One more process, which is ended with the stage. `how`: see `Child`."""
+        child = Child(name, argv, self._directory / f"{name}.log", **how)
         self._stack.callback(child.end)
         return child
 
     @contextlib.contextmanager
-    def gateway(self, *, editors: bool = False, table: str | None = None) -> Iterator[tuple[Child, float]]:
-        """A gateway on an empty store, and the seconds until it was ready. Ended after the block.
+    def gateway(self, *, editors: bool = False, table: str | None = None) -> Iterator[Gateway]:
+        """A gateway on an empty store. Ended after the block.
 
         `editors`: its only agent is `editor`, on stdio; `table`: its agents are those of that text (`routes:` of a
         file); else the Agent Connect agent and the example one.
         """
         with self.routes(editors=editors, table=table) as routes, self.served(routes) as gateway:
-            self.port = gateway.port
-            yield gateway.child, gateway.seconds
+            self.places["through"] = Place(gateway.child, gateway.port, PREFIX)
+            yield gateway
 
     @contextlib.contextmanager
     def served(self, routes: Path, tree: Tree = OWN) -> Iterator[Gateway]:

@@ -1,28 +1,8 @@
-"""What reports are made of: targets, tables, numbers."""
+"""What reports are made of: tables, numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-
-from bench.rounds import Figures
-
-
-@dataclass(frozen=True)
-class Target:
-    """One promise. `measured` takes it from the figures, `good` says whether it is kept."""
-
-    name: str
-    wanted: str
-    measured: Callable[[Figures], float]
-    good: Callable[[float], bool]
-    unit: str
-
-    def judged(self, figures: Figures) -> Figures:
-        """Whether it is hit."""
-        measured = self.measured(figures)
-        told: Figures = {"name": self.name, "target": self.wanted, "measured": measured, "unit": self.unit}
-        return told | {"hit": self.good(measured)}
+from collections.abc import Iterable
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
@@ -35,15 +15,6 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
         ).rstrip()
         for pairs in (list(zip(row, widths, strict=True)) for row in [head, *rows])
     ]
-
-
-def hits(targets: Sequence[Figures]) -> list[str]:
-    """The table of what was judged."""
-    rows = [
-        (one["name"], one["target"], f"{number(one['measured'])} {one['unit']}", "hit" if one["hit"] else "missed")
-        for one in targets
-    ]
-    return table(("target", "wanted", "measured", ""), rows)
 
 
 def number(value: float | None) -> str:

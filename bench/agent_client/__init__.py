@@ -8,5 +8,5 @@ editor.py     one connection to one: requests, sessions, what they are told
 jobs.py       what the load can do with editors
 bare.py       the proxy that does nothing, for comparison
 measure.py    the measurements, in order
-report.py     targets and tables
+report.py     tables
 """

@@ -2,7 +2,7 @@
 
 A prompt whose text is JSON, `{"chunks": N, "pace": SECONDS, "burst": B}`, is answered with N chunks, `pace` seconds
 apart (0: as fast as they are taken, `burst` chunks a write). A chunk is the time it was sent (stamp.py). Any other
-prompt is answered with its own text.
+prompt is answered with its own text. Some gateways put a "user: " before the text.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class Agent(Speaker[Turn]):
         self._methods: dict[str, Callable[[Message], None]] = {
             "initialize": self._initialize,
             "session/new": self._new,
+            "session/set_mode": lambda message: self.write(_answer(message.id, {})),
             "session/prompt": self._prompt,
             "session/cancel": self._cancel,
         }
@@ -130,7 +131,7 @@ class Agent(Speaker[Turn]):
         text = "".join(block.text for block in message.params.prompt)
         says = None
         try:
-            options = _options(text)
+            options = _options(text[max(0, text.find("{")) :])
         except msgspec.DecodeError:
             options, says = Options(chunks=1), _encode(text)[1:-1]
         assert isinstance(message.id, Raw)

@@ -1,5 +1,5 @@
 """The load's jobs with editors (see load.py). `place` is where they connect to (wires.py): a program of their own, to
-which one connection goes with all sessions, or a URL, where each session has a connection of its own.
+which one connection goes with all sessions, or a URL, where each session has a connection of its own unless `shared`.
 
 | job | does | result |
 |---|---|---|
@@ -30,6 +30,7 @@ from bench.rpc import turns
 
 Place = dict[str, Any]
 LOOK_SECONDS = 0.02
+AT_ONCE = 16
 HELD_CHUNKS = 1_000_000
 
 
@@ -38,16 +39,24 @@ class Seats:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._each = "url" in place and not place.get("shared")
         self.editors: list[Editor] = []
         self.sessions: list[Session] = []
 
     async def fill(self, count: int) -> list[Session]:
-        """So many sessions, those that are there first."""
-        while len(self.sessions) < count:
-            if "url" in self._place or not self.editors:
-                self.editors.append(await Editor.open(self._place))
-            self.sessions.append(await self.editors[-1].session())
+        """So many sessions, those that are there first. Several are opened at a time where each has a connection."""
+        if not self._each and not self.editors:
+            self.editors.append(await Editor.open(self._place))
+        while (missing := count - len(self.sessions)) > 0:
+            self.sessions += await asyncio.gather(*(self._opened() for _ in range(min(missing, AT_ONCE))))
         return self.sessions[:count]
+
+    async def _opened(self) -> Session:
+        if self._each:
+            editor = await Editor.open(self._place)
+            self.editors.append(editor)
+            return await editor.session()
+        return await self.editors[0].session()
 
     async def leave(self) -> None:
         """Close them all."""

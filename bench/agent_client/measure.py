@@ -40,7 +40,8 @@ def measure(stage: Stage, sizes: Sizes, told: Callable[[str], None]) -> Figures:
     for _ in range(sizes.editors.firsts - 1):
         with stage.gateway(editors=True), _places(stage) as places:
             firsts.append(first(stage, places))
-    with stage.gateway(editors=True) as (gateway, _), _places(stage) as places:
+    with stage.gateway(editors=True) as started, _places(stage) as places:
+        gateway = started.child
         firsts.append(first(stage, places))
         figures["first"] = medians(firsts, STEPS) | {"rounds": firsts}
         figures["memory"] = open_sessions(stage, gateway, sizes, places["socket"])

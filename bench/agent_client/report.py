@@ -1,21 +1,13 @@
-"""Figures of editors to text, and which targets they hit."""
+"""Figures of editors to text."""
 
 from __future__ import annotations
 
 from bench.rounds import Figures
-from bench.tables import Target, number, table
+from bench.tables import number, table
 
 WAYS = {"direct": "direct", "bare": "bare proxy", "socket": "WebSocket", "stdio": "stdio", "values": "values"}
 STEPS = {"initialized": "initialized", "made": "session", "chunk": "first chunk"}
 FIRSTS = {"direct": "direct", "socket": "WebSocket", "again": "WebSocket, agent up", "stdio": "stdio"}
-
-
-def _worst_added(figures: Figures, way: str) -> float:
-    return float(max(one["added_ms"][way] for _, one in _named(figures, "paced_")))
-
-
-def _fewest(figures: Figures, way: str) -> float:
-    return float(min(one[way]["per_second"] for _, one in _named(figures, "flood_")))
 
 
 def _named(figures: Figures, prefix: str) -> list[tuple[str, Figures]]:
@@ -23,30 +15,8 @@ def _named(figures: Figures, prefix: str) -> list[tuple[str, Figures]]:
     return [(name.removeprefix(prefix), one) for name, one in editors.items() if name.startswith(prefix)]
 
 
-def _targets(way: str, title: str) -> tuple[Target, Target]:
-    return (
-        Target(
-            f"added to an editor's chunk, {title}, worst case",
-            "<= 0.1 ms",
-            lambda figures: _worst_added(figures, way),
-            lambda x: x <= 0.1,
-            "ms",
-        ),
-        Target(
-            f"chunks through one stdio agent, {title}",
-            ">= 30000/s",
-            lambda figures: _fewest(figures, way),
-            lambda x: x >= 30000,
-            "/s",
-        ),
-    )
-
-
-TARGETS = (*_targets("socket", "WebSocket"), *_targets("stdio", "stdio"))
-
-
 def lines(figures: Figures) -> list[str]:
-    """What a person reads; no targets."""
+    """What a person reads."""
     editors = figures["agent_client"]
     said = table(("editor, agent on stdio", *WAYS.values()), _rows(figures))
     said += ["", *table(("processor time", *WAYS.values()), _costs(figures)), ""]

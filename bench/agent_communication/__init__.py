@@ -9,5 +9,5 @@ bare.py       the proxy that does nothing, for comparison
 routes.py     the gateway's agents here
 measure.py    calls: time added to a delta, deltas a second
 documents.py  large documents: deltas to snapshots, snapshots and chunks to deltas
-report.py     targets and tables
+report.py     tables
 """

@@ -2,7 +2,8 @@
 
 `text` answers the input `{"chunks": N, "pace": SECONDS, "burst": B}` with N deltas, `pace` seconds apart (0: as fast as
 they are taken, `burst` a write), each of which adds a chunk to the output's `message`; a chunk is the time it was sent
-(stamp.py). `list` adds an item to `items` instead. With `"who": true` a chunk is the number of this process.
+(stamp.py). `list` adds an item to `items` instead. With `"who": true` a chunk is the number of this process. Both are
+tools of plain MCP, too: a call is answered with the whole document as text.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ AGENTS = [
     {"name": name, "description": "Says when it said it.", "inputSchema": _INPUT, "outputSchema": shape.schema}
     for name, shape in SHAPES.items()
 ]
-INITIALIZED = {"capabilities": {"agents": {}}, "serverInfo": {"name": "bench", "version": "1.0.0"}}
+TOOLS = [{"name": one["name"], "inputSchema": _INPUT} for one in AGENTS]
+INITIALIZED = {"capabilities": {"agents": {}, "tools": {}}, "serverInfo": {"name": "bench", "version": "1.0.0"}}
 
 
 class Options(Struct):
@@ -83,6 +85,7 @@ class Beside(Struct, rename="camel"):
 class Params(Struct, rename="camel"):
     name: str = ""
     input: Options | None = None
+    arguments: Options | None = None
     protocol_version: str = ""
     request_id: Raw = Raw()
     meta: Beside = msgspec.field(name="_meta", default_factory=Beside)
@@ -102,8 +105,9 @@ _read = msgspec.json.Decoder(Message).decode
 class Turn:
     """One call on its way to its answer. See `Speech`."""
 
-    def __init__(self, id: bytes, shape: Shape, options: Options, token: bytes) -> None:
+    def __init__(self, id: bytes, shape: Shape, options: Options, token: bytes, *, tool: bool) -> None:
         self.id = id
+        self.tool = tool
         self.options = options
         self.pace = options.pace
         self.at = 0.0
@@ -139,11 +143,16 @@ class Agent(Speaker[Turn]):
             "ping": lambda _, id: self._answer(id, {}),
             "agents/list": lambda _, id: self._answer(id, {"agents": AGENTS}),
             "agents/run": self._run,
+            "tools/list": lambda _, id: self._answer(id, {"tools": TOOLS}),
+            "tools/call": self._run,
         }
 
     def ending(self, turn: Turn) -> bytes:
         """The call's answer."""
         del self._turns[turn.id]
+        if turn.tool:
+            content = [{"type": "text", "text": turn.whole().decode()}]
+            return _line(turn.id, "result", {"content": content, "isError": False})
         return b'{"jsonrpc":"2.0","id":%b,"result":{"output":%b}}\n' % (turn.id, turn.whole())
 
     # --- methods -----------------------------------------------------------------------------------------------
@@ -157,7 +166,7 @@ class Agent(Speaker[Turn]):
             return
         id = bytes(message.id)
         serve = self._methods.get(message.method)
-        if serve is not None and (message.method != "agents/run" or message.params.name in SHAPES):
+        if serve is not None and (serve != self._run or message.params.name in SHAPES):
             serve(message, id)
         else:
             self._refuse(id, -32601, f"unknown method {message.method}, or no such agent")
@@ -166,9 +175,10 @@ class Agent(Speaker[Turn]):
         self._answer(id, {"protocolVersion": message.params.protocol_version, **INITIALIZED})
 
     def _run(self, message: Message, id: bytes) -> None:
-        options = message.params.input or Options(chunks=1)
-        token = bytes(message.params.meta.progress_token)
-        turn = self._turns[id] = Turn(id, SHAPES[message.params.name], options, token)
+        params, tool = message.params, message.method == "tools/call"
+        options = params.input or params.arguments or Options(chunks=1)
+        token = b"" if tool else bytes(params.meta.progress_token)
+        turn = self._turns[id] = Turn(id, SHAPES[params.name], options, token, tool=tool)
         self.start(turn)
 
     def _cancel(self, id: bytes) -> None:
@@ -178,10 +188,14 @@ class Agent(Speaker[Turn]):
             self._refuse(id, -32800, "cancelled")
 
     def _answer(self, id: bytes, result: object) -> None:
-        self.write(_encode({"jsonrpc": "2.0", "id": Raw(id), "result": result}) + b"\n")
+        self.write(_line(id, "result", result))
 
     def _refuse(self, id: bytes, code: int, why: str) -> None:
-        self.write(_encode({"jsonrpc": "2.0", "id": Raw(id), "error": {"code": code, "message": why}}) + b"\n")
+        self.write(_line(id, "error", {"code": code, "message": why}))
+
+
+def _line(id: bytes, member: str, value: object) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": Raw(id), member: value}) + b"\n"
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ URL, to which one connection goes with all calls, or a ws: URL, where each call 
 | `join` | opens what `calls` at once need there; they are kept from one job to the next | pids of program and agent |
 | `calls` | so many at once of the agent `name`, each to its end | chunks, messages, bytes, p50, p99, first |
 | `rush` | keeps `calls` under way, one after the other, for `seconds` | as above, within it; `all`: also later |
+| `piped` | so many clients call a tool over one pipe, one call after the other | count, seconds, p50, p99 of a call |
 | `document` | `times` calls, one after the other, for a document of `length` if told | seconds, bytes, messages |
 | `part` | closes what is kept there | |
 """
@@ -69,6 +70,12 @@ class Callers:
         """See the module. What comes after the time is read, but not counted."""
         callers = await self._at(place).fill(calls)
         return await turns.repeated([partial(caller.turn, name, chunks, 0.0) for caller in callers], seconds)
+
+    async def piped(self, place: Place, name: str, arguments: dict[str, Any], *, calls: int, seconds: float) -> Result:
+        """See the module."""
+        (caller,) = await self._at(place).fill(1)
+        call = partial(caller.request, "tools/call", {"name": name, "arguments": arguments})
+        return await turns.timed([call] * calls, seconds)
 
     async def document(self, place: Place, *, times: int = 1, length: int | None = None, **call: Any) -> Result:
         """See the module. Fails unless the deltas of each call add up to as much as its answer has, and that is it.

@@ -33,7 +33,8 @@ def measure(stage: Stage, sizes: Sizes, told: Callable[[str], None]) -> Figures:
     figures: Figures = {}
     until = time.monotonic() + sizes.callers.limit
     table = routes.table(stage.agent_port, sizes.callers.documents)
-    with stage.gateway(table=table) as (gateway, _), _places(stage, table) as places:
+    with stage.gateway(table=table) as started, _places(stage, table) as places:
+        gateway = started.child
         calls = Calls(stage, gateway, sizes, places, until)
         for count in sizes.callers.calls:
             told(f"calls: {count} paced")

@@ -1,34 +1,17 @@
-"""Figures of callers and of large documents to text, and which targets they hit."""
+"""Figures of callers and of large documents to text."""
 
 from __future__ import annotations
 
-import math
-from functools import partial
-
-from bench.agent_communication.documents import CASES, Case
+from bench.agent_communication.documents import CASES
 from bench.rounds import Figures
-from bench.tables import Target, number, table
+from bench.tables import number, table
 
 WAYS = {"direct": "direct", "bare": "bare proxy", "socket": "WebSocket", "http": "Streamable HTTP", "stdio": "stdio"}
 THROUGH = ("socket", "http", "stdio")
 HEAD = ("documents", "direct, s", "s", "CPU, s", "MB in", "MB out", "events", "ns/B", "CPU", "ns/B in", "CPU")
 """`in`: what the agent sends; `ns/B`: time for a byte of the document; `ns/B in`: for a byte that the agent sends."""
 _BLANK = ("",) * (len(HEAD) - 1)
-LINEAR = 1.3
-"""What a byte of a document may cost more than one of the next smaller document: time, and processor time."""
-
-
-def _worst_added(way: str, figures: Figures) -> float:
-    return float(max(one["added_ms"][way] for _, one in _named(figures, "paced_")))
-
-
-def _fewest(way: str, figures: Figures) -> float:
-    return float(min(one[way]["per_second"] for _, one in _named(figures, "rush_")))
-
-
-def _growth(case: Case, what: str, figures: Figures) -> float:
-    grown = figures["agent_communication"]["documents"][case.name]["growth"]
-    return float(max(grown[f"{what}ns_{case.per}"], default=math.nan))
+GROWTH = ("growth of a byte from one size to the next, the worse", "CPU", "time")
 
 
 def _named(figures: Figures, prefix: str) -> list[tuple[str, Figures]]:
@@ -36,50 +19,20 @@ def _named(figures: Figures, prefix: str) -> list[tuple[str, Figures]]:
     return [(name.removeprefix(prefix), one) for name, one in callers.items() if name.startswith(prefix)]
 
 
-def _is_linear(growth: float) -> bool:
-    return growth <= LINEAR
-
-
-TARGETS = (
-    *(
-        Target(
-            f"{case.title}: growth of {title} a byte {case.per}",
-            f"<= {LINEAR:g}",
-            partial(_growth, case, what),
-            _is_linear,
-            "",
-        )
-        for case in CASES
-        for what, title in (("cpu_", "CPU"), ("", "time"))
-    ),
-    *(
-        Target(
-            f"added to a delta, {WAYS[way]}, worst case",
-            "<= 0.1 ms",
-            partial(_worst_added, way),
-            lambda ms: ms <= 0.1,
-            "ms",
-        )
-        for way in THROUGH
-    ),
-    *(
-        Target(
-            f"chunks of one stdio agent, {WAYS[way]}",
-            ">= 30000/s",
-            partial(_fewest, way),
-            lambda many: many >= 30000,
-            "/s",
-        )
-        for way in THROUGH
-    ),
-)
-
-
 def lines(figures: Figures) -> list[str]:
-    """What a person reads; no targets."""
+    """What a person reads."""
     told = table(("calls, agent on stdio", *WAYS.values()), _rows(figures))
     told += ["", *table(("processor time", *WAYS.values()), _costs(figures)), ""]
-    return told + table(HEAD, _documents(figures))
+    return [*told, *table(HEAD, _documents(figures)), "", *table(GROWTH, _growths(figures))]
+
+
+def _growths(figures: Figures) -> list[tuple[str, ...]]:
+    rows = []
+    for case in CASES:
+        grown = figures["agent_communication"]["documents"][case.name]["growth"]
+        worst = [max(grown[f"{what}ns_{case.per}"], default=None) for what in ("cpu_", "")]
+        rows.append((case.title, *map(number, worst)))
+    return rows
 
 
 def _rows(figures: Figures) -> list[tuple[str, ...]]:

@@ -23,18 +23,31 @@ _encode = msgspec.json.encode
 
 
 class Clients:
-    """The load's job `tools`: `connections` clients call the tool `name`, for `seconds`."""
+    """The load's jobs `tools` and `sit`."""
 
     async def tools(
         self, url: str, name: str, arguments: dict[str, Any], *, connections: int, seconds: float, session: bool
     ) -> Result:
-        """Count, seconds, p50, p99 of a call. Fails unless each call has a result that is no error."""
+        """So many clients call the tool `name`, for `seconds`: count, seconds, p50, p99 of a call.
+
+        Fails unless each call has a result that is no error.
+        """
         clients = [await ToolClient.open(url, name, arguments, session=session) for _ in range(connections)]
         try:
             return await timed([client.call for client in clients], seconds)
         finally:
             for client in clients:
                 await client.close()
+
+    async def sit(self, url: str, sessions: int) -> Result:
+        """Open so many sessions, and leave them: over HTTP a session needs no connection."""
+        parts = urlsplit(url)
+        assert parts.hostname is not None and parts.port is not None
+        post = await Post.open(parts.hostname, parts.port)
+        for _ in range(sessions):
+            await post.request("POST", parts.path, _message("initialize", _HELLO), headers=ACCEPT)
+        post.close()
+        return {"held": sessions}
 
 
 class ToolClient:

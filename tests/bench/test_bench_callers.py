@@ -4,7 +4,6 @@ whole. How fast is not asked here."""
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from bench import report, sizes
+from bench import sizes
 from bench.agent import Config, Input, Options, RunCreate, Stream
-from bench.agent_communication import report as callers
 from bench.agent_communication.caller import Lengths
 from bench.agent_communication.documents import CASES
 from bench.agent_communication.measure import WAYS
@@ -97,42 +95,6 @@ def test_snapshots_that_grow_by_20_bytes_send_more_than_those_that_grow_by_2_per
     once, twice = (documents["snapshots"]["sizes"][str(size)]["received"] for size in (small, large))
     assert twice > 0.75 * once * (large / small) ** 2
     assert documents["steps"]["sizes"][str(TINY.documents[-1])]["received"] < 60 * TINY.documents[-1]
-
-
-def test_each_target_of_callers_is_said_to_be_hit_or_missed(ran: tuple[dict[str, Any], str]) -> None:
-    told, text = ran
-    assert [one["name"] for one in told["targets"]] == [target.name for target in callers.TARGETS]
-    assert sum(line.endswith(("  hit", "  missed")) for line in text.splitlines()) == len(callers.TARGETS)
-
-
-def figures_of(added: float, per_second: float, growth: float) -> dict[str, Any]:
-    ways = ("socket", "http", "stdio")
-    return {
-        "agent_communication": {
-            "paced_1": {"added_ms": dict.fromkeys(ways, 0.01)},
-            "paced_32": {"added_ms": dict.fromkeys(ways, added)},
-            "rush_1": {way: {"per_second": 1e6} for way in ways},
-            "rush_32": {way: {"per_second": per_second} for way in ways},
-            "documents": {
-                case.name: {"growth": {f"{what}ns_{case.per}": [0.5, growth] for what in ("", "cpu_")}}
-                for case in CASES
-            },
-        }
-    }
-
-
-def test_the_worst_number_of_calls_and_the_worst_step_of_size_decide() -> None:
-    assert all(one["hit"] for one in report.judged(figures_of(0.1, 30_000, 1.3)))
-    assert not any(one["hit"] for one in report.judged(figures_of(0.11, 29_999, 1.31)))
-
-
-def test_what_could_not_be_measured_is_no_hit() -> None:
-    figures = figures_of(0.1, 30_000, 1.0)
-    for of in figures["agent_communication"]["documents"].values():
-        of["growth"] = {name: [] if name.startswith("cpu") else grown for name, grown in of["growth"].items()}
-    judged = [one for one in report.judged(figures) if math.isnan(one["measured"])]
-    assert len(judged) == len(CASES)
-    assert not any(one["hit"] for one in judged)
 
 
 # --- the agents --------------------------------------------------------------------------------------------------

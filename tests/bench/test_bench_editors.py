@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import report, sizes
+from bench import sizes
 from bench.agent_client import report as editors
 from bench.agent_client.editor import asking
 from bench.agent_client.measure import WAYS
@@ -70,25 +70,6 @@ def test_the_processes_between_editor_and_agent_are_the_ones_whose_time_is_told(
                 assert costs[way]["cpu_us"] > 0, (name, way)
             for way in WAYS[:-1]:
                 assert costs[way]["cores"]["agent"] > 0, (name, way)
-
-
-def test_each_target_of_editors_is_said_to_be_hit_or_missed(ran: tuple[dict[str, Any], str]) -> None:
-    told, text = ran
-    assert [one["name"] for one in told["targets"]] == [target.name for target in editors.TARGETS]
-    assert sum(line.endswith(("  hit", "  missed")) for line in text.splitlines()) == len(editors.TARGETS)
-
-
-def figures_of(added: float, per_second: float) -> dict[str, Any]:
-    good: dict[str, Any] = {"paced_1": {"added_ms": {"socket": 0.01, "stdio": 0.01}}}
-    good["flood_1"] = {way: {"per_second": 1e6} for way in ("socket", "stdio")}
-    asked: dict[str, Any] = {"paced_32": {"added_ms": {"socket": added, "stdio": added}}}
-    asked["flood_32"] = {way: {"per_second": per_second} for way in ("socket", "stdio")}
-    return {"agent_client": good | asked}
-
-
-def test_the_worst_number_of_sessions_decides_on_a_target_of_editors() -> None:
-    assert all(one["hit"] for one in report.judged(figures_of(0.1, 30_000)))
-    assert not any(one["hit"] for one in report.judged(figures_of(0.11, 29_999)))
 
 
 # --- the agent ---------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ __all__ = [
     "environment",
     "example_agent",
     "lines_of",
+    "made",
     "make_peer",
     "node",
     "oidc_provider",
@@ -81,6 +82,12 @@ def environment(lock: Path) -> Path:
     return _kept(lock.stem, lock.read_bytes(), "bin/python", lambda home: _build(lock, home))
 
 
+def made(lock: Path) -> Path | None:
+    """The interpreter of that environment if it has been made."""
+    found = _home(lock.stem, lock.read_bytes()) / "bin/python"
+    return found if found.exists() else None
+
+
 def peer_modules(name: str) -> Path:
     """The folder whose `node_modules` holds the SDK `name`; made now if it is not there yet, as `peer_python` does."""
     folder = PEERS / name
@@ -97,7 +104,7 @@ def node() -> Path:
 
 def _kept(name: str, pins: bytes, sign: str, build: Callable[[Path], None]) -> Path:
     """The path of `sign` in the environment for these pins, which is complete where that exists."""
-    home = BUILT / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
+    home = _home(name, pins)
     found = home / sign
     if found.exists():
         return found
@@ -107,6 +114,10 @@ def _kept(name: str, pins: bytes, sign: str, build: Callable[[Path], None]) -> P
         if not found.exists():
             build(home)
     return found
+
+
+def _home(name: str, pins: bytes) -> Path:
+    return BUILT / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
 
 
 def _build(lock: Path, home: Path) -> None:
