@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -36,6 +35,7 @@ from gateway.core.types import (
     ThreadUpdate,
 )
 from gateway.store import Store
+from gateway.transport.flag import Flag
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -201,14 +201,14 @@ class ThreadWatcher:
 
     def __init__(self, caller: Caller | None) -> None:
         self.caller = caller
-        self._news: deque[News] = deque()
-        self._ready = asyncio.Event()
+        self._news: list[News] = []
+        self._ready = Flag()
 
     async def next(self) -> News:
         while not self._news:
             self._ready.clear()
             await self._ready.wait()
-        return self._news.popleft()
+        return self._news.pop(0)
 
     @property
     def behind(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
+from gateway.transport.flag import Flag
 from gateway.transport.pipe import Unreadable
 
 
@@ -22,8 +22,8 @@ class Inbox:
         self.ended = False
         self._limit = limit
         self._messages: list[bytes | Unreadable] = []
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
+        self._some = Flag()
+        self._room = Flag()
 
     def put(self, messages: Sequence[bytes | Unreadable]) -> None:
         """Add messages, however many wait."""

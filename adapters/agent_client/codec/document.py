@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.core import projection
-from gateway.core.delta import algebra, split
+from gateway.core import delta, projection
+from gateway.core.delta import algebra
 from gateway.core.types import Json
 
 _USER: Final = ("user", "human")
@@ -40,7 +40,7 @@ class DocumentText:
         self.pointer = pointer
         self.unsure = False
         """Whether the last `replace` can only be told by a `look`."""
-        steps = split(pointer or "")
+        steps = delta.split(pointer or "")
         chats = [at for at, step in enumerate(steps) if step == projection.LAST]
         self.known = pointer is not None and len(chats) <= 1 and not any(step.isdecimal() for step in steps)
         """False where every delta is `unsure`."""
@@ -72,7 +72,7 @@ class DocumentText:
 
         "" also for a text that is gone; None where it is as it was, or where `unsure` is true now.
         """
-        steps, path = split(pointer), self._steps
+        steps, path = delta.split(pointer), self._steps
         common = min(len(steps), len(path))
         self.unsure = False
         if self.known and steps[:common] != path[:common]:

@@ -29,6 +29,7 @@ from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import ThreadWatch
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
 from gateway.core.types import Interrupt, Run, ThreadUpdate
+from gateway.transport.flag import Flag
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,12 @@ class EditorSession:
         self._titled = "title" in context.thread.attributes
         self._following: PromptFollower | None = None
         self._seen: set[str] = set()
-        self._gate = asyncio.Event()
-        self._ready = asyncio.Event()
+        self._gate = Flag()
+        self._ready = Flag()
         self._failed: Exception | None = None
         self._news: ThreadWatch | None = None
-        self._caught_up = asyncio.Event()
-        self._moved = asyncio.Event()
+        self._caught_up = Flag()
+        self._moved = Flag()
         self._task: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.core.errors import AgentGone
+from gateway.transport.flag import Flag
 from gateway.transport.pipe import Eager, Pipe
 
 PAUSE = 0.001
@@ -28,12 +29,12 @@ class Outbox:
         self._gone: AgentGone | None = None
         self._due = 0.0  # the loop's time from which on a message goes at once
         self._idle = False  # `run` has begun, and waits for `_some`
-        self._some = asyncio.Event()  # the pipe did not take all that it was offered
-        self._room = asyncio.Event()
+        self._some = Flag()  # the pipe did not take all that it was offered
+        self._room = Flag()
         self._room.set()
         self.flowing = True
         """Whether `drain` would neither wait nor raise."""
-        self._empty: asyncio.Event | None = None  # once `flushed` waits for it
+        self._empty: Flag | None = None  # once `flushed` waits for it
 
     @property
     def size(self) -> int:
@@ -64,7 +65,7 @@ class Outbox:
     async def flushed(self) -> None:
         """Wait until everything is written, or nothing can be any more."""
         if self._size:
-            self._empty = self._empty or asyncio.Event()
+            self._empty = self._empty or Flag()
             await self._empty.wait()
 
     def close(self, why: AgentGone) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone
+from gateway.transport.flag import Flag
 from gateway.transport.pipe import Direct, Pipe, Unreadable
 from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
@@ -89,7 +90,7 @@ class Peer:
         self._gone: AgentGone | None = None
         self._ending: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
-        self._closed = asyncio.Event()
+        self._closed = Flag()
         self._begun = TaskSet()
 
     # --- life ------------------------------------------------------------------------------------------------------
