@@ -5,7 +5,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench mutants clean install install-dev peers
+.PHONY: help serve test check bench mutants screenshots clean install install-dev peers
 
 PYTHON ?= python3
 ROUTES ?= routes.yaml
@@ -46,6 +46,10 @@ mutants: install-dev peers
 
 peers: install-dev
 	@$(BIN)/python -m tests.support.peers
+
+# The README's pictures of the console, taken anew.
+screenshots: install-dev peers
+	@$(BIN)/python -m tests.admin.screenshots
 
 install: $(RUN_STAMP)
 install-dev: $(DEV_STAMP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ EXAMPLES = ROOT / "examples" / "agents"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> \u202etxt.exe \x1b[31m <b>bold</b>"
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[Gateway]:
+    """A gateway with three agents, its store in the folder."""
     port = free_port()
     table = f"""
 routes:
@@ -32,7 +34,13 @@ routes:
     target: {{protocol: agent_client, command: {json.dumps(agent_client_agent_command("py"))}}}
 """
     composer = [sys.executable, str(EXAMPLES / "mailcomposer.py"), "--port", str(port)]
-    with start(composer, port=port), Gateway(table, tmp_path_factory.mktemp("console")) as running:
+    with start(composer, port=port), Gateway(table, folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with served(tmp_path_factory.mktemp("console")) as running:
         yield running
 
 
@@ -122,3 +130,22 @@ def test_the_page_is_guarded_and_light(gateway: Gateway, http: httpx2.Client) ->
     assert sum(len(http.get(f"/ui/{file}").content) for file in files) < 150_000
     assert http.get("/ui/", headers={"host": "evil.example"}).status_code == 403
     assert http.get("/ui/../api.py").status_code == 404
+
+
+def pictures(gateway: Gateway, http: httpx2.Client, folder: Path) -> list[Path]:
+    """Take the README's pictures into `folder`."""
+    runs, question = folder / "console-runs.png", folder / "console-question.png"
+    for guest in ("Ada", "Grace", "Alan"):
+        run = begun(http, "composer", f"invite {guest} to lunch")
+        http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60})
+    asked = asking(http)
+    seen(gateway, "picture", "runs", str(runs), "td .interrupted")
+    seen(gateway, "dark", f"run/{asked}", str(question), ".question select")
+    return [runs, question]
+
+
+def test_the_readme_shows_the_pictures_that_are_taken(gateway: Gateway, http: httpx2.Client, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for picture in pictures(gateway, http, tmp_path):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert f"](docs/pictures/{picture.name})" in readme and (ROOT / "docs" / "pictures" / picture.name).exists()
