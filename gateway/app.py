@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 
 PRUNE_SECONDS = 300.0
 ADOPT_SECONDS = 10.0
+ORPHANED_SECONDS = 0.5
+"""How soon it is seen that another gateway of the store has died."""
 HOSTED_SECONDS = 1.0
 """How soon what is hosted at another gateway of the store is seen here."""
 
@@ -137,7 +139,7 @@ class App:
         except BaseException:
             await self.gateway.close()
             raise
-        work = (self._webhooks.run(), self._keep_house(), self._look_around())
+        work = (self._webhooks.run(), self._keep_house(), self._look_around(), self._take_over())
         self._tasks = [asyncio.create_task(one) for one in work]
         self.ready = True
 
@@ -336,6 +338,15 @@ class App:
         while True:
             await asyncio.sleep(HOSTED_SECONDS)
             await self.gateway.roster.refresh_hosted()
+
+    async def _take_over(self) -> None:
+        """Runs of other gateways that died, at once; what comes of it otherwise is for `_keep_house` to tell."""
+        while True:
+            await asyncio.sleep(ORPHANED_SECONDS)
+            try:
+                await self.gateway.adopt_orphans()
+            except Exception as error:
+                log.debug("runs of other gateways: %s", error)
 
     async def _prune(self) -> None:
         retention = self.config.store.retention

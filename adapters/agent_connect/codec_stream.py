@@ -160,6 +160,8 @@ class StreamEncoder:
             return b""
         if self._dirty or self._origin or self._joining:
             return b""
+        if not batch.events:  # numbers that were reserved, and never used
+            return b""
         events = [event for _, event in batch.events]
         first = events[0]
         if type(first) is not e.PartDelta or first.origin or not first.delta or not own.holds(first.part):

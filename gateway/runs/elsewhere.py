@@ -52,7 +52,7 @@ class RunsElsewhere:
     def __init__(
         self, store: Store, post: PostOffice, followed: FollowedRuns, adopt: Callable[[], Awaitable[None]]
     ) -> None:
-        """`adopt` takes over what dead processes left."""
+        """`adopt` takes over what dead processes left, if anything."""
         self._store = store
         self._post = post
         self._followed = followed
@@ -92,7 +92,5 @@ class RunsElsewhere:
                     raise
                 if loop.time() >= due:
                     raise Unavailable(str(error)) from error
-            if await self._store.is_orphaned():
-                await self._adopt()
-            else:
-                await asyncio.sleep(MOMENT)
+            await self._adopt()
+            await asyncio.sleep(MOMENT)

@@ -57,7 +57,7 @@ class Engine:
         self._post = PostOffice(store, self._rung)
         self._followed = FollowedRuns(store, self._post)
         self._readers = RemoteReaders(store, self._rung)
-        elsewhere = RunsElsewhere(store, self._post, self._followed, self.adopt)
+        elsewhere = RunsElsewhere(store, self._post, self._followed, self.adopt_orphans)
         states = States(store, self.roster, self.conversations)
         self._starter = Starter(
             store,
@@ -145,6 +145,11 @@ class Engine:
         async with self._adopting:
             await self._adopt()
         self._rung(None)
+
+    async def adopt_orphans(self) -> None:
+        """The same where there is something to take up, which costs little to see. To be called every moment."""
+        if await self.store.is_orphaned():
+            await self.adopt()
 
     async def _adopt(self) -> None:
         await self.roster.refresh()

@@ -73,6 +73,15 @@ def test_each_piece_of_a_small_document_is_a_snapshot_with_the_events_number() -
     ]
 
 
+def test_numbers_that_no_event_has_since_the_run_was_taken_over_say_nothing() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
+    assert encoder.feed(Batch(events=(), last=4096, snapshot=log.output), RUN, 0.0) == b""
+    log.last = 4096
+    (event,) = frames(encoder.feed(log.batch(say("b")), RUN, 0.0))
+    assert (event.id, text(event)) == ("4097", "ab")
+
+
 def test_of_a_text_that_grows_in_one_batch_only_the_last_snapshot_is_written() -> None:
     log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
     other = e.PartStarted(part="u", message="m")
