@@ -17,7 +17,7 @@ import msgspec
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Run
 from gateway.runs.bells import FollowedRuns
-from gateway.runs.post import PostOffice, Unanswered
+from gateway.runs.post import ANSWER_SECONDS, PostOffice, Unanswered
 from gateway.store import Store, Undelivered
 
 TAKEN_OVER_SECONDS: Final = 20.0
@@ -35,10 +35,11 @@ class AnswerRun(msgspec.Struct, frozen=True):
 
 
 class CancelRun(msgspec.Struct, frozen=True):
-    """Cancel a run; its end is not waited for. Answered with the run."""
+    """Cancel a run; with `wait`, wait until it has ended. Answered with the run."""
 
     run: str
     reason: str
+    wait: bool = False
 
 
 def not_here(run_id: str) -> Undelivered:
@@ -62,9 +63,9 @@ class RunsElsewhere:
         """Raises what `GatewayRuns.answer` raises; Unavailable where it may have been answered or not."""
         return await self._asked(run_id, AnswerRun(run_id, answer, interrupt_id))
 
-    async def cancel(self, run_id: str, reason: str) -> Run:
-        """Its end is not waited for. Raises NotFound, Unavailable."""
-        return await self._asked(run_id, CancelRun(run_id, reason))
+    async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
+        """The run may have ended by then; with `wait` it has. Raises NotFound, Unavailable."""
+        return await self._asked(run_id, CancelRun(run_id, reason, wait))
 
     async def until(self, run_id: str, true: Callable[[Run], bool], timeout: float | None) -> Run | None:
         """The run once something is true of it; None when `timeout` seconds passed first."""
@@ -83,13 +84,15 @@ class RunsElsewhere:
 
     async def _asked(self, run_id: str, call: AnswerRun | CancelRun) -> Run:
         loop = asyncio.get_running_loop()
-        due = loop.time() + TAKEN_OVER_SECONDS
+        within = None if isinstance(call, CancelRun) and call.wait else ANSWER_SECONDS
+        due: float | None = None
         while True:
             try:
-                return await self._post.ask(await self._store.owner_of(run_id), call, Run)
+                return await self._post.ask(await self._store.owner_of(run_id), call, Run, within=within)
             except (Undelivered, Unanswered) as error:
                 if isinstance(error, Unanswered) and isinstance(call, AnswerRun):
                     raise
+                due = loop.time() + TAKEN_OVER_SECONDS if due is None else due
                 if loop.time() >= due:
                     raise Unavailable(str(error)) from error
             await self._adopt()

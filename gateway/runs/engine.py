@@ -326,6 +326,11 @@ class EngineRuns:
         """Cancel for another process. Raises Undelivered where the run is not, or not for much longer, driven here."""
         if (live := self._live.get(call.run)) is not None and not self._starter.stopping:
             await live.cancel(call.reason)
+            if call.wait:
+                try:
+                    await live.over()
+                except Unavailable:  # this process lets go of it
+                    raise not_here(call.run) from None
             return live.run
         run = await self._store.run(call.run)
         if not run.status.ended:

@@ -2,7 +2,8 @@
 
 A call is done at most once: it is taken out of the mailbox before it is done. What it raises there is raised here, as
 the same error. A call that was not delivered raises Undelivered; one whose answer does not come raises Unanswered, and
-may have been done.
+may have been done. Who no longer waits for an answer has the call given up. Calls of one process to another begin in
+the order in which they were made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from gateway.core.types import NULL
 from gateway.runs.threads import new_id
 from gateway.store import Message, Store, Undelivered
 from gateway.transport.tasks import TaskSet
+from gateway.wire.jsonrpc import RpcError
+from gateway.wire.jsonrpc.messages import ABSENT
 
 ANSWER_SECONDS: Final = 15.0
 """How long an answer is waited for."""
@@ -54,14 +57,24 @@ class CarriedError(msgspec.Struct, frozen=True):
     message: str
     path: str = ""
     detail: str = ""
+    rpc: tuple[int, msgspec.Raw | None] | None = None
+    """Code and data of an error answer in JSON-RPC."""
 
     @classmethod
     def of(cls, error: InterlinguaError) -> CarriedError:
+        """The nearest class that all processes know."""
+        if isinstance(error, RpcError):
+            told = error.error
+            data = None if told.data is ABSENT else msgspec.Raw(_encode(told.data))
+            return cls(RpcError.__name__, told.message, rpc=(told.code, data))
         kind = next(each for each in type(error).__mro__ if KINDS.get(each.__name__) is each)
         return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail)
 
     def error(self) -> InterlinguaError:
         """The error again. One that only a newer version knows is of the root's class."""
+        if self.rpc is not None:
+            code, data = self.rpc
+            return RpcError(code, self.message, ABSENT if data is None else msgspec.json.decode(data))
         kind = KINDS.get(self.kind, InterlinguaError)
         if issubclass(kind, Invalid):
             return kind(self.message, path=self.path, detail=self.detail)
@@ -73,6 +86,12 @@ KINDS: Final = {
     for each in (*vars(errors).values(), Undelivered, Unanswered)
     if inspect.isclass(each) and issubclass(each, InterlinguaError)
 }
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Nobody waits any more for the answer to an earlier call."""
+
+    message: str
 
 
 class PostReply(msgspec.Struct, frozen=True):
@@ -97,9 +116,13 @@ class PostOffice:
         self._kinds: dict[str, tuple[type[msgspec.Struct], Callable[[str, Any], Awaitable[Any]]]] = {}
         self._asked: dict[str, asyncio.Future[PostReply]] = {}
         self._doing = TaskSet()
+        self._answering: dict[str, asyncio.Task[None]] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        """The newest of what is told each process without waiting."""
         self._woken = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         store.mailbox.listen(self._hears)
+        self.serve(GiveUp, self._given_up)
 
     def serve(self, kind: type[S], do: Callable[[str, S], Awaitable[Any]]) -> None:
         """Have calls of a kind done by `do`, which is given the asking process and the call, and returns the answer."""
@@ -120,8 +143,12 @@ class PostOffice:
             if not asked.done():
                 asked.set_exception(Unanswered("the gateway is shutting down"))
 
-    async def ask(self, owner: str, call: msgspec.Struct, answer: type[T], *, within: float = ANSWER_SECONDS) -> T:
-        """Have a process do something, and wait for its answer. Raises what it raises, Undelivered, Unanswered."""
+    async def ask(
+        self, owner: str, call: msgspec.Struct, answer: type[T], *, within: float | None = ANSWER_SECONDS
+    ) -> T:
+        """Have a process do something, and wait for its answer, as long as it lives if `within` is None. Raises what it
+        raises, Undelivered, Unanswered.
+        """
         if owner == self._store.owner:
             _, do = self._kinds[type(call).__name__]
             return await do(owner, call)  # type: ignore[no-any-return]
@@ -129,20 +156,39 @@ class PostOffice:
         reply = self._asked[message.id] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(within):
-                await self._store.mailbox.send(owner, message, seconds=within)
+                if (before := self._sending.get(owner)) is not None:
+                    await asyncio.wait([before])
+                await self._store.mailbox.send(owner, message, seconds=within or ANSWER_SECONDS)
                 said = await self._answer(owner, reply)
         except TimeoutError:
             raise Unanswered("another gateway process does not answer; try again", detail=owner) from None
+        except asyncio.CancelledError:
+            self.tell(owner, GiveUp(message.id))
+            raise
         finally:
             del self._asked[message.id]
         if said.fault is not None:
             raise said.fault.error()
         return msgspec.json.decode(said.data, type=answer)
 
-    async def tell(self, owner: str, call: msgspec.Struct) -> None:
-        """Have a process do something; whether it does is not told. Raises Undelivered, Unavailable."""
+    def tell(self, owner: str, call: msgspec.Struct) -> None:
+        """Have a process do something; whether it does is not told."""
         message = self._message(Call(type(call).__name__, msgspec.Raw(_encode(call)), quiet=True))
-        await self._store.mailbox.send(owner, message, seconds=ANSWER_SECONDS)
+        sending = self._doing.start(self._send(owner, message, self._sending.get(owner)))
+        self._sending[owner] = sending
+        sending.add_done_callback(lambda done: self._sent(owner, done))
+
+    async def _send(self, owner: str, message: Message, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await self._store.mailbox.send(owner, message, seconds=ANSWER_SECONDS)
+        except InterlinguaError as error:
+            log.debug("%s is not told: %s", owner, error)
+
+    def _sent(self, owner: str, done: asyncio.Task[None]) -> None:
+        if self._sending.get(owner) is done:
+            del self._sending[owner]
 
     def _message(self, body: msgspec.Struct, answers: str = "") -> Message:
         return Message(id=new_id(), sender=self._store.owner, body=_encode(body), answers=answers)
@@ -182,7 +228,7 @@ class PostOffice:
             return
         for message in messages:
             if not message.answers:
-                self._doing.start(self._do(message))
+                self._answering[message.id] = self._doing.start(self._do(message))
             elif (asked := self._asked.get(message.answers)) is not None and not asked.done():
                 asked.set_result(_reply(message.body))
 
@@ -198,6 +244,12 @@ class PostOffice:
             log.warning("what %s asked is not answered: %s", message.sender, error)
         except Exception:
             log.exception("what %s asked could not be done", message.sender)
+        finally:
+            self._answering.pop(message.id, None)
+
+    async def _given_up(self, _: str, call: GiveUp) -> None:
+        if (doing := self._answering.get(call.message)) is not None:
+            doing.cancel()
 
     async def _done(self, call: Call, sender: str) -> PostReply:
         try:

@@ -284,17 +284,11 @@ class Starter:
             if run.status.ended:
                 return run
             self.not_stopping()
-            run = await self._elsewhere.cancel(run_id, reason)
-            live = self.live.get(run_id)  # it may have been taken over meanwhile
-        else:
-            self.not_stopping()
-            await live.cancel(reason)
-            run = live.run
-        if not wait:
-            return run
-        if live is None:
-            return await self._elsewhere.until(run_id, lambda run: run.status.ended, None) or run
-        await live.over()
+            return await self._elsewhere.cancel(run_id, reason, wait=wait)
+        self.not_stopping()
+        await live.cancel(reason)
+        if wait:
+            await live.over()
         return live.run
 
     async def _clear(self, thread_id: str) -> None:
