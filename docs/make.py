@@ -31,7 +31,7 @@ EXAMPLE = """\
 inbound:
   agent_client:
     path: /agent-client
-    limits: {runs: 5000, requests: 2000}
+    limits: {runs: 5000, requests: 2000, connections: 5000}
     max_message: 67108864
     max_body: 67108864
     max_connections: 1000
@@ -48,7 +48,7 @@ inbound:
           agents: ["*"]
           tools: ["*"]
           oversees: true
-          limits: {runs: 20, requests: 50}
+          limits: {runs: 20, requests: 50, connections: 20}
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -58,36 +58,39 @@ inbound:
         roles: groups
         agents: ["*"]
         tools: ["*"]
-        limits: {runs: 5, requests: 10}
+        limits: {runs: 5, requests: 10, connections: 5}
       grace: 60
   agent_communication:
     path: /agent-communication
-    limits: {runs: 5000, requests: 2000}
+    limits: {runs: 5000, requests: 2000, connections: 5000}
     max_message: 67108864
     max_body: 67108864
     max_sessions: 1000
     max_calls: 1000
     idle: 300
     keep_alive: 15
+    max_stream: 3600
     replay: 1048576
     origins: [https://chat.example.com]
     page_size: 100
     authentication: *people
   agent_connect:
     path: /agent-connect
-    limits: {runs: 5000, requests: 2000}
+    limits: {runs: 5000, requests: 2000, connections: 5000}
     max_body: 16777216
     keep_alive: 15
+    max_stream: 3600
     authentication: *people
   agent_context:
     path: /agent-context
-    limits: {runs: 5000, requests: 2000}
+    limits: {runs: 5000, requests: 2000, connections: 5000}
     max_message: 67108864
     max_body: 67108864
     max_sessions: 1000
     max_calls: 1000
     idle: 300
     keep_alive: 15
+    max_stream: 3600
     replay: 1048576
     origins: [https://agents.example.com]
     access:
@@ -98,7 +101,7 @@ inbound:
           may: [register, message, delegate, read]
           agents: [painter-*]
           roles: [painter]
-          limits: {runs: 20, requests: 50}
+          limits: {runs: 20, requests: 50, connections: 20}
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -108,7 +111,7 @@ inbound:
         may: [message, delegate, read, evaluate]
         agents: ["*"]
         roles: groups
-        limits: {runs: 5, requests: 10}
+        limits: {runs: 5, requests: 10, connections: 5}
       anonymous: [read]
     heartbeat: 30
     missed: 3
@@ -130,12 +133,17 @@ inbound:
     page_size: 100
   agent_protocol:
     path: /agent-protocol
-    limits: {runs: 5000, requests: 2000}
+    limits: {runs: 5000, requests: 2000, connections: 5000}
     on_disconnect: continue
     max_body: 4194304
     max_upload: 64000000
     authentication: *people
-  example: {path: /example, limits: {runs: 5000, requests: 2000}, max_body: 1048576, authentication: *people}
+  example:
+    path: /example
+    limits: {runs: 5000, requests: 2000, connections: 5000}
+    max_body: 1048576
+    max_stream: 3600
+    authentication: *people
 
 routes:
   - name: mailcomposer
@@ -286,8 +294,8 @@ hosts: [agents.internal.example]
 limits:
   body: 8MB
   shutdown: 10s
-  client: {runs: 1000, requests: 1000}
-  door: {runs: 10000, requests: 5000}
+  client: {runs: 1000, requests: 1000, connections: 500}
+  door: {runs: 10000, requests: 5000, connections: 10000}
   route: {runs: 1000, starts: 100}
   queue: 100
 telemetry:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from gateway import tracing
-from gateway.access import AuthenticatingOptions, Authenticator, UsageLimits, awaiting, client_of, identifying, limiting
+from gateway.access import (
+    AuthenticatingOptions,
+    Authenticator,
+    UsageLimits,
+    awaiting,
+    identifying,
+    limiting,
+)
 from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
 from gateway.agents.targets import targets_of
@@ -280,8 +287,8 @@ class App:
             if adapter.serve is None or options is None:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            client = inbound.known if isinstance(inbound, Knowing) else None
-            routes = limiting(inbound.routes(), partial(self._admit, name, client), inbound.refusal)
+            known = inbound.known if isinstance(inbound, Knowing) else None
+            routes = limiting(inbound.routes(), partial(self.gateway.limits.admit, name), known, inbound.refusal)
             if isinstance(options, AuthenticatingOptions) and options.by_request:
                 authenticator = Authenticator(options.authentication)
                 routes = identifying(routes, authenticator)
@@ -292,13 +299,6 @@ class App:
             path = self._paths[name] = options.path or adapter.path
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
-
-    def _admit(
-        self, door: str, known: Callable[[Iterable[tuple[bytes, bytes]]], str | None] | None, scope: Scope
-    ) -> None:
-        """Count a request at a door, whose clients are known by their headers or by their visit."""
-        client = client_of(scope) if known is None else known(scope["headers"])
-        self.gateway.limits.request(door, client)
 
     def _admin(
         self, names: HostNames, private: bool, reread: Callable[[], Awaitable[str]] | None

@@ -17,10 +17,13 @@ class AgentConnectServe(AuthenticatingOptions):
 
     max_body: greatest request body in bytes; larger is 413.
     keep_alive: seconds of silence after which a stream gets a comment line.
+    max_stream: seconds after which a stream is ended, though its run goes on: its client resumes it (`Last-Event-ID`).
+        Left out: never.
     """
 
     max_body: Annotated[int, Field(gt=0)] = 16 * 1024 * 1024
     keep_alive: Seconds = 15.0
+    max_stream: Seconds | None = None
 
 
 class AgentConnectTarget(TargetOptions):

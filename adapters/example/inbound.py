@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 import time
 import uuid
@@ -66,6 +68,7 @@ class Operations:
 
     def __init__(self, options: ExampleServe, gateway: Gateway) -> None:
         self._limit = options.max_body
+        self._longest = math.inf if options.max_stream is None else options.max_stream
         self._gateway = gateway
 
     async def agents(self, request: HttpRequest) -> Reply:
@@ -148,7 +151,11 @@ class Operations:
                             self._gateway.runs.lost(run, lost)
                     return request.write(frame) if frame else None
 
-                await watch.follow(take)
+                timer = asyncio.get_running_loop().call_later(self._longest, watch.stop)
+                try:
+                    await watch.follow(take)
+                finally:
+                    timer.cancel()
             await request.end()
 
 

@@ -12,6 +12,9 @@ class ExampleServe(AuthenticatingOptions):
     """`inbound.example`: how clients are served."""
 
     max_body: int = Field(1024 * 1024, gt=0, description="Largest request body in bytes; a larger one is 413.")
+    max_stream: float | None = Field(
+        None, gt=0, description="Seconds after which a stream is ended, to be resumed (`?after=`). Left out: never."
+    )
 
 
 class ExampleTarget(TargetOptions):

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.access.identification import wrapped
+from gateway.access.identification import client_of, wrapped
 from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS
 from gateway.contract.options import EVERY_OTHER, ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import InterlinguaError, Limited, Unavailable
 
 Key: TypeAlias = tuple[str, str]
-"""Of what is counted: its kind and its name."""
+"""Of what is counted: the limit and whose it is."""
+Taken: TypeAlias = tuple[str, str, int | None]
+"""The same with how many there may be."""
 Counted = Callable[[str, str], None]
 """Told of every refusal: at which door, by which limit."""
 
 SOON: Final = 1.0
 """Seconds after which a run that was refused may be tried again: when another one ends is not known."""
+QUEUE: Final = "thread_queue"
 ROUNDING: Final = 1e-6
 """Seconds that are none."""
 MOST_RATES: Final = 10_000
@@ -60,24 +63,26 @@ class Rates:
 
 
 class Slots:
-    """What one run takes of the limits, until it is freed."""
+    """What a run or a connection takes of the limits, until it is freed."""
 
     __slots__ = ("_keys", "_used")
 
-    def __init__(self, used: dict[Key, int], limits: Sequence[tuple[str, str, int | None]]) -> None:
-        """used: what is used so far. limits: what it counts for, None where any number may."""
+    def __init__(self, used: dict[Key, int], keys: Sequence[Key]) -> None:
+        """used: what is used so far. keys: what it counts for."""
         self._used = used
-        self._keys = [(kind, name) for kind, name, most in limits if most is not None]
-        for key in self._keys:
+        self._keys = keys
+        for key in keys:
             used[key] = used.get(key, 0) + 1
 
     def free(self) -> None:
-        """The run is over, or never came to be. Again: no effect."""
-        for key in self._keys:
-            self._used[key] -= 1
-            if not self._used[key]:
-                del self._used[key]
-        self._keys = []
+        """It is over, or never came to be. Again: no effect."""
+        used, keys, self._keys = self._used, self._keys, ()
+        for key in keys:
+            left = used[key] - 1
+            if left:
+                used[key] = left
+            else:
+                del used[key]
 
 
 class UsageLimits:
@@ -113,10 +118,34 @@ class UsageLimits:
 
     def request(self, door: str, client: str | None) -> None:
         """See `GatewayLimits`."""
-        own = self._of(door, client).requests
+        self._count(door, client, self._of(door, client).requests, self._at_door(door).requests)
+
+    def admit(self, door: str, client: str | None) -> Slots | None:
+        """Count a request over HTTP, or an upgrade, as `request` does, and the connection that it takes.
+
+        The caller frees the slots when it is answered, its stream has ended or its WebSocket is closed. None where that
+        is not limited. Raises Limited, Unavailable.
+        """
+        own, shared = self._of(door, client), self._at_door(door)
+        slots = None
+        if own.connections is not None or shared.connections is not None:
+            mine, all_of_it = (
+                ("client_connections", client or "", own.connections),
+                ("door_connections", door, shared.connections),
+            )
+            slots = self._take(door, (mine, all_of_it), queues=False)
+        try:
+            self._count(door, client, own.requests, shared.requests)
+        except Unavailable:
+            if slots is not None:
+                slots.free()
+            raise
+        return slots
+
+    def _count(self, door: str, client: str | None, own: float | None, shared: float | None) -> None:
+        """Count a request at two rates: of the client and of the door."""
         if own is not None and (wait := self.rates.wait(("client", client or ""), own)):
             raise self._over(door, "client_requests", Limited, "too many requests", wait)
-        shared = self._doors.get(door, self._door).requests
         if shared is not None and (wait := self.rates.wait(("door", door), shared)):
             raise self._over(door, "door_requests", Unavailable, "too many requests of all clients", wait)
         if own is not None:
@@ -141,33 +170,42 @@ class UsageLimits:
         at = self._at(limits)
         if at.starts is not None and (wait := self.rates.wait(("route", route), at.starts)):
             raise self._over(door, "route_starts", Unavailable, f"too many runs of {route} are started", wait)
-        limited = self._limits(door, client, route, at, thread)
-        for kind, name, most in limited:
-            if most is None or self._used.get((kind, name), 0) < most or (kind == "thread" and not queues):
-                continue
-            if kind == "client":
-                raise self._over(door, "client_runs", Limited, f"you have as many runs as you may ({most})")
-            if kind == "thread":
-                raise self._over(door, "thread_queue", Limited, f"the thread has as many runs as it may ({most})")
-            raise self._over(door, f"{kind}_runs", Unavailable, f"{kind} {name} has as many runs as it may")
+        slots = self._take(door, self._limits(door, client, route, at, thread), queues=queues)
         if at.starts is not None:
             self.rates.add(("route", route), at.starts)
-        return Slots(self._used, limited)
+        return slots
 
     def goes_on(self, door: str, client: str | None, route: str, limits: RouteLimits, *, thread: str | None) -> Slots:
         """Count a run that was started before, by a process that is no more. It is never refused."""
-        return Slots(self._used, self._limits(door, client, route, self._at(limits), thread))
+        return self._take(door, self._limits(door, client, route, self._at(limits), thread), queues=False, check=False)
 
     def _limits(
         self, door: str, client: str | None, route: str, at: RouteLimits, thread: str | None
-    ) -> Sequence[tuple[str, str, int | None]]:
-        """What a run counts for: the kind, its name, and how many it may have."""
+    ) -> Sequence[Taken]:
         return (
-            ("client", client or "", self._of(door, client).runs),
-            ("thread", thread or "", None if thread is None else self._queue),
-            ("door", door, self._doors.get(door, self._door).runs),
-            ("route", route, at.runs),
+            ("client_runs", client or "", self._of(door, client).runs),
+            (QUEUE, thread or "", None if thread is None else self._queue),
+            ("door_runs", door, self._at_door(door).runs),
+            ("route_runs", route, at.runs),
         )
+
+    def _take(self, door: str, limited: Iterable[Taken], *, queues: bool, check: bool = True) -> Slots:
+        """Count what something takes, where that is limited. Only with `check` it may be refused, and only if it
+        `queues` by the length of a queue.
+        """
+        used, keys = self._used, []
+        for limit, name, most in limited:
+            if most is None:
+                continue
+            key = (limit, name)
+            if check and used.get(key, 0) >= most and (queues or limit != QUEUE):
+                kind, why = _FULL[limit]
+                raise self._over(door, limit, kind, why.format(name=name))
+            keys.append(key)
+        return Slots(used, keys)
+
+    def _at_door(self, door: str) -> DoorLimits:
+        return self._doors.get(door, self._door)
 
     def _at(self, limits: RouteLimits) -> RouteLimits:
         return limits.over(self._route) if limits.model_fields_set else self._route
@@ -184,27 +222,46 @@ class UsageLimits:
 
 
 _NOBODY: Final = ClientLimits()
+_FULL: Final[Mapping[str, tuple[type[Unavailable], str]]] = {
+    "client_connections": (Limited, "you have as many connections as you may"),
+    "client_runs": (Limited, "you have as many runs as you may"),
+    QUEUE: (Limited, "the thread has as many runs as it may"),
+    "door_connections": (Unavailable, "there are as many connections as there may be"),
+    "door_runs": (Unavailable, "there are as many runs as there may be"),
+    "route_runs": (Unavailable, "agent {name} has as many runs as it may"),
+}
 
 
-def limiting(
-    routes: Sequence[BaseRoute],
-    admit: Callable[[Scope], None],
-    refusal: Callable[[InterlinguaError], Response],
-) -> Sequence[BaseRoute]:
-    """Have each request, or upgrade to a WebSocket, admitted before its route has it. `admit` raises what it is refused
-    with.
+Admit = Callable[[str | None], Slots | None]
+Known = Callable[[Iterable[tuple[bytes, bytes]]], str | None]
+Refusal = Callable[[InterlinguaError], Response]
+
+
+def limiting(routes: Sequence[BaseRoute], admit: Admit, known: Known | None, refusal: Refusal) -> Sequence[BaseRoute]:
+    """Have each request, or upgrade to a WebSocket, admitted before its route has it.
+
+    admit: given the client's name, returns what the request takes until its route is done with it; raises what it is
+    refused with. known: the client by the headers; None where it is put into the scope, or nobody asks.
     """
-    return wrapped(routes, lambda app: _limited(app, admit, refusal))
+    return wrapped(routes, lambda app: _limited(app, admit, known, refusal))
 
 
-def _limited(app: ASGIApp, admit: Callable[[Scope], None], refusal: Callable[[InterlinguaError], Response]) -> ASGIApp:
+def _limited(app: ASGIApp, admit: Admit, known: Known | None, refusal: Refusal) -> ASGIApp:
     def limited(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
         try:
-            admit(scope)
+            slots = admit(client_of(scope) if known is None else known(scope["headers"]))
         except AwaitsKeys as awaits:
             return awaits.then(lambda: limited(scope, receive, send))
         except InterlinguaError as error:
             return refusal(error)(scope, receive, send)
-        return app(scope, receive, send)
+        serving = app(scope, receive, send)
+        return serving if slots is None else _freeing(slots, serving)
 
     return limited
+
+
+async def _freeing(slots: Slots, serving: Awaitable[None]) -> None:
+    try:
+        await serving
+    finally:
+        slots.free()

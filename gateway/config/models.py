@@ -329,12 +329,14 @@ class EachClient(ClientLimits):
 
     runs: Most = 1000
     requests: Rate = 1000.0
+    connections: Most = 500
 
 
 class EachDoor(DoorLimits):
     """What all clients of a protocol together may ask for, where its section does not say otherwise."""
 
     runs: Most = 10_000
+    connections: Most = 10_000
 
 
 class Limits(Section):

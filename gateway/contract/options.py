@@ -59,9 +59,12 @@ class DoorLimits(UseLimits):
 
     requests: how many requests a second: over HTTP, upgrades to a WebSocket, JSON-RPC on one. As many as in a second
         may come at once. null: any number.
+    connections: how many of these may be under way at a time: requests that are not answered yet, streams that have not
+        ended, WebSockets. null: any number.
     """
 
     requests: Rate = None
+    connections: Most = None
 
 
 class ClientLimits(DoorLimits):

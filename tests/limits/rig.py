@@ -74,6 +74,8 @@ async def gateway(routes: str, **limits: Any) -> AsyncIterator[Limited]:
         app.gateway.limits.rates.now = there.clock
 
         async def held(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="before "))
+            await context.drain()
             await there.gate.wait()
             context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
 

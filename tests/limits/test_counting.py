@@ -213,3 +213,47 @@ def test_rates_that_are_used_up_are_forgotten_and_others_are_not() -> None:
     rates.add(("client", "new"), 1)
     assert rates.known == 1
     assert rates.wait(("client", "new"), 1) == 1 and not rates.wait(("client", "0"), 1)
+
+
+def test_connections_are_counted_until_they_are_freed_by_client_and_by_door() -> None:
+    told: list[tuple[str, str]] = []
+    limits = UsageLimits(
+        client=ClientLimits(connections=1, runs=1),
+        door=DoorLimits(connections=2),
+        refused=lambda *what: told.append(what),
+    )
+    started(limits)
+    first, other = limits.admit("door", "ana"), limits.admit("door", "bob")
+    assert first is not None and other is not None
+    for client, kind in (("ana", Limited), ("carl", Unavailable), (None, Unavailable)):
+        with pytest.raises(Unavailable) as found:
+            limits.admit("door", client)
+        assert (type(found.value), found.value.retry_after) == (kind, 1)
+    first.free()
+    assert limits.admit("door", "ana") is not None
+    assert limits.admit("other", None) is not None
+    assert told == [("door", "client_connections"), *[("door", "door_connections")] * 2]
+
+
+def test_a_connection_counts_as_a_request_and_one_that_is_refused_as_none() -> None:
+    clock = Clock()
+    limits = UsageLimits(client=ClientLimits(requests=1, connections=1), now=clock)
+    slots = limits.admit("door", "ana")
+    assert slots is not None
+    with pytest.raises(Limited, match="as many connections"):
+        limits.admit("door", "ana")
+    slots.free()
+    with pytest.raises(Limited, match="too many requests"):
+        limits.admit("door", "ana")
+    clock.now += 1
+    assert limits.admit("door", "ana") is not None
+    assert UsageLimits().admit("door", "ana") is None
+
+
+def test_nothing_is_limited_by_itself_and_no_thread_has_no_queue() -> None:
+    for limits in (UsageLimits(), UsageLimits(queue=1)):
+        for _ in range(3):
+            started(limits, queues=True)
+    free = UsageLimits()
+    for _ in range(3):
+        started(free, thread="t", queues=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -178,5 +179,31 @@ def test_runs_that_wait_on_a_thread_are_as_many_as_may_be() -> None:
             there.gate.set()
             await until(lambda: not there.going_on)
             assert (await there.call("POST", path, json=body)).status_code == 200
+
+    run(main())
+
+
+def test_streams_and_websockets_are_connections_until_they_have_ended() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="connections: 2")) as there:
+            await there.held()
+            body = {"agent_id": "held", "input": {"message": "x"}}
+            socket = await connect(
+                f"{there.url.replace('http', 'ws')}/agent-client", headers={"authorization": f"Bearer {ANA}"}
+            )
+            stream = asyncio.create_task(there.call("POST", "/agent-connect/runs/wait", json=body))
+            await until(lambda: there.going_on == 2)
+            for door, (method, path, options) in DOORS.items():
+                refused = await there.call(method, path, **options)
+                assert (refused.status_code, refused.headers["retry-after"]) == (429, "1"), (door, refused.text)
+                assert "as many connections as you may" in refused.text
+                assert (await there.call(method, path, BOB, **options)).status_code == 200
+                assert tracing.metrics.limited.value(door, "client_connections") == 1
+            there.gate.set()
+            assert (await stream).status_code == 200
+            assert (await there.held()).status_code == 200
+            await socket.aclose()
+            both = await asyncio.gather(there.held(), there.held())
+            assert [each.status_code for each in both] == [200, 200]
 
     run(main())

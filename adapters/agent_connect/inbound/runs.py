@@ -30,7 +30,7 @@ class RunOperations:
     def __init__(self, gateway: Gateway, options: AgentConnectServe) -> None:
         self._gateway = gateway
         self._limit = options.max_body
-        self._stream = RunStream(gateway, options.keep_alive)
+        self._stream = RunStream(gateway, options.keep_alive, options.max_stream)
 
     # --- start ---------------------------------------------------------------------------------------------------
 

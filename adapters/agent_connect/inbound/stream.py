@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Collection
 
 from adapters.agent_connect import codec
@@ -23,9 +24,11 @@ REPLAY = 4096
 class RunStream:
     """Sends runs as streams. One for all requests."""
 
-    def __init__(self, gateway: Gateway, keep_alive: float) -> None:
+    def __init__(self, gateway: Gateway, keep_alive: float, longest: float | None = None) -> None:
+        """longest: seconds after which a stream is ended."""
         self._gateway = gateway
         self._keep_alive = keep_alive
+        self._longest = math.inf if longest is None else longest
 
     async def send(
         self,
@@ -66,15 +69,19 @@ class RunStream:
 
     async def _follow(self, run_id: str, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool) -> None:
         """Watch the run until its stream ends: with `every` delta, for as long as the encoder uses each."""
+        until = asyncio.get_running_loop().time() + self._longest
         while not out.ended:
             deltas = encoder.custom or (every and encoder.exact)
             async with self._gateway.runs.watch(run_id, at, deltas=deltas) as watch:
-                at = await self._pump(watch, at, encoder, out, every=deltas)
+                at = await self._pump(watch, at, encoder, out, every=deltas, until=until)
 
-    async def _pump(self, watch: Watch, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool) -> int:
+    async def _pump(
+        self, watch: Watch, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool, until: float
+    ) -> int:
         """Turn batches into frames, with one write a batch. The answer begins after the first.
 
-        Returns the number to go on after, when the stream has ended or deltas may be skipped from now on.
+        Returns the number to go on after, when the stream has ended or deltas may be skipped from now on. `until`: when
+        it is ended whatever the run does.
         """
         clock = asyncio.get_running_loop().time
         timed = False
@@ -94,7 +101,10 @@ class RunStream:
             now = clock()
             due = encoder.due(now)
             timed = due is not None
-            silence = max(0.0, self._keep_alive - out.silent(now))
+            if now >= until:
+                await out.end(encoder.flush(now))
+                break
+            silence = max(0.0, min(self._keep_alive - out.silent(now), until - now))
             try:
                 if await watch.follow(take, silence if due is None else min(due, silence)):
                     await out.end()

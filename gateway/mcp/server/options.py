@@ -23,6 +23,8 @@ class McpServeOptions(InboundOptions):
     max_calls: how many requests of one client may be under way.
     idle: seconds after which a Streamable HTTP session without any open request is ended, and its calls with it.
     keep_alive: seconds of silence after which a stream gets a comment line.
+    max_stream: seconds after which a stream of Streamable HTTP is ended, though its requests go on: its client resumes
+        it (`Last-Event-ID`). Left out: never.
     replay: bytes of each answer's stream that are kept for a Streamable HTTP client that lost its connection.
     origins: web pages that may connect (values of `Origin`), besides those of this machine where no other machine
         reaches the gateway; others are refused, programs send none.
@@ -34,6 +36,7 @@ class McpServeOptions(InboundOptions):
     max_calls: Count = 1000
     idle: Seconds = 300.0
     keep_alive: Seconds = 15.0
+    max_stream: Seconds | None = None
     replay: Bytes = 1024 * 1024
     origins: tuple[str, ...] = ()
 

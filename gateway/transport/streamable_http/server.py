@@ -377,11 +377,12 @@ class MessageStream:
         *,
         first: bytes = b"",
         attached: Callable[[], None] = lambda: None,
+        longest: float | None = None,
     ) -> None:
         """Answer a request with it, until it ends, is vacated, or the client goes. It was vacated before.
 
         first: said before anything else. attached: called before the first wait. keep_alive: seconds of silence after
-        which a comment is sent.
+        which a comment is sent. longest: seconds after which the response ends, and another goes on.
         """
         gone = asyncio.create_task(request.gone())
         writer = asyncio.create_task(self._write(request, keep_alive, first, gone))
@@ -389,6 +390,7 @@ class MessageStream:
         self.opened = True
         self._moved(0)
         attached()
+        timer = None if longest is None else asyncio.get_running_loop().call_later(longest, self.finish)
         tasks = [writer, gone]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -403,6 +405,8 @@ class MessageStream:
             tasks = [end, gone]
             await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            if timer is not None:
+                timer.cancel()
             for task in (writer, *tasks):
                 task.cancel()
             await asyncio.wait({writer, *tasks}, timeout=END_SECONDS)

@@ -118,7 +118,9 @@ class StreamableEndpoint(McpEndpoint):
         if await answer.silent(self.options.keep_alive):
             session.drop(answer.stream)
             return json(answer.messages if several else answer.messages[0])
-        await answer.stream.write(exchange, self.options.keep_alive, first=_primer(session, answer.stream))
+        first = _primer(session, answer.stream)
+        longest = self.options.max_stream if first else None  # others may have no event yet to go on behind
+        await answer.stream.write(exchange, self.options.keep_alive, first=first, longest=longest)
         session.keep(answer.stream)
         return None
 
@@ -136,7 +138,7 @@ class StreamableEndpoint(McpEndpoint):
             raise refusal(400, f"there was no event {event}")
         first = b"" if number is not None else _primer(session, stream)
         with session.standalone.reading() if stream is session.standalone.stream else contextlib.nullcontext():
-            await stream.write(exchange, self.options.keep_alive, first=first)
+            await stream.write(exchange, self.options.keep_alive, first=first, longest=self.options.max_stream)
         session.keep(stream)
 
     # --- what is refused -------------------------------------------------------------------------------------------
