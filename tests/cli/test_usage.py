@@ -36,6 +36,27 @@ def test_help_imports_nothing_that_only_a_command_needs() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_garbage_is_collected_once_the_work_begins_without_what_was_there_before() -> None:
+    code = (
+        "import gc, gateway.cli\n"
+        "from unittest import mock\n"
+        "with mock.patch('gateway.cli.commands.app', lambda **_: print(gc.isenabled())): gateway.cli.main()\n"
+        "from gateway.cli import loop\n"
+        "async def work(): return gc.isenabled(), gc.get_freeze_count() > 10_000\n"
+        "print(loop.run(work()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=150,
+    )
+    assert (done.stdout.split("\n")[:2], done.stderr) == (["False", "(True, True)"], "")
+
+
 def test_the_version_is_printed() -> None:
     done = interlingua("--version", fresh=True)
     assert (done.returncode, done.stderr) == (0, "")
