@@ -193,7 +193,19 @@ routes:
     targets:
       - {protocol: agent_protocol, url: "http://10.0.0.1:9001", weight: 3}
       - {protocol: agent_protocol, url: "http://10.0.0.2:9001", weight: 3}
-      - {protocol: agent_connect, url: "https://agents.example.com/connect", agent: writer, weight: 0}
+      - protocol: agent_connect
+        url: https://agents.example.com/connect
+        agent: writer
+        weight: 0
+        auth:
+          oauth2:
+            token_url: https://login.example.com/token
+            client_id: gateway
+            client_secret: "${WRITER_SECRET:-secret}"
+            scope: runs
+            audience: writer
+            resource: https://agents.example.com
+            send: header
 
   - name: parrot
     target:
@@ -327,6 +339,9 @@ OTHERWISE = {
 }
 """Keys that may not stand beside one that the example has."""
 
+TLS = {"ca": "certificates/agents.pem", "cert": "certificates/gateway.pem", "key": "certificates/gateway-key.pem"}
+"""Files that the example, which a test loads, cannot name."""
+
 HEAD = """\
 # routes.yaml
 
@@ -346,8 +361,8 @@ also [here](schemas/routes.schema.json); editors complete from it if the file be
 - `SIGHUP` or a change of the file reloads the routes without dropping a run; the other sections take effect at the
   next start. A bad file is refused, and the old routes stay.
 - Behind `https:` and `wss:` the gateway speaks to who is vouched for by an authority that this machine knows. Others,
-  as a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway. `check`
-  and `serve` warn about an `auth` that goes to another machine by `http:` or `ws:`.
+  as a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway, or by a
+  target's `tls`. `check` and `serve` warn about an `auth` that goes to another machine by `http:` or `ws:`.
 - The port's own certificate is no key of this file but two options of `serve`, `--tls-cert` and `--tls-key`
   ([deployment](deployment.md#tls)).
 - A key that is not here is a mistake.
@@ -388,15 +403,17 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
     for option in defs["Route"]["properties"]["target"]["oneOf"]:
         target = _of(found, option)
         protocol = target["properties"]["protocol"]["const"]
-        given = {"weight": several[0]["weight"]} | {
+        given = {"weight": several[0]["weight"], "tls": TLS} | {
             key: value for one in places if one["protocol"] == protocol for key, value in one.items()
         }
         yield f"## routes.target, protocol: {protocol}", f"{target['title']}.", target, given
         for key, value in target["properties"].items():
-            if key != "auth" and "properties" in (part := _of(found, value)):
+            if key not in ("auth", "tls") and "properties" in (part := _of(found, value)):
                 yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
     auth = {key: value for one in places for key, value in one.get("auth", {}).items()}
-    yield "## routes.target.auth", "At most one of the two.", defs["Auth"], auth
+    yield "## routes.target.auth", "At most one of the three.", defs["Auth"], auth
+    yield "### routes.target.auth.oauth2", _first_line(defs["OAuth2"]), defs["OAuth2"], auth["oauth2"]
+    yield "## routes.target.tls", _first_line(defs["TlsOptions"]), defs["TlsOptions"], TLS
     limits = [key if key == "limits" else f"limits.{key}" for key in ("limits", "client", "door", "route")]
     for key in ("store", "store.retention", "webhooks", *limits, "telemetry", "telemetry.monitors"):
         node, values = found, example
@@ -443,6 +460,10 @@ def _table(found: dict[str, Any], node: dict[str, Any], example: dict[str, Any])
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def _first_line(node: dict[str, Any]) -> str:
+    return str(node["description"]).splitlines()[0]
 
 
 def _sentence(text: str) -> str:

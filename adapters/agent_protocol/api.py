@@ -14,7 +14,7 @@ from adapters.agent_protocol.upstream import error_text
 from gateway.core.delta import encode
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
-from gateway.transport.http import FilePart, HttpAuth, HttpClient, HttpResponse, StreamResponse, segment
+from gateway.transport.http import FilePart, HttpClient, HttpResponse, StreamResponse, credentials_of, segment
 
 _M = TypeVar("_M", bound=BaseModel)
 AP_V1 = "/ap/v1"
@@ -51,11 +51,7 @@ class Api:
         self._prefixes = (given,) if given else both
         self._prefix = self._prefixes[0] if len(self._prefixes) == 1 else None
         self._artifacts: str | None = None
-        bearer, key = target.auth.bearer, target.auth.api_key
-        auth = HttpAuth(
-            bearer=bearer.get_secret_value() if bearer else "", api_key=key.get_secret_value() if key else ""
-        )
-        self._client = HttpClient(root, auth=auth, timeout=target.request_timeout)
+        self._client = HttpClient(root, auth=credentials_of(target), timeout=target.request_timeout)
         self._slow = target.step_timeout
 
     async def aclose(self) -> None:

@@ -11,7 +11,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Unsupported
 from gateway.core.types import Agent, AgentCapabilities
-from gateway.transport.http import HttpAuth, HttpClient
+from gateway.transport.http import HttpClient, credentials_of
 from gateway.wire import ndjson
 
 
@@ -19,16 +19,8 @@ class ExampleOutbound:
     """Implements `gateway.contract.Outbound`."""
 
     def __init__(self, target: ExampleTarget) -> None:
-        auth = target.auth
         self._target = target
-        self._client = HttpClient(
-            target.url,
-            auth=HttpAuth(
-                bearer=auth.bearer.get_secret_value() if auth.bearer else "",
-                api_key=auth.api_key.get_secret_value() if auth.api_key else "",
-            ),
-            timeout=target.request_timeout,
-        )
+        self._client = HttpClient(target.url, auth=credentials_of(target), timeout=target.request_timeout)
 
     async def describe(self) -> Agent:
         """Describe the agent: text in, text out, and what the route says. The agent itself is not asked."""

@@ -236,7 +236,7 @@ Model = typing.TypeVar("Model", bound=BaseModel)
 
 def _validated(document: Document, where: Where, model: type[Model], value: Any) -> Model | None:
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, context={"base": Path(document.file).absolute().parent})
     except ValidationError as error:
         _explain(document, where, model, error)
         return None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from gateway.access import JwtOptions
-from gateway.config.models import Config
+from gateway.config.models import Config, Route
 from gateway.contract import InboundOptions, TargetOptions
 from gateway.yaml_document import Mistake, Where
 
@@ -89,10 +89,12 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
     for index, route in enumerate(config.routes):
         for at, target in enumerate(route.places):
             auth, url = target.auth, getattr(target, "url", None)
-            if (auth.bearer or auth.api_key) and (host := _reached_in_clear(url)):
+            if (auth.bearer or auth.api_key or auth.oauth2) and (host := _reached_in_clear(url)):
                 message = f"is sent to {host} unencrypted: use https or wss"
-                place: Where = ("targets", at) if route.targets else ("target",)
-                found.append(config.mistake(("routes", index, *place, "auth"), message))
+                found.append(config.mistake(("routes", index, *_place(route, at), "auth"), message))
+            if auth.oauth2 is not None and (host := _reached_in_clear(auth.oauth2.token_url)):
+                where = ("routes", index, *_place(route, at), "auth", "oauth2")
+                found.append(config.mistake(where, f"its secret is sent to {host} unencrypted: use https"))
     for name, options in config.inbound.items():
         for place, sent_to in options.sends.items():
             if host := _reached_in_clear(sent_to):
@@ -117,6 +119,10 @@ def issuers(config: Config) -> Iterator[tuple[Where, JwtOptions]]:
         elif isinstance(section, BaseModel | dict):
             inner = section.items() if isinstance(section, dict) else section
             sections += [((*where, key), value) for key, value in inner if isinstance(value, BaseModel | dict)]
+
+
+def _place(route: Route, at: int) -> Where:
+    return ("targets", at) if route.targets else ("target",)
 
 
 def _reached_in_clear(url: str | None) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -19,7 +20,12 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     TypeAdapter,
+    ValidationInfo,
+    model_validator,
 )
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class Options(BaseModel):
@@ -135,16 +141,105 @@ HeaderSecret = Annotated[
 """A secret that is sent in a header."""
 
 
+_any_http_url = TypeAdapter(AnyHttpUrl)
+
+
+def _a_token_url(text: str) -> str:
+    _any_http_url.validate_python(text)
+    if "#" in text:
+        raise ValueError("should have no fragment")
+    return text
+
+
+class OAuth2(Options):
+    """A token that is asked for by client credentials (RFC 6749, section 4.4), and again before it ends."""
+
+    token_url: Annotated[str, AfterValidator(_a_token_url), Field(json_schema_extra={"format": "uri"})]
+    """The authorization server's token endpoint."""
+    client_id: Annotated[str, Field(min_length=1)]
+    """Who the gateway is there."""
+    client_secret: Annotated[SecretStr, Field(min_length=1)]
+    """What shows it."""
+    scope: str | None = None
+    """What the token is to allow, words with blanks between them."""
+    audience: str | None = None
+    """Who the token is for, for servers that take an `audience`."""
+    resource: str | None = None
+    """The same for servers that take a `resource` (RFC 8707)."""
+    send: Literal["header", "body"] = "header"
+    """How the client is shown: as `Authorization: Basic`, or in the body of the request."""
+
+
 class Auth(Options):
-    """How the gateway authenticates to an agent. At most one of the two."""
+    """How the gateway authenticates to an agent. At most one of the three."""
 
     bearer: HeaderSecret | None = None
     """Sent as `Authorization: Bearer ...`."""
     api_key: HeaderSecret | None = None
     """Sent the way the target's protocol has for keys."""
+    oauth2: OAuth2 | None = None
+    """A token that the gateway asks for, sent as `Authorization: Bearer ...`."""
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.bearer is not None and self.oauth2 is not None:
+            raise ValueError("name one of bearer and oauth2")
+        return self
 
 
-_any_http_url = TypeAdapter(AnyHttpUrl)
+def _beside_the_file(path: Path, info: ValidationInfo) -> Path:
+    return Path((info.context or {}).get("base", "")) / path
+
+
+FileBeside = Annotated[Path, AfterValidator(_beside_the_file)]
+"""A file, relative to the one that names it."""
+
+
+class TlsOptions(Options):
+    """Whom the gateway trusts behind `https:` and `wss:`, and the certificate that it shows. A file that has changed is
+    taken with the next connection.
+    """
+
+    ca: FileBeside | None = None
+    """Certificates (PEM) of the authorities that may vouch for the agent, in place of those that this machine knows."""
+    cert: FileBeside | None = None
+    """The certificate that the gateway shows (PEM), then those between it and its root."""
+    key: FileBeside | None = None
+    """The key of it, unencrypted (PEM). Left out: it is in the same file."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that there are."""
+        return tuple(file for file in (self.ca, self.cert, self.key) if file is not None)
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files. Raises ValueError, with the name of the file that cannot be used."""
+        import ssl
+
+        for file in self.files:
+            try:
+                file.read_bytes()
+            except OSError as error:
+                raise ValueError(f"{file}: {(error.strerror or str(error)).lower()}") from None
+        try:
+            made = ssl.create_default_context(cafile=self.ca)
+        except (OSError, ValueError):
+            raise ValueError(f"{self.ca}: no certificate in PEM form") from None
+        if self.cert is not None:
+            try:
+                made.load_cert_chain(self.cert, self.key, password=lambda: "")
+            except (OSError, ValueError):
+                why = "no certificate with its key in PEM form, or the key is encrypted"
+                raise ValueError(f"{self.key or self.cert}: {why}") from None
+        made.set_alpn_protocols(["http/1.1"])
+        return made
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if self.key is not None and self.cert is None:
+            raise ValueError("has a key and no cert")
+        self.context()
+        return self
 
 
 def _http_url(text: str) -> str:
@@ -167,6 +262,8 @@ class TargetOptions(Options):
     """The agent's name there, if several live at the target."""
     auth: Auth = Auth()
     """How the gateway authenticates to the agent."""
+    tls: TlsOptions | None = None
+    """Whom it trusts behind `https:` and `wss:`, and the certificate that it shows."""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """How many of the runs it gets beside the other `targets` of its route; with 0 only those that no other takes."""
 

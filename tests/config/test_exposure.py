@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -216,3 +217,11 @@ def test_check_warns_of_clear_text_where_others_reach_the_port_and_no_certificat
             warned,
             True,
         )
+
+
+def test_a_secret_that_would_be_sent_to_an_issuer_unencrypted_is_named() -> None:
+    oauth2 = {"token_url": "http://login.example/token", "client_id": "a", "client_secret": "b"}
+    place = {"protocol": "agent_connect", "url": "https://far.example", "auth": {"oauth2": oauth2}}
+    found = in_clear(loads(json.dumps({"routes": [{"name": "a", "targets": [place]}]})), inbound=False)
+    (told,) = map(str, found)
+    assert "routes[0].targets[0].auth.oauth2: its secret is sent to login.example unencrypted" in told

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from gateway.config import ConfigError, load
+from tests.config.conftest import ADAPTERS
+from tests.support.certificates import authority
 
 Mistakes = Callable[..., list[str]]
 
@@ -64,7 +70,7 @@ routes.yaml:11 routes[1].name: required
 routes.yaml:11 routes[1].nam: unknown key; did you mean 'name'?
 routes.yaml:14 routes[1].target.url: should be a valid URL, relative URL without a base
 routes.yaml:15 routes[1].target.steps: should be greater than or equal to 1
-routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, weight, url, steps, command
+routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, tls, weight, url, steps, command
 routes.yaml:17 routes[1].target.auth.apikey: unknown key; did you mean 'api_key'?
 routes.yaml:17 routes[1].target.auth.bearer: should be text, not a number: put it in quotes
 routes.yaml:18 routes[1].text.input: 'foo' is not a JSON pointer: '' or '/key/key'
@@ -207,3 +213,34 @@ def test_both_kinds_of_a_choice_are_named_in_one_line(mistakes: Mistakes) -> Non
     assert mistakes(text) == [
         "routes.yaml:1 routes[0].target.command: should be a list, not a number or text, not a number: put it in quotes"
     ]
+
+
+def test_a_targets_certificates_are_beside_the_file_and_what_is_wrong_with_them_is_a_mistake(tmp_path: Path) -> None:
+    known, _ = authority(tmp_path, "known")
+    file = tmp_path / "routes.yaml"
+    text = "routes:\n  - name: a\n    target: {{protocol: both, url: 'https://x', tls: {{ca: {}}}}}\n"
+    file.write_text(text.format(known.name))
+    (route,) = load(file, ADAPTERS).routes
+    assert route.target.tls is not None and route.target.tls.ca == known
+    file.write_text(text.format("none.pem"))
+    with pytest.raises(ConfigError, match=r"routes\.yaml:3 routes\[0\]\.target\.tls: .*none\.pem: no such file"):
+        load(file, ADAPTERS)
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ("[]", "targets: should be a list of one target or more"),
+        ("[{protocol: both, url: 'http://x'}], target: {protocol: both, url: 'http://x'}", "targets: name either"),
+        (
+            "[{protocol: both, url: 'http://x'}, {protocol: both, url: 'http://x', weight: 2}]",
+            r"targets\[1\]: is targets",
+        ),
+        ("[{protocol: both, url: 'http://x', weight: 0}]", "targets: one of them should have a `weight` above 0"),
+        ("[{protocol: both, url: 'http://x'}, {protocol: mpc}]", r"targets\[1\]\.protocol: no adapter 'mpc'"),
+        ("[7]", r"targets\[0\]: should be a mapping"),
+    ],
+)
+def test_what_is_wrong_with_several_targets_is_told(mistakes: Mistakes, targets: str, told: str) -> None:
+    (found,) = mistakes(f"routes: [{{name: a, targets: {targets}}}]")
+    assert re.search(told, found), found

@@ -15,6 +15,7 @@ import uvloop
 from gateway.core.errors import AgentGone, AgentTimeout, Invalid
 from gateway.transport.guard import Guard
 from gateway.transport.http import FilePart, HttpAuth, HttpClient, Unreachable
+from gateway.transport.http.credentials import ReloadedTls
 from gateway.transport.http.outgoing import CallUrl
 from tests.support import aio
 from tests.support.certificates import authority
@@ -270,6 +271,10 @@ def test_a_name_is_resolved_once_for_the_connections_that_are_made_together() ->
 # -- TLS -------------------------------------------------------------------------------------------
 
 
+def trusting(authority: Path) -> HttpAuth:
+    return HttpAuth(tls=ReloadedTls((authority,), lambda: ssl.create_default_context(cafile=authority)))
+
+
 def test_calls_over_tls_share_a_connection_and_go_only_to_whom_the_context_trusts(run: Run, tmp_path: Path) -> None:
     (known, chain), (other, _) = authority(tmp_path, "known"), authority(tmp_path, "other")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -289,14 +294,14 @@ def test_calls_over_tls_share_a_connection_and_go_only_to_whom_the_context_trust
     async def test() -> None:
         async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
             url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            async with HttpClient(url, ssl_context=ssl.create_default_context(cafile=known)) as client:
+            async with HttpClient(url, auth=trusting(known)) as client:
                 for body in (b"x", b"y" * large):
                     assert (await client.request("POST", "/", body=body)).body == b"x" * large
                 async with client.stream("POST", "/", body=b"") as response:
                     assert await anext(response.chunks())
             assert (connections, sizes) == (1, [1, large, 0])
-            for trusted in (ssl.create_default_context(cafile=other), None):
-                async with HttpClient(url, ssl_context=trusted) as stranger:
+            for trusted in (trusting(other), None):
+                async with HttpClient(url, auth=trusted) as stranger:
                     with pytest.raises(Unreachable, match="no TLS connection"):
                         await stranger.request("GET", "/")
 

@@ -26,6 +26,7 @@ from gateway.contract.governing import Governor
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.transport import websocket
+from gateway.transport.http import credentials_of
 from gateway.transport.pipe import Pipe
 from gateway.transport.stdio import Reserve, Supervisor
 from gateway.transport.tasks import TaskSet
@@ -63,6 +64,7 @@ class AgentConnections:
 
     def __init__(self, target: AgentClientTarget, handler: AgentHandler) -> None:
         self._target = target
+        self._auth = credentials_of(target)
         self._handler = handler
         self._shared: dict[bytes, SharedConnection] = {}
         self._closing = TaskSet()
@@ -154,14 +156,13 @@ class AgentConnections:
         target = self._target
         if target.url is None:
             return await self._spares.take()
-        headers = _headers(target)
         if urlsplit(target.url).scheme in ("ws", "wss"):
             return await websocket.connect(
-                target.url, headers=headers, limit=target.max_message, open_timeout=target.start_timeout
+                target.url, auth=self._auth, limit=target.max_message, open_timeout=target.start_timeout
             )
         from adapters.agent_client.outbound.http import connect
 
-        return await connect(target.url, headers=headers, limit=target.max_message, timeout=target.request_timeout)
+        return await connect(target.url, auth=self._auth, limit=target.max_message, timeout=target.request_timeout)
 
     @functools.cached_property
     def _spares(self) -> Reserve:
@@ -187,14 +188,6 @@ class AgentConnections:
                 self._closing.start(shared.supervisor.aclose())
                 return
         raise Unavailable(f"{self.name} is connected for {MAX_CONNECTIONS} kinds of clients already")
-
-
-def _headers(target: AgentClientTarget) -> dict[str, str]:
-    """What authenticates us to a remote agent."""
-    auth = target.auth
-    if auth.bearer is not None:
-        return {"Authorization": f"Bearer {auth.bearer.get_secret_value()}"}
-    return {target.api_key_header: auth.api_key.get_secret_value()} if auth.api_key is not None else {}
 
 
 def _name(target: AgentClientTarget) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from adapters.agent_connect.options import AgentConnectTarget
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout
 from gateway.core.types import Json
-from gateway.transport.http import HttpAuth, HttpClient, HttpResponse, StreamResponse
+from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, credentials_of
 
 MAX_EXPLANATION = 300
 MAX_REFUSAL = 64 * 1024
@@ -41,13 +41,7 @@ class AgentConnectClient:
     """One server. `trace` is the W3C `traceparent` header that every request carries, if there is one."""
 
     def __init__(self, target: AgentConnectTarget) -> None:
-        bearer, key = target.auth.bearer, target.auth.api_key
-        auth = HttpAuth(
-            bearer=bearer.get_secret_value() if bearer else "",
-            api_key=key.get_secret_value() if key else "",
-            header=target.api_key_header,
-        )
-        self._http = HttpClient(target.url, auth=auth, timeout=target.request_timeout)
+        self._http = HttpClient(target.url, auth=credentials_of(target), timeout=target.request_timeout)
 
     async def send(
         self, method: str, path: str, body: bytes | None = None, *, trace: str | None = None

@@ -21,7 +21,7 @@ from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
 from gateway.transport import websocket
-from gateway.transport.http import HttpClient
+from gateway.transport.http import HttpClient, credentials_of
 from gateway.transport.pipe import Pipe
 from gateway.transport.stdio import spawn
 from gateway.wire.jsonrpc import RpcError
@@ -60,6 +60,7 @@ class Connector:
         self.name = name
         self.counts = CallCounts()
         self._target = target
+        self._auth = credentials_of(target)
         self._capabilities = capabilities
         self._info = info
         self._extras = extras
@@ -145,7 +146,7 @@ class Connector:
             )
         return await websocket.connect(
             target.url,
-            headers=_headers(target),
+            auth=self._auth,
             subprotocols=(wire.SUBPROTOCOL,),
             limit=target.max_message,
             open_timeout=target.start_timeout,
@@ -162,7 +163,7 @@ class Connector:
             parts = urlsplit(target.url)
             self._http = HttpClient(
                 f"{parts.scheme}://{parts.netloc}",
-                headers=_headers(target),
+                auth=self._auth,
                 timeout=target.request_timeout,
                 pool_size=MOST_CONNECTIONS,
                 guard=self._extras.guard,
@@ -184,14 +185,6 @@ def _transport(target: McpTarget) -> str:
     if parts.scheme in ("ws", "wss"):
         return "ws"
     return "sse" if parts.path.rstrip("/").endswith("/sse") else "auto"
-
-
-def _headers(target: McpTarget) -> dict[str, str]:
-    """What authenticates us to a remote server."""
-    auth = target.auth
-    if auth.bearer is not None:
-        return {"Authorization": f"Bearer {auth.bearer.get_secret_value()}"}
-    return {target.api_key_header: auth.api_key.get_secret_value()} if auth.api_key is not None else {}
 
 
 def named(target: McpTarget) -> str:

@@ -11,6 +11,7 @@ connection.py  one connection: a request out, a response in
 """
 
 from gateway.transport.http.client import HttpAuth, HttpClient
+from gateway.transport.http.credentials import credentials_of
 from gateway.transport.http.headers import ResponseHeaders
 from gateway.transport.http.outgoing import FilePart, segment
 from gateway.transport.http.response import HttpResponse, StreamResponse, Unreachable, come_later
@@ -24,5 +25,6 @@ __all__ = [
     "StreamResponse",
     "Unreachable",
     "come_later",
+    "credentials_of",
     "segment",
 ]

@@ -13,12 +13,10 @@ from urllib.parse import urlsplit
 from gateway.core.errors import AgentTimeout, Invalid, Unavailable
 from gateway.transport.deadline import Deadline
 from gateway.transport.http.body import Body
-from gateway.transport.http.outgoing import BytesBody, FilePart, Form, Outgoing, Params
+from gateway.transport.http.outgoing import BearerTokens, BytesBody, FilePart, Form, Outgoing, Params, TlsFiles
 from gateway.transport.http.response import HttpResponse, StreamResponse
 
 if TYPE_CHECKING:
-    import ssl
-
     from gateway.transport.guard import Guard
     from gateway.transport.http.connection import WireResponse
     from gateway.transport.http.session import HttpConnections
@@ -33,14 +31,18 @@ Headers: TypeAlias = Mapping[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class HttpAuth:
-    """An agent's credentials: a bearer token, a key in a named header, both or neither."""
+    """An agent's credentials: a bearer token, a key in a named header, a certificate; any or none."""
 
     bearer: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
     header: str = "x-api-key"
+    tokens: BearerTokens | None = None
+    """Where the token to send is asked for."""
+    tls: TlsFiles | None = None
+    """Whom to trust, and the certificate to show."""
 
     def headers(self) -> dict[str, str]:
-        """The headers that carry them."""
+        """The headers that carry what does not change."""
         found = {"Authorization": f"Bearer {self.bearer}"} if self.bearer else {}
         return found | ({self.header: self.api_key} if self.api_key else {})
 
@@ -83,7 +85,6 @@ class HttpClient:
         pool_size: int = 1000,
         max_bytes: int = MAX_BYTES,
         guard: Guard | None = None,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         if base_url:
             _check_base(base_url)
@@ -95,7 +96,8 @@ class HttpClient:
         self._pool_size = pool_size
         self._max_bytes = max_bytes
         self._guard = guard
-        self._ssl_context = ssl_context
+        self._tokens = auth.tokens if auth else None
+        self._tls = auth.tls if auth else None
         self._session: HttpConnections | None = None
         self._closed = False
 
@@ -225,12 +227,24 @@ class HttpClient:
     async def _open(
         self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None
     ) -> tuple[WireResponse, Body]:
-        response = await session.open(out)
+        response = await self._answered(session, out)
         try:
             return response, Body(response, session.loop, max_bytes=limit, idle_timeout=idle)
         except BaseException:
             response.close()
             raise
+
+    async def _answered(self, session: HttpConnections, out: Outgoing) -> WireResponse:
+        """The head of the answer. Where a token is refused the request is sent once more, with a new one."""
+        if self._tokens is None:
+            return await session.open(out)
+        token = await self._tokens.token()
+        response = await session.open(out, f"Bearer {token}")
+        if response.status != 401 or not out.repeatable:
+            return response
+        response.close()
+        self._tokens.refused(token)
+        return await session.open(out, f"Bearer {await self._tokens.token()}")
 
     def _bound(self) -> HttpConnections:
         """Return the session. The first call makes it, on the loop that runs then."""
@@ -245,7 +259,7 @@ class HttpClient:
                 connect_timeout=self._connect_timeout,
                 pool_size=self._pool_size,
                 guard=self._guard,
-                ssl_context=self._ssl_context,
+                tls=self._tls,
             )
         elif self._session.loop is not asyncio.get_running_loop():
             raise RuntimeError("an HttpClient belongs to the event loop of its first call")

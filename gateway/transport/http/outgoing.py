@@ -7,10 +7,13 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from gateway.core.errors import Invalid
+
+if TYPE_CHECKING:
+    import ssl
 
 BytesBody: TypeAlias = bytes | AsyncIterable[bytes]
 Params: TypeAlias = Mapping[str, str | int] | list[tuple[str, str]]
@@ -32,6 +35,23 @@ _PLAIN_TARGET = re.compile(
     r"(?:/(?![.]|%2e)[\w\-.~!$&'()*+,;=:@%]*)*(?:[?][\w\-.~!$&'()*+,;=:@%/?]*)?", re.ASCII | re.I
 )
 _KEPT = "-._~!$&'()*+,;=:@%"  # what `quote` leaves in a path beside letters and digits
+
+
+class BearerTokens(Protocol):
+    """See `credentials.TokenSource`."""
+
+    async def token(self) -> str:
+        """The token to send now."""
+
+    def refused(self, token: str) -> None:
+        """The agent does not take it: the next is another."""
+
+
+class TlsFiles(Protocol):
+    """See `credentials.ReloadedTls`."""
+
+    def context(self) -> ssl.SSLContext:
+        """The context for a new connection."""
 
 
 class HttpOrigin(NamedTuple):

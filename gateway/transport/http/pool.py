@@ -14,7 +14,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.deadline import Deadline
 from gateway.transport.http.connection import CallConnection
-from gateway.transport.http.outgoing import HttpOrigin
+from gateway.transport.http.outgoing import HttpOrigin, TlsFiles
 from gateway.transport.http.response import Unreachable
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class ConnectionPool:
         limit: int,
         connect_timeout: float,
         guard: Guard | None,
-        ssl_context: ssl.SSLContext | None,
+        tls: TlsFiles | None,
     ) -> None:
         self.loop = loop
         self._limit = limit
         self._connect_timeout = connect_timeout
         self._guard = guard
-        self._ssl_context = ssl_context
+        self._tls = tls
         self._in_use = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._connecting: set[Deadline] = set()
@@ -148,7 +148,7 @@ class ConnectionPool:
     async def _connect(self, origin: HttpOrigin) -> CallConnection:
         addresses = await self._addresses(origin)
         sock = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS, loop=self.loop)
-        tls = None if origin.scheme == "http" else self._ssl_context or default_tls()
+        tls = None if origin.scheme == "http" else self._tls.context() if self._tls is not None else default_tls()
         try:
             _, connection = await self.loop.create_connection(
                 lambda: CallConnection(self.loop, origin.name, over=self._over, lost=self._lost),

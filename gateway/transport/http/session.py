@@ -14,12 +14,10 @@ from urllib.parse import urljoin
 
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.transport.http.connection import StaleConnection, WireResponse
-from gateway.transport.http.outgoing import CallUrl, Lines, Outgoing, head, header_line, with_params
+from gateway.transport.http.outgoing import CallUrl, Lines, Outgoing, TlsFiles, head, header_line, with_params
 from gateway.transport.http.pool import ConnectionPool
 
 if TYPE_CHECKING:
-    import ssl
-
     from gateway.transport.guard import Guard
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
@@ -38,24 +36,25 @@ class HttpConnections:
         connect_timeout: float,
         pool_size: int,
         guard: Guard | None,
-        ssl_context: ssl.SSLContext | None,
+        tls: TlsFiles | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._base = CallUrl.parse(base.rstrip("/")) if base else None
         self._lines = _lines(headers)
         self._guard = guard
-        self._pool = ConnectionPool(
-            self.loop, limit=pool_size, connect_timeout=connect_timeout, guard=guard, ssl_context=ssl_context
-        )
+        self._pool = ConnectionPool(self.loop, limit=pool_size, connect_timeout=connect_timeout, guard=guard, tls=tls)
 
     def close(self) -> None:
         """Close every connection. Calls under way end with AgentGone."""
         self._pool.close()
 
-    async def open(self, out: Outgoing) -> WireResponse:
-        """Send, and return when the head of the answer has arrived. Raises our errors only."""
+    async def open(self, out: Outgoing, authorization: str | None = None) -> WireResponse:
+        """Send, and return when the head of the answer has arrived. Raises our errors only.
+
+        `authorization`: the header of that name, for the target alone.
+        """
         url = self._url(out.path)
-        lines = self._merged(out, url)
+        lines = self._merged(out, url, authorization)
         target = with_params(url.target, out.params)
         for left in range(out.redirects, -1, -1):
             response = await self._send(out, url, target, lines)
@@ -98,11 +97,13 @@ class HttpConnections:
             raise Invalid(f"not an absolute URL: {path!r}")
         return self._base.below(path)
 
-    def _merged(self, out: Outgoing, url: CallUrl) -> Lines:
+    def _merged(self, out: Outgoing, url: CallUrl, authorization: str | None) -> Lines:
         """Merge our headers and the caller's. Ours hold secrets, so another origin does not get them."""
         base = self._base
         ours = base is None or url.origin == base.origin
         lines = self._lines.copy() if ours else _only(_HARMLESS, self._lines)
+        if authorization is not None and ours:
+            lines["authorization"] = header_line("Authorization", authorization)
         if not out.compressed:
             lines["accept-encoding"] = "Accept-Encoding: identity\r\n"
         if out.content_type is not None:

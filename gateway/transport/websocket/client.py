@@ -8,13 +8,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from gateway.core.errors import Invalid
 from gateway.transport.pipe import LIMIT, Unreadable
+from gateway.transport.refusal import UpgradeRefused
 from gateway.transport.websocket.headers import checked, cookie_header, cookies_of
 from gateway.transport.websocket.limits import PING_INTERVAL, PING_TIMEOUT, binary, hard, judged
 
 if TYPE_CHECKING:
-    import ssl
-
     from gateway.transport.guard import Guard
+    from gateway.transport.http import HttpAuth
     from gateway.transport.websocket.dialing import WebSocketConnection
 
 _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
@@ -63,13 +63,14 @@ async def connect(
     open_timeout: float = 10.0,
     ping_interval: float | None = PING_INTERVAL,
     ping_timeout: float | None = PING_TIMEOUT,
-    ssl_context: ssl.SSLContext | None = None,
+    auth: HttpAuth | None = None,
     guard: Guard | None = None,
 ) -> ClientSocket:
     """Open a WebSocket. `url` is ws, wss, http or https. `open_timeout`: seconds until the answer to the upgrade.
 
     No redirect is followed and no proxy of the environment used, as with HttpClient. A peer that does not answer a
-    ping within `ping_timeout` seconds is gone. `guard` judges the addresses that are connected to.
+    ping within `ping_timeout` seconds is gone. `guard` judges the addresses that are connected to. `auth` is shown in
+    the upgrade; where its token is refused, once more with a new one.
 
     Raises Unreachable if no connection could be made, AgentTimeout, UpgradeRefused for any status but 101,
     AgentGone if the connection was lost in between, AgentBroken if the server speaks no WebSocket, Invalid if no
@@ -78,21 +79,37 @@ async def connect(
     from gateway.transport.websocket.dialing import dial
 
     address, name = _address(url)
-    sent = checked(headers or {})
-    if cookies:
-        sent = [*sent, ("Cookie", cookie_header(cookies))]
-    connection = await dial(
-        address,
-        name,
-        headers=sent,
-        subprotocols=subprotocols,
-        max_size=hard(limit),
-        open_timeout=open_timeout,
-        ping_interval=ping_interval,
-        ping_timeout=ping_timeout,
-        ssl_context=ssl_context,
-        guard=guard,
-    )
+    given = {**(headers or {}), **(auth.headers() if auth else {})}
+    tls = auth.tls.context() if auth and auth.tls and address.startswith("wss:") else None
+
+    async def dialled(token: str = "") -> WebSocketConnection:
+        sent = checked({**given, "Authorization": f"Bearer {token}"} if token else given)
+        if cookies:
+            sent = [*sent, ("Cookie", cookie_header(cookies))]
+        return await dial(
+            address,
+            name,
+            headers=sent,
+            subprotocols=subprotocols,
+            max_size=hard(limit),
+            open_timeout=open_timeout,
+            ping_interval=ping_interval,
+            ping_timeout=ping_timeout,
+            ssl_context=tls,
+            guard=guard,
+        )
+
+    tokens = auth.tokens if auth else None
+    if tokens is None:
+        return ClientSocket(name, await dialled(), cookies or {}, limit)
+    token = await tokens.token()
+    try:
+        connection = await dialled(token)
+    except UpgradeRefused as refused:
+        if refused.status != 401:
+            raise
+        tokens.refused(token)
+        connection = await dialled(await tokens.token())
     return ClientSocket(name, connection, cookies or {}, limit)
 
 

@@ -23,7 +23,7 @@ from adapters.agent_client.streamable import (
     session_in,
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
-from gateway.transport.http import HttpClient, HttpResponse, ResponseHeaders, StreamResponse, Unreachable
+from gateway.transport.http import HttpAuth, HttpClient, HttpResponse, StreamResponse
 from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
@@ -54,6 +54,7 @@ async def connect(
     url: str,
     *,
     headers: Mapping[str, str] | None = None,
+    auth: HttpAuth | None = None,
     cookies: Mapping[str, str] | None = None,
     limit: int = LIMIT,
     timeout: float = TIMEOUT,
@@ -61,7 +62,7 @@ async def connect(
 ) -> HttpPipe:
     """A Pipe to the agent at `url` (http or https). Nothing is sent yet: the first message must be `initialize`.
 
-    headers: sent with every request, for authentication.
+    headers, auth: sent with every request.
     cookies: sent too; what the server sets is kept in `HttpPipe.cookies`, to be handed on to the next connection.
     limit: greatest message in bytes that is taken; larger ones are Unreadable.
     timeout: seconds that the server may take to answer a POST, a large one more.
@@ -69,7 +70,9 @@ async def connect(
 
     Raises Invalid for an url that is none.
     """
-    return HttpPipe(url, headers=headers or {}, cookies=cookies or {}, limit=limit, timeout=timeout, buffer=buffer)
+    return HttpPipe(
+        url, headers=headers or {}, auth=auth, cookies=cookies or {}, limit=limit, timeout=timeout, buffer=buffer
+    )
 
 
 class HttpPipe:
@@ -84,6 +87,7 @@ class HttpPipe:
         url: str,
         *,
         headers: Mapping[str, str],
+        auth: HttpAuth | None,
         cookies: Mapping[str, str],
         limit: int,
         timeout: float,
@@ -100,6 +104,7 @@ class HttpPipe:
         self.client = HttpClient(
             f"{parts.scheme}://{parts.netloc}",
             headers={**accepted, **headers},
+            auth=auth,
             timeout=timeout,
             pool_size=MOST_STREAMS,
         )
@@ -137,7 +142,7 @@ class HttpPipe:
         except InterlinguaError as error:
             self._fail(AgentGone(str(error), detail=error.detail))
             raise self._ended() from error
-        self.keep_cookies(response.headers)
+        self.keep_cookies(response)
         told = f"{self.name} answered {INITIALIZE}"
         connection = response.headers.get(CONNECTION_ID)
         if response.status != 200:
@@ -181,7 +186,7 @@ class HttpPipe:
                 if response.status not in BUSY:
                     return response
             except AgentGone as error:
-                if self._closed or not (repeatable or isinstance(error, Unreachable)):
+                if self._closed or not (repeatable or error.untaken):
                     raise
             await asyncio.sleep(delay)
         return await self._once(data, session)
@@ -191,7 +196,7 @@ class HttpPipe:
         response = await self.client.request(
             "POST", self.url, json=data, headers=self.headers(session), timeout=timeout
         )
-        self.keep_cookies(response.headers)
+        self.keep_cookies(response)
         return response
 
     def _undelivered(self, message: jsonrpc.Message, why: InterlinguaError) -> None:
@@ -211,9 +216,9 @@ class HttpPipe:
             headers["Cookie"] = cookie_header(self.cookies)
         return headers
 
-    def keep_cookies(self, headers: ResponseHeaders) -> None:
+    def keep_cookies(self, response: HttpResponse | StreamResponse) -> None:
         """What an answer sets; for all our requests, which go to one address."""
-        found = headers.getall("Set-Cookie")
+        found = response.headers.getall("Set-Cookie")
         if found:
             self.cookies = cookies_of(found, self.cookies)
 
@@ -232,7 +237,7 @@ class HttpPipe:
         headers = {"Accept": EVENTS, **self.headers(session)}
         stream = self.client.stream("GET", self.url, headers=headers, timeout=HEAD_SECONDS, idle_timeout=IDLE_SECONDS)
         async with stream as response:
-            self.keep_cookies(response.headers)
+            self.keep_cookies(response)
             yield response
 
     async def arrived(self, messages: Sequence[bytes | Unreadable], reader: EventStreamReader | None) -> None:
