@@ -169,11 +169,20 @@ def test_a_plain_schema_is_judged_quickly() -> None:
     assert not found([])
 
 
-@pytest.mark.parametrize("more", [{"minimum": 1}, {"$ref": "#/x"}, {"additionalProperties": False}, {"pattern": "x"}])
-def test_a_schema_with_any_other_keyword_is_left_to_the_full_validator(more: dict[str, Any]) -> None:
-    assert quick({**MESSAGE, **more}) is None
-    assert quick({"properties": {"message": more}}) is None
-    assert quick({"items": more}) is None
+@pytest.mark.parametrize("more", [{"minimum": 1}, {"$ref": "#/x"}, {"enum": ["hi"]}, {"pattern": "x"}, False])
+def test_a_schema_with_any_other_keyword_is_left_to_the_full_validator(more: Any) -> None:
+    assert more is False or quick({**MESSAGE, **more}) is None
+    for schema, value in ({"properties": {"message": more}}, {"message": "hi"}), ({"items": more}, ["hi"]):
+        certainly = quick(schema)
+        assert certainly is not None
+        assert not certainly(value)
+
+
+def test_what_has_nothing_where_a_schema_says_much_is_judged_quickly() -> None:
+    more = {"properties": {**MESSAGE["properties"], "when": {"minimum": 1}}, "additionalProperties": False}
+    certainly = quick({**MESSAGE, **more})
+    assert certainly is not None
+    assert [certainly({"message": "hi", **rest}) for rest in ({}, {"when": 2}, {"else": 2})] == [True, False, False]
 
 
 def test_what_does_not_fit_is_refused_in_the_full_validators_words() -> None:

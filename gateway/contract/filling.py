@@ -54,14 +54,16 @@ class Filling:
         self._pointer = pointer
         self._judge = fitting.SchemaJudge(schema)
         self._only = [view for view in views_of(schema, schema) if view["type"] != "null"]
-        self._certainly = self._judge.certainly if pointer is not None and self._text_is_all() else None
+        self._certainly = self._judge.certainly if pointer is not None and self._text_is_enough() else None
+        self._alone = sum(len(view["properties"]) for view in self._only) <= 1
+        """Whether several lines of text cannot name other values."""
 
     def filled(self, words: str, given: Json = None) -> Filled:
         """The input that a client's words and what it said as a document (`given`, None if nothing) make together.
 
         Empty words beside a document say nothing.
         """
-        if self._certainly is not None and given is None and not words.lstrip().startswith(("{", "```")):
+        if self._certainly is not None and given is None and self._is_text(words):
             document = wrap(words, self._pointer, self._schema)
             if self._certainly(document):
                 return Filled(document)
@@ -92,11 +94,14 @@ class Filling:
             whole = None
         return Filled(whole, form and _with_definitions(form, self._schema), why)
 
-    def _text_is_all(self) -> bool:
-        """Whether nothing is missing in an input with its text alone, nor is filled in, nor could lines name more."""
+    def _text_is_enough(self) -> bool:
+        """Whether nothing is missing in an input with its text alone, nor is filled in."""
         document = wrap("text", self._pointer, self._schema)
-        known = sum(len(view["properties"]) for view in self._only)
-        return known <= 1 and self.completed(document) == Filled(document)
+        return self.completed(document) == Filled(document)
+
+    def _is_text(self, words: str) -> bool:
+        """Whether the words can be nothing but text: neither JSON, nor lines that name values."""
+        return not words.lstrip().startswith(("{", "```")) and (self._alone or "\n" not in words.strip())
 
     # --- what the words are ---------------------------------------------------------------------------------------
 

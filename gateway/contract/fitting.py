@@ -15,7 +15,7 @@ by `keywords.py` when the first is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gateway.core import delta
@@ -56,6 +56,8 @@ SAYS_NOTHING: Final = frozenset(
     }
 )
 """Keywords that no value fails by; `format` is one in this draft."""
+QUICK: Final = frozenset({"type", "properties", "required", "items", "additionalProperties"})
+"""Keywords that values are judged by quickly."""
 
 
 class Inapplicable(Exception):
@@ -147,18 +149,23 @@ def quick(schema: Any) -> Fits | None:
 def _quick(schema: Any) -> Fits | None:
     if schema is True:
         return _anything
-    if not isinstance(schema, dict) or not schema.keys() - SAYS_NOTHING <= {"type", "properties", "required", "items"}:
+    if not isinstance(schema, dict) or not schema.keys() - SAYS_NOTHING <= QUICK:
         return None
     names, properties, required = schema.get("type"), schema.get("properties", {}), schema.get("required", [])
     listed = [names] if isinstance(names, str) else names
     if not isinstance(properties, dict) or not _words(required) or not (listed is None or _words(listed, TYPES)):
         return None  # it is no schema
     kinds = None if listed is None else frozenset(kind for name in listed for kind in TYPES[name])
-    inside = {name: _quick(part) for name, part in properties.items()}
-    items = _quick(schema.get("items", True))
-    if items is None or None in inside.values():
+    if not isinstance(schema.get("additionalProperties", True), bool):
         return None
-    return _judge(kinds, {name: part for name, part in inside.items() if part}, required, items)
+    inside = {name: _quick(part) or _unsure for name, part in properties.items()}
+    return _judge(
+        kinds,
+        {name: part for name, part in inside.items() if part is not _anything},
+        required,
+        _quick(schema.get("items", True)) or _unsure,
+        None if schema.get("additionalProperties", True) else frozenset(properties),
+    )
 
 
 def _words(value: Any, known: Collection[str] | None = None) -> bool:
@@ -166,7 +173,9 @@ def _words(value: Any, known: Collection[str] | None = None) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) and (known is None or one in known) for one in value)
 
 
-def _judge(kinds: frozenset[type] | None, inside: Mapping[str, Fits], required: Any, items: Fits) -> Fits:
+def _judge(
+    kinds: frozenset[type] | None, inside: Mapping[str, Fits], required: Any, items: Fits, known: Set[str] | None
+) -> Fits:
     anything = items is _anything
 
     def judge(value: Json) -> bool:
@@ -180,6 +189,8 @@ def _judge(kinds: frozenset[type] | None, inside: Mapping[str, Fits], required: 
             for name, part in inside.items():
                 if name in value and not part(value[name]):
                     return False
+            if known is not None and not value.keys() <= known:
+                return False
         elif kind is list and not anything:
             return all(map(items, value))
         return True
@@ -189,3 +200,8 @@ def _judge(kinds: frozenset[type] | None, inside: Mapping[str, Fits], required: 
 
 def _anything(value: Json) -> bool:
     return True
+
+
+def _unsure(value: Json) -> bool:
+    """Of a part whose schema says too much: where it is left out, the rest is still judged."""
+    return False

@@ -19,7 +19,7 @@ Outbound halves:
 | `Relay` | `runs` | for every `backchannel.relay` and `forward` |
 | `Stateful` | `runs.states` | before a turn of another agent, and for `threads.state`, `states`, `patch` and `copy` |
 | `Demanding` | `agents.entry` | before every run, and for readiness |
-| `Extended` | `runs.parts` | for `agents.extension` |
+| `Extended` | `agents.entry` | for `agents.extension` |
 | `Intercepting` (interception.py) | `agents.entry` | for every run |
 """
 

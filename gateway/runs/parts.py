@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.agents.roster import Roster
-from gateway.contract import LIST_SECONDS, Caller, Extended, Kept, Relay, ThreadWatch
+from gateway.contract import LIST_SECONDS, Caller, Kept, Relay, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import (
     Agent,
@@ -245,8 +245,8 @@ class EngineAgents:
         self._roster.hosted_changed(protocol, described)
 
     def extension(self, name: str, protocol: str, key: str) -> Any:
-        outbound = self._roster.entry(name, protocol).outbound
-        return outbound.extension(key) if isinstance(outbound, Extended) else None
+        extended = self._roster.entry(name, protocol).extended
+        return None if extended is None else extended.extension(key)
 
     def routed(self, name: str) -> bool:
         return self._roster.routed(name)

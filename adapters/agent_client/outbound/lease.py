@@ -60,13 +60,18 @@ class ConnectionLease:
 
     async def connect(self, shared: SharedConnection) -> AgentConnection:
         """The connection, started if need be. Raises as `Supervisor.use` does."""
-        if self._of is shared and self._connection is not None and self._connection.alive:
-            return self._connection
+        if (connection := self.connected(shared)) is not None:
+            return connection
         await self.release()
         held = shared.use()
         connection = await held.__aenter__()
         self._held, self._of, self._connection = held, shared, connection
         return connection
+
+    def connected(self, shared: SharedConnection) -> AgentConnection | None:
+        """The connection, if it is held already and alive."""
+        connection = self._connection
+        return connection if self._of is shared and connection is not None and connection.alive else None
 
     async def release(self) -> None:
         """Let the connection go."""

@@ -96,7 +96,9 @@ class PromptedRun:
 
     async def _ended(self, session: AgentSession) -> list[e.Event]:
         """From opening the session to the agent's answer, or its cancellation."""
-        opened = await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
+        opened = None if self._stopped else self._sessions.there(session, self.context)
+        if opened is None:
+            opened = await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
         if opened is None:
             return [self._cancelled()]
         connection: AgentConnection = opened
@@ -106,7 +108,7 @@ class PromptedRun:
             await rules.forgotten()
         blocks = self._blocks(connection)
         config, patience = self.context.run.request.config, self._target.request_timeout
-        if await self._unless_stopped(_configured(session, connection, config, patience)) is None:
+        if config and await self._unless_stopped(_configured(session, connection, config, patience)) is None:
             return [self._cancelled()]
         await self.context.set_upstream({"session": session.name})
         session.check_free()
@@ -168,6 +170,10 @@ class PromptedRun:
     def _cancelled(self) -> e.RunCancelled:
         return e.RunCancelled(reason=self.context.run.cancel_reason or "")
 
+    @property
+    def _stopped(self) -> bool:
+        return self._stop.is_set() or self.context.cancelled
+
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What it gives; None where the run is cancelled first. The work itself goes on: others may need it."""
         task = asyncio.ensure_future(work)
@@ -179,7 +185,7 @@ class PromptedRun:
             raise
         finally:
             stopped.cancel()
-        if not (self._stop.is_set() or self.context.cancelled):
+        if not self._stopped:
             return task.result()
         if self._session.thread is None:
             task.cancel()

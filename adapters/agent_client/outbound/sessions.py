@@ -75,6 +75,8 @@ class AgentSessions:
         the agent wants to be authenticated to and no client of this protocol is there, RpcError if one is, and the
         errors of the tree.
         """
+        if (there := self.there(session, context)) is not None:
+            return there
         in_run, governor = lost is not None, governing.governor_of(context)
         async with session.lock:
             session.seen(context)
@@ -104,6 +106,17 @@ class AgentSessions:
             record = replace(record, profile=profile, fresh=begun, files=[])
             await self._new(session, connection, Raw(_encode(record.setup(connection.offers))), record, in_run)
             return connection
+
+    def there(self, session: AgentSession, context: ThreadContext) -> AgentConnection | None:
+        """The connection where the session is open already and nothing has to be waited for; None otherwise."""
+        connection = session.connection
+        if session.lock.locked() or not session.open or session.owed is not None or connection is None:
+            return None
+        shared = self._connections.shared(session.record.profile, governing.governor_of(context))
+        if session.lease.connected(shared) is not connection:
+            return None
+        session.seen(context)
+        return connection
 
     async def new(self, context: ThreadContext, params: Raw) -> Raw:
         """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""
