@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from adapters.agent_connect.decode import RunQuestion, interrupt
-from gateway.contract.fitting import TYPES, Inapplicable, SchemaJudge, quick
+from gateway.contract.fitting import LIMITS, TYPES, Inapplicable, SchemaJudge, quick
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, InterruptSpec
 
@@ -136,7 +136,12 @@ values = st.recursive(
 )
 types = st.sampled_from(sorted(TYPES))
 schemas: st.SearchStrategy[Any] = st.recursive(
-    st.just(True) | st.just(False) | st.fixed_dictionaries({}, optional={"type": types, "minimum": st.integers(0, 3)}),
+    st.just(True)
+    | st.just(False)
+    | st.fixed_dictionaries(
+        {}, optional={"type": types, "multipleOf": st.just(2), "enum": st.lists(values, max_size=3)}
+    )
+    | st.fixed_dictionaries({}, optional={name: st.integers(0, 3) for name in LIMITS}),
     lambda inner: st.fixed_dictionaries(
         {},
         optional={
@@ -145,6 +150,7 @@ schemas: st.SearchStrategy[Any] = st.recursive(
             "required": st.lists(names, max_size=2, unique=True),
             "items": inner,
             "title": st.just("Any"),
+            "anyOf": st.lists(inner, min_size=1, max_size=3),
             "additionalProperties": st.booleans(),
         },
     ),
@@ -169,7 +175,7 @@ def test_a_plain_schema_is_judged_quickly() -> None:
     assert not found([])
 
 
-@pytest.mark.parametrize("more", [{"minimum": 1}, {"$ref": "#/x"}, {"enum": ["hi"]}, {"pattern": "x"}, False])
+@pytest.mark.parametrize("more", [{"multipleOf": 1}, {"$ref": "#/x"}, {"const": "hi"}, {"pattern": "x"}, False])
 def test_a_schema_with_any_other_keyword_is_left_to_the_full_validator(more: Any) -> None:
     assert more is False or quick({**MESSAGE, **more}) is None
     for schema, value in ({"properties": {"message": more}}, {"message": "hi"}), ({"items": more}, ["hi"]):
@@ -179,7 +185,7 @@ def test_a_schema_with_any_other_keyword_is_left_to_the_full_validator(more: Any
 
 
 def test_what_has_nothing_where_a_schema_says_much_is_judged_quickly() -> None:
-    more = {"properties": {**MESSAGE["properties"], "when": {"minimum": 1}}, "additionalProperties": False}
+    more = {"properties": {**MESSAGE["properties"], "when": {"multipleOf": 1}}, "additionalProperties": False}
     certainly = quick({**MESSAGE, **more})
     assert certainly is not None
     assert [certainly({"message": "hi", **rest}) for rest in ({}, {"when": 2}, {"else": 2})] == [True, False, False]

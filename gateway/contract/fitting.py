@@ -15,7 +15,8 @@ by `keywords.py` when the first is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Set
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gateway.core import delta
@@ -56,7 +57,31 @@ SAYS_NOTHING: Final = frozenset(
     }
 )
 """Keywords that no value fails by; `format` is one in this draft."""
-QUICK: Final = frozenset({"type", "properties", "required", "items", "additionalProperties"})
+
+
+def _no_shorter(value: Any, least: float) -> bool:
+    return len(value) >= least
+
+
+def _no_longer(value: Any, most: float) -> bool:
+    return len(value) <= most
+
+
+NUMBERS: Final = frozenset({int, float})
+LIMITS: Final[Mapping[str, tuple[Set[type], Callable[[Any, Any], bool]]]] = {
+    "minimum": (NUMBERS, operator.ge),
+    "maximum": (NUMBERS, operator.le),
+    "exclusiveMinimum": (NUMBERS, operator.gt),
+    "exclusiveMaximum": (NUMBERS, operator.lt),
+    "minLength": (frozenset({str}), _no_shorter),
+    "maxLength": (frozenset({str}), _no_longer),
+    "minItems": (frozenset({list}), _no_shorter),
+    "maxItems": (frozenset({list}), _no_longer),
+}
+"""By keyword, the types of the values that it is about, and what holds for them beside the keyword's number."""
+QUICK: Final = frozenset(
+    {"type", "properties", "required", "items", "additionalProperties", "enum", "anyOf", *LIMITS},
+)
 """Keywords that values are judged by quickly."""
 
 
@@ -155,17 +180,22 @@ def _quick(schema: Any) -> Fits | None:
     listed = [names] if isinstance(names, str) else names
     if not isinstance(properties, dict) or not _words(required) or not (listed is None or _words(listed, TYPES)):
         return None  # it is no schema
-    kinds = None if listed is None else frozenset(kind for name in listed for kind in TYPES[name])
-    if not isinstance(schema.get("additionalProperties", True), bool):
+    enum, ways, closed = schema.get("enum"), schema.get("anyOf"), schema.get("additionalProperties", True)
+    if not isinstance(closed, bool) or not isinstance(enum, list | None) or not isinstance(ways, list | None):
+        return None
+    limits = [(kinds, holds, schema[name]) for name, (kinds, holds) in LIMITS.items() if name in schema]
+    if any(type(number) not in NUMBERS for *_, number in limits):
         return None
     inside = {name: _quick(part) or _unsure for name, part in properties.items()}
-    return _judge(
-        kinds,
-        {name: part for name, part in inside.items() if part is not _anything},
-        required,
-        _quick(schema.get("items", True)) or _unsure,
-        None if schema.get("additionalProperties", True) else frozenset(properties),
-    )
+    judges = [
+        None if listed is None else _of_kinds(frozenset(kind for name in listed for kind in TYPES[name])),
+        None if enum is None else _of_words(frozenset(one for one in enum if type(one) is str)),
+        None if ways is None else _any_of([_quick(way) or _unsure for way in ways]),
+        _limited(limits) if limits else None,
+        _with_members(inside, required, frozenset(properties) if closed is False else None),
+        _with_items(_quick(schema.get("items", True)) or _unsure),
+    ]
+    return _all_of([judge for judge in judges if judge is not None])
 
 
 def _words(value: Any, known: Collection[str] | None = None) -> bool:
@@ -173,27 +203,71 @@ def _words(value: Any, known: Collection[str] | None = None) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) and (known is None or one in known) for one in value)
 
 
-def _judge(
-    kinds: frozenset[type] | None, inside: Mapping[str, Fits], required: Any, items: Fits, known: Set[str] | None
-) -> Fits:
-    anything = items is _anything
+def _all_of(judges: Sequence[Fits]) -> Fits:
+    if len(judges) == 1:
+        return judges[0]
 
     def judge(value: Json) -> bool:
+        return all(each(value) for each in judges)
+
+    return judge if judges else _anything
+
+
+def _any_of(judges: Sequence[Fits]) -> Fits:
+    def judge(value: Json) -> bool:
+        return any(each(value) for each in judges)
+
+    return judge
+
+
+def _of_kinds(kinds: Set[type]) -> Fits:
+    def judge(value: Json) -> bool:
+        return type(value) in kinds
+
+    return judge
+
+
+def _of_words(words: Set[str]) -> Fits:
+    def judge(value: Json) -> bool:
+        return type(value) is str and value in words
+
+    return judge
+
+
+def _limited(limits: Sequence[tuple[Set[type], Callable[[Any, Any], bool], float]]) -> Fits:
+    def judge(value: Json) -> bool:
         kind = type(value)
-        if kinds is not None and kind not in kinds:
-            return False
-        if kind is dict:
-            for name in required:
-                if name not in value:
-                    return False
-            for name, part in inside.items():
-                if name in value and not part(value[name]):
-                    return False
-            if known is not None and not value.keys() <= known:
+        return all(kind not in kinds or holds(value, number) for kinds, holds, number in limits)
+
+    return judge
+
+
+def _with_members(inside: Mapping[str, Fits], required: Sequence[str], known: Set[str] | None) -> Fits | None:
+    """`known`: the names that an object may have, None if any."""
+    judged = [(name, part) for name, part in inside.items() if part is not _anything]
+    if not judged and not required and known is None:
+        return None
+
+    def judge(value: Json) -> bool:
+        if type(value) is not dict:
+            return True
+        for name in required:
+            if name not in value:
                 return False
-        elif kind is list and not anything:
-            return all(map(items, value))
-        return True
+        for name, part in judged:
+            if name in value and not part(value[name]):
+                return False
+        return known is None or value.keys() <= known
+
+    return judge
+
+
+def _with_items(items: Fits) -> Fits | None:
+    if items is _anything:
+        return None
+
+    def judge(value: Json) -> bool:
+        return type(value) is not list or all(map(items, value))
 
     return judge
 

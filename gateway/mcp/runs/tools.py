@@ -28,12 +28,18 @@ RESUME_PATH: Final = "/arguments/resume"
 """Where a call of it has the handle in its params."""
 
 
+JUDGES: Final = 256
+"""Agents whose output schemas are kept ready; all are forgotten where there is one more."""
+
+
 class Tools:
     """The answers of `tools/call`. `documents`: how the protocol publishes them; `answer`: the tool that answers."""
 
     def __init__(self, documents: Documents, answer: str = ANSWER) -> None:
         self._documents = documents
         self._answer = answer
+        self._judges: dict[str, tuple[Agent, fitting.SchemaJudge]] = {}
+        """Of the output schemas that the agents' tools are listed with, by the agents' names."""
 
     def result(self, agent: Agent, run: Run, version: str, artifacts: Sequence[Artifact] = ()) -> JsonObject:
         """The result for a run that has ended, in words that the revision knows.
@@ -50,7 +56,7 @@ class Tools:
         said = told(run)
         if versions.has_structured_output(version):
             published = self._documents.output_of(agent, document)
-            unfit = _unfit(self._documents.tool_output(agent), published)
+            unfit = self._unfit(agent, published)
             if unfit is None:
                 result["structuredContent"] = Raw(published)
             else:
@@ -60,6 +66,20 @@ class Tools:
         elif files:
             said[LOST] = {**said.get(LOST, {}), "artifact": len(files)}
         return {**result, "_meta": said}
+
+    def _unfit(self, agent: Agent, published: bytes) -> str | None:
+        """Why a document does not fit the schema that the agent's tool is listed with; None if it does."""
+        of, judge = self._judges.get(agent.name, (None, None))
+        if of is not agent or judge is None:
+            judge = fitting.SchemaJudge(self._documents.tool_output(agent))
+            if len(self._judges) >= JUDGES:
+                self._judges.clear()
+            self._judges[agent.name] = agent, judge
+        try:
+            error = judge.misfit(msgspec.json.decode(published))
+        except (fitting.Inapplicable, RecursionError, ValueError):
+            return None
+        return None if error is None else f"{error.json_path}: {error.message}"
 
     def failed(self, agent: Agent, run: Run) -> JsonObject:
         """The result for a run that did not succeed."""
@@ -246,12 +266,3 @@ def _link(artifact: Artifact, version: str) -> JsonObject:
         "mimeType": artifact.media_type,
         "size": artifact.size,
     }
-
-
-def _unfit(schema: JsonObject, published: bytes) -> str | None:
-    """Why a document does not fit the schema that the tool is listed with; None if it does."""
-    try:
-        error = fitting.SchemaJudge(schema).misfit(msgspec.json.decode(published))
-    except (fitting.Inapplicable, RecursionError, ValueError):
-        return None
-    return None if error is None else f"{error.json_path}: {error.message}"

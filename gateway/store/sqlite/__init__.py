@@ -295,7 +295,13 @@ class SqliteStore:
     async def artifact(self, artifact_id: str) -> Artifact:
         return await self._read(partial(queries.artifact, artifact_id=artifact_id))
 
+    async def _any_artifact(self, run_id: str) -> bool:
+        """Whether a run has files. Most have none, and to read that is not worth the way through a thread."""
+        return await self._read(partial(queries.has_artifacts, run_id=run_id), one=True)
+
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> list[Artifact]:
+        if run is not None and thread is None and not await self._any_artifact(run):
+            return []
         return await self._read(partial(queries.artifacts, run_id=run, thread_id=thread))
 
     async def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:

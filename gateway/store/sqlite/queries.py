@@ -136,6 +136,13 @@ def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | No
     return [decode_checkpoint(record) for (record,) in cursor.fetchall()]
 
 
+def has_artifacts(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    """Whether a run has a file. Raises NotFound."""
+    require(cursor, "runs", run_id)
+    cursor.execute("SELECT 1 FROM artifacts WHERE uploader IS NULL AND run = ? LIMIT 1", (run_id,))
+    return cursor.fetchone() is not None
+
+
 def artifacts(cursor: sqlite3.Cursor, run_id: str | None, thread_id: str | None) -> list[Artifact]:
     if run_id is not None:
         require(cursor, "runs", run_id)
