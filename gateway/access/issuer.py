@@ -52,7 +52,7 @@ class PublishedKey:
 
     kid: str
     algorithms: tuple[str, ...]
-    jwk: bytes = field(repr=False)
+    jwk: bytes
     key: Any = field(repr=False, compare=False)
 
 

@@ -14,16 +14,17 @@ import jwt
 import pytest
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.access import AwaitsKeys, JwtOptions, Subjects
+from gateway.access import AwaitsKeys, JwtOptions, Subjects, issuer
 from gateway.access.issuer import AGAIN_SECONDS, REFRESH_SECONDS
-from gateway.core.errors import Unavailable
+from gateway.core.errors import AgentBroken, Unavailable
 from tests.authentication.rig import bearer
 from tests.limits.rig import Clock, Limited, gateway
 from tests.support.aio import run
@@ -80,9 +81,9 @@ class Judge:
                 found = self._subjects.find(token)
         return None if found is None else found.name
 
-    async def refused(self, token: str) -> float:
+    async def refused(self, token: str, why: str = "try again later") -> float:
         """The seconds after which a token may be shown again that cannot be judged now."""
-        with pytest.raises(Unavailable) as found:
+        with pytest.raises(Unavailable, match=why) as found:
             await self.name(token)
         return found.value.retry_after
 
@@ -126,7 +127,7 @@ async def _rotated(url: str) -> None:
     assert await judge.name(old) == "robot"
     control(url, "rotate")
     new = token(url)
-    assert await judge.refused(new) == AGAIN_SECONDS, "it was asked a moment ago"
+    assert await judge.refused(new, "the token's key is not known") == AGAIN_SECONDS, "it was asked a moment ago"
     judge.clock.now += AGAIN_SECONDS
     assert await judge.name(new) == "robot"
     assert judge.waited == 2
@@ -175,7 +176,7 @@ def test_an_issuer_that_is_down_is_asked_again_and_its_old_keys_go_on_as_long_as
         url = f"http://127.0.0.1:{port}"
         judge = Judge(options(url, keep=1000))
         nobodys = jwt.encode({"sub": "x", "aud": AUDIENCE}, rsa.generate_private_key(65537, 2048), "RS256")
-        assert await judge.refused(nobodys) == AGAIN_SECONDS
+        assert await judge.refused(nobodys, "the issuer of the token cannot be asked") == AGAIN_SECONDS
         judge.clock.now += 4
         assert await judge.refused(nobodys) == AGAIN_SECONDS - 4
         assert judge.waited == 1
@@ -353,6 +354,64 @@ def test_a_token_is_judged_by_the_key_that_it_names_for_the_algorithms_that_are_
             assert await judge.name(signed(url, **shown)) == found
 
     run(main())
+
+
+CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
+
+
+@pytest.mark.parametrize("algorithm", [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)])
+def test_each_algorithm_with_public_keys_is_taken_where_it_is_accepted_and_not_elsewhere(algorithm: str) -> None:
+    key = ec.generate_private_key(CURVES[algorithm]) if algorithm in CURVES else KEY
+
+    async def main() -> None:
+        async with issuing({"keys": [jwk(key), jwk(KEY, kid="other")]}) as url:
+            shown = signed(url, key, algorithm)
+            assert await Judge(options(url, algorithms=[algorithm])).name(shown) == "robot"
+            other = "RS256" if algorithm != "RS256" else "RS384"
+            assert await Judge(options(url, algorithms=[other])).name(shown) is None
+
+    run(main())
+
+
+def test_a_key_of_edwards_curve_is_taken_too() -> None:
+    key = Ed25519PrivateKey.generate()
+    published = {**OKPAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": "k"}
+
+    async def main() -> None:
+        async with issuing({"keys": [published]}) as url:
+            assert await Judge(options(url, algorithms=["EdDSA"])).name(signed(url, key, "EdDSA")) == "robot"
+
+    run(main())
+
+
+def test_keys_of_an_encrypted_issuer_that_are_not_encrypted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(place: str) -> int:
+        url = "https://login.example.com"
+
+        async def document(client: Any, asked: str) -> dict[str, Any]:
+            return {"keys": [jwk(KEY)]} if asked == place else {"issuer": url, "jwks_uri": place}
+
+        monkeypatch.setattr(issuer, "_document", document)
+        return len((await issuer.published_by(options(url))).keys)
+
+    assert run(main("https://login.example.com/keys")) == 1
+    with pytest.raises(AgentBroken, match="not encrypted"):
+        run(main("http://login.example.com/keys"))
+
+
+def test_a_fault_of_ours_is_as_an_issuer_that_is_down(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(options: JwtOptions) -> Any:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(issuer, "published_by", broken)
+
+    async def main() -> None:
+        assert await Judge(options("http://127.0.0.1:1")).refused(signed("x"), "cannot be asked") == AGAIN_SECONDS
+
+    run(main())
+    assert "of ours" in caplog.text
 
 
 def test_an_issuer_may_call_itself_otherwise_where_the_options_say_so() -> None:
