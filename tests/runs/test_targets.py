@@ -446,3 +446,32 @@ def test_an_agent_without_schemas_is_the_same_where_its_text_has_the_same_place(
     assert difference(published, AGENT) and not difference(published, replace(AGENT, input_assumed=True))
     elsewhere = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
     assert difference(replace(AGENT, input_schema=elsewhere), replace(AGENT, input_assumed=True))
+
+
+class Caching(Program):
+    """A target whose half keeps sessions by the gateway's thread, whatever is recorded of it."""
+
+    async def run(self, context: RunContext) -> None:
+        if self.fate and (fate := self.fate.pop(0)) is not None:
+            raise fate
+        told = await context.recall(fresh=not self.ran)
+        self.ran.append(context.run.id)
+        self.fresh.append(told.input["message"])
+        await context.set_upstream({"id": "x"}, thread={"session": self.name})
+        await self._do(context)
+
+
+def test_a_target_that_still_has_a_session_is_told_what_was_said_elsewhere_meanwhile() -> None:
+    one, two = Caching("one"), Program("two")
+
+    async def main() -> None:
+        async with engine(grouped([one, two], weights=(1.0, 0.0))) as made:
+            thread = await new_thread(made)
+            await ran(made, "first", thread)
+            one.fate = [away()]
+            await ran(made, "meanwhile", thread)
+            two.fate = [away()]
+            await ran(made, "last", thread)
+
+    asyncio.run(main())
+    assert len(one.ran) == 2 and "meanwhile" in one.fresh[-1]
