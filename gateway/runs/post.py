@@ -57,24 +57,24 @@ class CarriedError(msgspec.Struct, frozen=True):
     message: str
     path: str = ""
     detail: str = ""
-    rpc: tuple[int, msgspec.Raw | None] | None = None
-    """Code and data of an error answer in JSON-RPC."""
+    rpc: tuple[Any, ...] = ()
+    """The code of an error answer in JSON-RPC, and its data if it has any."""
 
     @classmethod
     def of(cls, error: InterlinguaError) -> CarriedError:
         """The nearest class that all processes know."""
         if isinstance(error, RpcError):
             told = error.error
-            data = None if told.data is ABSENT else msgspec.Raw(_encode(told.data))
-            return cls(RpcError.__name__, told.message, rpc=(told.code, data))
+            data = () if told.data is ABSENT else (told.data,)
+            return cls(RpcError.__name__, told.message, rpc=(told.code, *data))
         kind = next(each for each in type(error).__mro__ if KINDS.get(each.__name__) is each)
         return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail)
 
     def error(self) -> InterlinguaError:
         """The error again. One that only a newer version knows is of the root's class."""
-        if self.rpc is not None:
-            code, data = self.rpc
-            return RpcError(code, self.message, ABSENT if data is None else msgspec.json.decode(data))
+        if self.rpc:
+            code, *data = self.rpc
+            return RpcError(code, self.message, *data)
         kind = KINDS.get(self.kind, InterlinguaError)
         if issubclass(kind, Invalid):
             return kind(self.message, path=self.path, detail=self.detail)

@@ -18,6 +18,7 @@ from gateway.runs import Engine, elsewhere
 from gateway.runs.post import CarriedError, Unanswered
 from gateway.store import Message, Undelivered
 from gateway.store.sqlite import SqliteStore
+from gateway.wire.jsonrpc import RpcError
 from tests.support.aio import run
 from tests.support.scripted import Script, Scripted, echo, engine, request, route, until
 
@@ -184,6 +185,33 @@ def test_an_error_is_the_same_one_on_the_other_side(error: InterlinguaError) -> 
     again = msgspec.json.decode(msgspec.json.encode(CarriedError.of(error)), type=CarriedError).error()
     assert (type(again), str(again), again.detail) == (type(error), str(error), error.detail)
     assert getattr(again, "path", None) == getattr(error, "path", None)
+
+
+def test_an_error_of_json_rpc_keeps_its_code_and_data() -> None:
+    for error in (RpcError(-32001, "no", {"a": [1]}), RpcError(-32001, "no")):
+        again = msgspec.json.decode(msgspec.json.encode(CarriedError.of(error)), type=CarriedError).error()
+        assert isinstance(again, RpcError) and again.error == error.error
+
+
+def test_what_nobody_waits_for_any_more_is_given_up_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun, given_up = asyncio.Event(), asyncio.Event()
+
+        async def lasts(_: str, call: Strange) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                given_up.set()
+
+        async with two(tmp_path / "s.db") as (one, other):
+            one._post.serve(Strange, lasts)
+            asking = asyncio.create_task(other._post.ask(one.process, Strange("?"), Run, within=None))
+            await begun.wait()
+            asking.cancel()
+            await given_up.wait()
+
+    run(main())
 
 
 def test_an_error_that_only_an_adapter_knows_is_the_nearest_that_all_know() -> None:
