@@ -216,15 +216,16 @@ def test_only_json_changes_anything(kind: str | None, status: int) -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("body", [b"[", b'{"reason": 7}', b'{"why": "x"}', b"[]"])
+@pytest.mark.parametrize("body", [b"[", b'{"reason": 7, "outcome": 7}', b'{"why": "x"}', b"[]"])
 def test_a_body_of_another_form_is_refused_with_what_is_wrong(body: bytes) -> None:
     async def scene() -> None:
         async with admin(asks) as at:
             one = await at.engine.runs.start(request())
-            answer = await at.ask(
-                f"/runs/{one.id}/cancel", "POST", headers={"content-type": "application/json"}, content=body
-            )
-            assert answer.status_code == 400 and answer.json()["error"].startswith("body: ")
+            for path in ("answer", "cancel"):
+                answer = await at.ask(
+                    f"/runs/{one.id}/{path}", "POST", headers={"content-type": "application/json"}, content=body
+                )
+                assert answer.status_code == 400 and answer.json()["error"].startswith("body: ")
 
     run(scene())
 

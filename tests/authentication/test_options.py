@@ -20,6 +20,8 @@ from gateway.access import (
     ScopedGateway,
     Visit,
 )
+from gateway.access.operators import OperatorOptions
+from gateway.access.visit import LastingWatch
 from gateway.config import load
 from gateway.config.exposure import cautions, exposed
 from gateway.contract import Adapter
@@ -48,6 +50,19 @@ def test_each_door_takes_the_same_section(adapter: Adapter) -> None:
     ):
         with pytest.raises(ValidationError, match=why):
             adapter.serve_options.model_validate({"authentication": wrong})
+
+
+def test_operators_are_somebody_and_each_of_them_once() -> None:
+    one: dict[str, Any] = {"name": "olga", "token": "x"}
+    assert OperatorOptions.model_validate({"clients": [one]}).jwt is None
+    assert OperatorOptions.model_validate({"jwt": JWT}).clients == ()
+    for wrong, why in (
+        ({}, "nobody could operate"),
+        ({"clients": [one, {**one, "token": "y"}]}, "twice"),
+        ({"clients": [one, {**one, "name": "otto"}]}, "same token"),
+    ):
+        with pytest.raises(ValidationError, match=why):
+            OperatorOptions.model_validate(wrong)
 
 
 def table(folder: Path, inbound: str) -> Any:
@@ -136,3 +151,22 @@ def test_lists_and_counts_have_what_is_ones_own_however_it_is_found() -> None:
 
 def replace_agents(principal: Principal, agents: tuple[str, ...]) -> Principal:
     return Principal(principal.who, agents, principal.expires, principal.oversees, principal.tools)
+
+
+def test_who_follows_a_run_without_a_time_limit_follows_it_for_as_long_as_the_token_holds() -> None:
+    limits: list[float] = []
+
+    class Quiet:
+        async def follow(self, take: Any, timeout: float) -> bool:
+            limits.append(timeout)
+            return True
+
+    async def scene() -> None:
+        door = Authenticator(Authentication.model_validate(AUTHENTICATION))
+        watched: Any = Quiet()
+        for shown in (ANA, token(seconds=600)):
+            await LastingWatch(watched, Visit(door, door.principal(shown))).follow(print)
+        await LastingWatch(watched, Visit(door, door.principal(ANA))).follow(print, 0.5)
+
+    run(scene())
+    assert min(limits[:2]) > 1 and limits[2] <= 0.5
