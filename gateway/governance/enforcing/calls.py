@@ -14,7 +14,7 @@ from gateway.governance.audit.aip44 import AUTO
 from gateway.governance.policy import Decision, Kind, Signatory
 
 UNDECIDED: Final = Decision(kind=Kind.DENY, policy=None, why="it was not decided")
-WAITING: Final = (None, "pending", "created")
+WAITING: Final = (None, "pending")
 """The statuses of a call that has not begun."""
 
 

@@ -164,6 +164,7 @@ def test_a_stray_call_is_recorded_with_its_reason_and_a_session_with_its_end(tmp
     assert lines == [*refused, ("audit.closed", None), ("operator.invoked", None)]
     record = audited(tmp_path)[1]["metadata"]["aip44"]["audit"]
     assert set(record) == {"audit-event-kind", "operator", "session", "tool", "call", "why", "risk"}
+    assert record["risk"] == 0
 
 
 def test_nothing_is_done_before_its_log_is_open(tmp_path: Path) -> None:

@@ -50,6 +50,29 @@ async def asking(context: RunContext, tool: str) -> None:
     await context.drain()
 
 
+@pytest.mark.parametrize(("status", "own"), [(None, True), ("pending", True), ("in_progress", False)])
+def test_a_call_that_still_waits_is_asked_about_by_its_agent_and_one_that_has_begun_by_the_gateway(
+    tmp_path: Path, status: str | None, own: bool
+) -> None:
+    async def script(context: RunContext) -> None:
+        announce(context, "send")
+        context.emit(e.ToolCallUpdated(call="c1", status=status, title="Sending"))
+        if own:
+            await context.drain()
+            await permission(context, "send")
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            asked = await at.asked(one := await at.start())
+            assert [i.id for i in asked.interrupts] == ["permission-1" if own else "approval-c1"]
+            await at.answer(one, ALLOW if own else YES, ANN)
+            await at.ended(one)
+
+    run(scene())
+
+
 def test_the_agents_own_question_is_the_approval(tmp_path: Path) -> None:
     async def scene() -> None:
         async with house(tmp_path, lambda context: asking(context, "send")) as at:
