@@ -176,6 +176,7 @@ class AgentToolCalls:
         id = str(said.get("toolCallId"))
         call = self._calls.get(id)
         new = isinstance(event, e.ToolCallStarted)
+        first = call is None or new
         if call is None or new:
             call = self._calls[id] = AgentToolCall(event.call)
             self._times[id] = self._times.get(id, 0) + 1
@@ -186,7 +187,7 @@ class AgentToolCalls:
             call.name,
             tool=None if tool == call.tool else tool,
             server=tools.server_of(call.said),
-            risk=risk if new or risk > call.risk else None,
+            risk=risk if first or risk > call.risk else None,
             arguments=None if new else said.get("rawInput"),
             pending=call.pending,
         )

@@ -206,7 +206,7 @@ class RunGate:
     def _going_on(self, name: str) -> GovernedCall:
         """Return the call that an event continues, even if it never started."""
         call = self.judge.calls.get(name) or self.judge.begin(name)
-        if call.phase is CallPhase.NEW and not call.named:
+        if call.phase is CallPhase.NEW:
             call.started(e.ToolCallStarted(call=name, name=name), risk_of(None))
         return call
 

@@ -12,10 +12,10 @@ from gateway.core import events as e
 from gateway.core.errors import IllegalEvent
 from gateway.core.types import Answer, RunStatus
 from gateway.governance.policy import PolicyRules
-from tests.governance.enforcing.support import YES, audited, house, told, verified
-from tests.governance.enforcing.test_permissions import announce
+from tests.governance.enforcing.support import NO, YES, audited, house, told, verified
+from tests.governance.enforcing.test_permissions import REJECT, announce, permission
 from tests.support.aio import run
-from tests.support.scripted import until
+from tests.support.scripted import Scripted, until
 
 
 def logged(context: RunContext) -> int:
@@ -198,3 +198,106 @@ def test_only_what_adds_to_the_result_of_a_call_that_is_over_is_recorded_as_one(
     run(scene())
     results = [line["output"]["result"] for line in audited(tmp_path) if line["action"] == "tool.result"]
     assert results == ["whole", {"status": "failed", "rawOutput": "more", "content": [1]}]
+
+
+def results(folder: Path) -> list[Any]:
+    """What the log has of the ends of calls."""
+    return [line["output"] for line in audited(folder) if line["action"] == "tool.result"]
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded"),
+    [
+        ([e.ToolCallUpdated(call="c1", content="a part"), e.ToolCallEnded(call="c1")], {"result": "a part"}),
+        ([e.ToolCallUpdated(call="c1", content="a part"), e.ToolCallEnded(call="c1", output="all")], {"result": "all"}),
+        ([e.ToolCallEnded(call="c1", failed=True)], {"error": "failed"}),
+        ([e.ToolCallEnded(call="c1", failed=True, output="no ink")], {"error": "no ink"}),
+        ([e.ToolCallEnded(call="c1", output="one"), e.ToolCallEnded(call="c1", output="two")], {"result": "one"}),
+    ],
+)
+def test_a_call_has_one_end_with_what_came_of_it(tmp_path: Path, said: list[e.Event], recorded: Any) -> None:
+    async def script(context: RunContext) -> None:
+        context.emit(e.ToolCallStarted(call="c1", name="read"), *said, e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            found = await at.ended(await at.start())
+            twice = sum(isinstance(one, e.ToolCallEnded) for one in said) > 1
+            assert found.losses.get("illegal_event", 0) == int(twice)
+
+    run(scene())
+    assert results(tmp_path) == [recorded]
+
+
+def test_a_call_that_was_rejected_ends_the_run_if_its_agent_does_not_wait_for_that(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        context.emit(e.ToolCallStarted(call="c1", name="send"))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            await at.asked(one := await at.start())
+            await at.answer(one, NO)
+            found = await at.ended(one, RunStatus.ERROR)
+            assert found.failure is not None and found.failure.code == "denied"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_agent_that_makes_a_call_although_it_was_rejected_is_stopped(tmp_path: Path, made: bool) -> None:
+    async def script(context: RunContext) -> None:
+        announce(context, "send")
+        await permission(context, "send")
+        context.emit(e.ToolCallEnded(call="c1", failed=not made, output="sent"))
+        await context.drain()
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            await at.asked(one := await at.start())
+            await at.answer(one, REJECT)
+            await at.ended(one, RunStatus.ERROR if made else RunStatus.SUCCESS)
+
+    run(scene())
+
+
+def test_what_is_said_of_a_call_that_nobody_told_of_is_counted_and_not_shown(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        context.emit(e.Custom(name="wire", data={"toolCallId": "nobody's", "rawOutput": "x"}), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            found = await at.ended(one := await at.start())
+            assert found.losses["tool_refused"] == 1
+            assert not [event for event in await at.events(one) if isinstance(event, e.Custom)]
+        async with house(tmp_path / "other", script, half=Scripted) as at:
+            found = await at.ended(one := await at.start())
+            assert not found.losses, "a half without rules has no words about calls"
+            assert [event for event in await at.events(one) if isinstance(event, e.Custom)]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("risk", "recorded"), [(None, 2), (1, 1)])
+def test_a_call_that_is_named_and_never_started_is_as_risky_as_an_unknown_one(
+    tmp_path: Path, risk: int | None, recorded: int
+) -> None:
+    async def script(context: RunContext) -> None:
+        assert context.governed is not None
+        context.governed.describe("c1", tool="read", risk=risk)
+        context.emit(e.ToolCallUpdated(call="c1", status="in_progress"))
+        await context.drain()
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            await at.until(await at.start())
+
+    run(scene())
+    records = [line["metadata"]["aip44"]["audit"] for line in audited(tmp_path) if "tool" in line["action"]]
+    assert records[0]["risk"] == recorded
