@@ -535,3 +535,28 @@ def test_an_act_that_waits_for_an_agents_question_ends_when_the_run_is_stopped(t
 
     run(scene())
     assert ends == ["the run is over"]
+
+
+def test_a_question_of_before_a_restart_that_was_answered_leaves_its_name_to_no_other(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"id": 1})
+        await permission(context, "send", "c1")
+        context.emit(e.ToolCallEnded(call="c1"))
+        await asyncio.Event().wait()
+
+    async def attach(context: RunContext) -> None:
+        await permission(context, "send", "c2")
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            await at.asked(one := await at.start())
+            await at.answer(one, ALLOW, ANN)
+            await until(lambda: "tool.result send" in told(tmp_path))
+        async with house(tmp_path, script, attach=attach) as at:
+            await asks(at, one, "permission-1#2")
+            await at.answer(one, ALLOW, CAT)
+            await at.ended(one)
+
+    run(scene())
+    assert [record["approval"] for record in records(tmp_path, "approval.granted")] == ["ann", "cat"]
