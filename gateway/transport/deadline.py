@@ -1,13 +1,69 @@
-"""A time limit for part of a task, for code that thousands of runs per second pass through."""
+"""Time limits and timers for code that thousands of runs per second pass through."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary
 
 CLOCK_SLACK = 0.002
 """uvloop's clock counts milliseconds, so a timer may fire this much early."""
+
+
+TICK = 0.05
+"""Seconds for which a `Timer` costs the loop nothing."""
+
+
+class Timer:
+    """Calls `work` in so many seconds, like `loop.call_later`, unless it is cancelled before.
+
+    Most are cancelled within milliseconds. So a timer is only noted, and the loop is asked for one when it has lasted
+    for a tick; a single timer of the loop looks through those of a tick.
+    """
+
+    __slots__ = ("_due", "_handle", "_work")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], object]) -> None:
+        now = loop.time()
+        self._due = now + seconds
+        self._work: Callable[[], object] | None = work
+        self._handle: asyncio.TimerHandle | None = None
+        if seconds < TICK:
+            self.ask(loop)
+        elif (noted := _noted.get(loop)) is not None:
+            noted.append(self)
+        else:
+            _noted[loop] = [self]
+            loop.call_at(now + TICK, _tick, loop)
+
+    def ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the loop call `work` if it still has to be."""
+        if self._work is not None:
+            self._handle = loop.call_at(self._due, self._fire)
+
+    def cancel(self) -> None:
+        """Do not call it. May be called at any time."""
+        self._work = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _fire(self) -> None:
+        work, self._work, self._handle = self._work, None, None
+        if work is not None:
+            work()
+
+
+_noted: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Timer]] = WeakKeyDictionary()
+"""The timers of this tick by loop. While there are any, `_tick` is due."""
+
+
+def _tick(loop: asyncio.AbstractEventLoop) -> None:
+    noted = _noted.pop(loop)
+    for timer in noted:
+        timer.ask(loop)
 
 
 class Deadline:
@@ -26,7 +82,7 @@ class Deadline:
         """The loop's time of the end. None without a limit, and before it is entered."""
         self._seconds = seconds
         self._task: asyncio.Task[object] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._fires = 0.0
 
     def __enter__(self) -> Self:
@@ -54,7 +110,7 @@ class Deadline:
 
     def _set(self, due: float) -> None:
         self._fires = due
-        self._timer = self._loop.call_at(due, self._look)
+        self._timer = Timer(self._loop, due - self._loop.time(), self._look)
 
     def _look(self) -> None:
         self._timer = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.transport.deadline import Deadline
+from gateway.transport.deadline import TICK, Deadline, Timer
 from tests.support import aio
 from tests.support.aio import later
 
@@ -103,5 +103,49 @@ def test_it_is_entered_once() -> None:
             deadline.__enter__()
         deadline.move(0.0)  # over: without effect
         assert not deadline.expired
+
+    run(work())
+
+
+def test_a_timer_calls_when_it_is_due_and_not_before_and_not_when_it_is_cancelled() -> None:
+    async def work() -> None:
+        called: list[str] = []
+        loop = asyncio.get_running_loop()
+        Timer(loop, 10, lambda: called.append("ten"))
+        Timer(loop, TICK / 2, lambda: called.append("at once"))
+        early, late = (Timer(loop, 20, lambda: called.append("cancelled")) for _ in range(2))
+        early.cancel()
+        await later(TICK / 2)
+        assert called == ["at once"]
+        await later(9)
+        late.cancel()
+        assert called == ["at once"]
+        await later(1)
+        assert called == ["at once", "ten"]
+        await later(20)
+        assert called == ["at once", "ten"]
+
+    run(work())
+
+
+def test_the_loop_is_asked_for_one_timer_a_tick_however_many_end_in_it() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        asked: list[float] = []
+        real = loop.call_at
+
+        def call_at(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+            asked.append(when)
+            return real(when, *args, **options)
+
+        loop.call_at = call_at  # type: ignore[method-assign]
+        for _ in range(100):
+            with Deadline(10):
+                await asyncio.sleep(0)
+        assert len(asked) == 1
+        await later(1)
+        with Deadline(10):
+            pass
+        assert len(asked) == 2, "none is left of those that ended, and the next begins a tick of its own"
 
     run(work())

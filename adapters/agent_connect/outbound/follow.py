@@ -33,7 +33,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout
 from gateway.core.types import Json, JsonObject, Outcome
-from gateway.transport.deadline import Deadline
+from gateway.transport.deadline import Deadline, Timer
 from gateway.transport.http import StreamResponse
 from gateway.wire import sse
 
@@ -378,7 +378,7 @@ class _Later:
     def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
         self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+        self._timer = Timer(asyncio.get_running_loop(), seconds, self._begin)
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._work())

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.core.errors import Invalid, TooLarge
+from gateway.transport.deadline import Timer
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -292,7 +293,7 @@ class WhileConnected:
         assert task is not None
         self._task = task
         self._before = task.cancelling()
-        self._timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._begin)
+        self._timer = Timer(asyncio.get_running_loop(), PATIENCE_SECONDS, self._begin)
 
     def _begin(self) -> None:
         self._listener = asyncio.create_task(self._listen())
