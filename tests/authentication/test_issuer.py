@@ -96,6 +96,8 @@ def test_a_token_of_the_issuer_is_its_clients_and_the_keys_are_fetched_once(prov
         judge, before = Judge(options(provider.url)), control(provider.url, "asked", "GET")["asked"]
         for client in ("robot", "visitor", "robot"):
             assert await judge.name(token(provider.url, client)) == client
+            judge.clock.now += AGAIN_SECONDS
+            assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("keys of")]
         assert judge.waited == 1
         assert control(provider.url, "asked", "GET")["asked"] == before + 1
 
