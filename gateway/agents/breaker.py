@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gateway import tracing
 from gateway.config import BreakerOptions
-from gateway.core.errors import AgentGone, AgentTimeout
+from gateway.core.errors import AgentForgot, AgentGone, AgentTimeout
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Breaker:
 
     def ran(self, error: BaseException | None) -> None:
         """Count how a run ended. Whatever an agent says itself is an answer."""
-        if error is None or not isinstance(error, UNREACHABLE):
+        if error is None or isinstance(error, AgentForgot) or not isinstance(error, UNREACHABLE):
             self._lost = 0
             if self.closed:
                 self._ejections = 0

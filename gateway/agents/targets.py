@@ -300,7 +300,8 @@ class TargetGroup:
             raise
         except Exception as raised:
             error = errors.first(raised)
-            member.breaker.ran(error or raised)
+            if not context.cancelled:  # what a cancelled run ends with says nothing of the target
+                member.breaker.ran(error or raised)
             if isinstance(error, AgentError) and error.untaken and not seen.begun:
                 return error
             raise

@@ -13,6 +13,7 @@
     │   ├── AgentFailed    it answered: it failed
     │   ├── AgentBroken    it broke its protocol (bad JSON, illegal order, wrong content type)
     │   ├── AgentGone      it cannot be reached, or went away (retryable before dispatch)
+    │   │   └── AgentForgot  it is there, and does not know the run or the thread any more
     │   └── AgentTimeout   it did not answer in time
     └── GatewayError       our fault
         ├── IllegalEvent   an event that may not follow the one before (see state.py)
@@ -138,6 +139,10 @@ class AgentGone(AgentError):
 
     code = "agent_gone"
     retryable = True
+
+
+class AgentForgot(AgentGone):
+    """The agent is there, and does not know the run or the thread any more. Clients are told AgentGone."""
 
 
 class AgentTimeout(AgentError):

@@ -19,7 +19,7 @@ from gateway.agents.targets import TargetGroup, difference, targets_of
 from gateway.config import BreakerOptions, Route
 from gateway.contract import RunContext, TargetOptions
 from gateway.core import events as e
-from gateway.core.errors import AgentError, AgentFailed, AgentGone, AgentTimeout, Unavailable
+from gateway.core.errors import AgentError, AgentFailed, AgentForgot, AgentGone, AgentTimeout, Unavailable
 from gateway.core.types import Agent, JsonObject, Run, RunStatus, Thread
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
@@ -475,3 +475,31 @@ def test_a_target_that_still_has_a_session_is_told_what_was_said_elsewhere_meanw
 
     asyncio.run(main())
     assert len(one.ran) == 2 and "meanwhile" in one.fresh[-1]
+
+
+class Leaving(Program):
+    """A target whose connection is lost with every run that is cancelled."""
+
+    async def _do(self, context: RunContext) -> None:
+        await until(lambda: context.cancelled)
+        raise AgentGone("lost")
+
+
+def test_a_target_that_has_forgotten_a_run_or_lost_a_cancelled_one_is_there() -> None:
+    """What was ejected here once: an agent whose runs were all cancelled by clients that went."""
+    forgetful, left = Program("one"), Leaving("two")
+    forgetful.fate = [AgentForgot("the agent does not know the run any more")] * 3
+
+    async def main() -> list[BreakerState]:
+        groups = [grouped([one], breaker=BreakerOptions(failures=2)) for one in (forgetful, left)]
+        async with engine(groups[0]) as made:
+            for _ in range(3):
+                await ran(made)
+        async with engine(groups[1]) as made:
+            for _ in range(3):
+                run = await made.runs.start(scripted.request("hello"))
+                await until(lambda: left.ran[-1:] == [run.id])  # noqa: B023
+                await made.runs.cancel(run.id, wait=True)
+            return [group.members[0].breaker.state for group in groups]
+
+    assert asyncio.run(main()) == [BreakerState.CLOSED] * 2

@@ -33,10 +33,6 @@ class NotOffered(Exception):
         return complaint(self.reply, self.where)
 
 
-class Forgotten(AgentGone):
-    """The server is there, but has lost the run: it was started anew, or deleted it."""
-
-
 class AgentConnectClient:
     """One server. `trace` is the W3C `traceparent` header that every request carries, if there is one."""
 

@@ -20,7 +20,6 @@ from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, V
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.client import (
     AgentConnectClient,
-    Forgotten,
     NotOffered,
     complaint,
     encode,
@@ -31,7 +30,7 @@ from adapters.agent_connect.outbound.poll import FIRST_PAUSE, TRIES, Poller, Rem
 from adapters.agent_connect.wire import EVENT, UPSTREAM_OUTPUT
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout
+from gateway.core.errors import AgentBroken, AgentError, AgentForgot, AgentGone, AgentTimeout
 from gateway.core.types import Json, JsonObject, Outcome
 from gateway.transport.deadline import Deadline, Timer
 from gateway.transport.http import StreamResponse
@@ -162,7 +161,7 @@ class Follower:
             return await self._poller.poll(self._options.poll_timeout)
         try:
             verdict = await self._poller.poll(min(HINT_TIMEOUT, self._options.poll_timeout))
-        except Forgotten:  # an agent that keeps no runs: what it said of its failure is all there is
+        except AgentForgot:  # an agent that keeps no runs: what it said of its failure is all there is
             if isinstance(hint, RunFailure):
                 return hint
             raise

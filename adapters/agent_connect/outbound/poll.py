@@ -12,9 +12,9 @@ from typing import TypeVar
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, Verdict
 from adapters.agent_connect.options import AgentConnectTarget
-from adapters.agent_connect.outbound.client import AgentConnectClient, Forgotten, NotOffered, complaint
+from adapters.agent_connect.outbound.client import AgentConnectClient, NotOffered, complaint
 from adapters.agent_connect.wire_stream import ServerRun
-from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout
+from gateway.core.errors import AgentBroken, AgentForgot, AgentGone, AgentTimeout
 from gateway.core.types import JsonObject
 from gateway.transport.http import segment
 
@@ -104,7 +104,7 @@ class Poller:
             began = loop.time()
             try:
                 return await step()
-            except Forgotten:
+            except AgentForgot:
                 raise
             except (AgentGone, AgentTimeout) as error:
                 if since is None or self.heard > began:
@@ -121,7 +121,7 @@ class Poller:
         """The verdict of a run that was not followed for a while; None if it still works."""
         record = await self.retrying(self.status)
         if record is None:
-            raise Forgotten("the agent does not know the run any more")
+            raise AgentForgot("the agent does not know the run any more")
         if record.status not in STOPPED:
             return None
         return await self.retrying(partial(self.poll, self._options.poll_timeout))
@@ -139,7 +139,7 @@ class Poller:
                 raise
         record = await self.status()
         if record is None:
-            raise Forgotten("the agent does not know the run any more")
+            raise AgentForgot("the agent does not know the run any more")
         return await self._unwaited(record) if record.status in STOPPED else None
 
     async def _wait(self, timeout: float) -> Verdict | None:

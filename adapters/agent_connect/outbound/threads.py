@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from adapters.agent_connect import decode_thread
 from adapters.agent_connect.outbound.client import AgentConnectClient, complaint, encode, explanation
-from gateway.core.errors import AgentGone, Invalid, NotFound, Unsupported
+from gateway.core.errors import AgentForgot, Invalid, NotFound, Unsupported
 from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.http import HttpResponse, segment
 
@@ -76,7 +76,7 @@ def _path(thread: str) -> str:
 
 def _answered(reply: HttpResponse, where: str) -> bytes:
     if reply.status == 404:
-        raise AgentGone(f"the agent does not know the thread any more: {where} answered 404")
+        raise AgentForgot(f"the agent does not know the thread any more: {where} answered 404")
     if reply.status in NOT_OFFERED:
         raise Unsupported(f"the agent does not offer this: {where} answered {reply.status}")
     if not 200 <= reply.status < 300:
