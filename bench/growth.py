@@ -10,6 +10,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -113,26 +114,39 @@ def _waits(
 
 
 def _pages(
-    stage: Stage, gateway: Gateway, sizes: GrowthSizes, into: dict[str, float | None], **paths: tuple[str, str, object]
+    stage: Stage,
+    gateway: Gateway,
+    sizes: GrowthSizes,
+    into: dict[str, float | None],
+    *,
+    each: int = 0,
+    **paths: tuple[str, str, object],
 ) -> None:
-    """What a page of a list costs: the median time of several, in ms."""
+    """What an answer costs: the median time of several, in ms; or in us for `each` of so many that are in it."""
     for name, (method, path, body) in paths.items():
         text = msgspec.json.encode(body).decode() if body is not None else ""
         job = {"kind": "requests", "port": gateway.port, "path": PREFIX + path, "body": text, "method": method}
+        stage.do(**job, connections=1, seconds=0.0)  # what is kept from then on
         result = stage.do(**job, connections=1, seconds=sizes.seconds)
-        into[f"ms {name.replace('_', ' ')}"] = result["p50"]
+        into[name.replace("_", " ")] = result["p50"] * (KILO / each if each else 1.0)
 
 
 def _streams(stage: Stage, sizes: GrowthSizes, count: int) -> dict[str, float | None]:
+    """What a chunk costs without the beginning and the end of its stream: short streams are taken off longer ones."""
     found: dict[str, float | None] = {}
     with stage.gateway(table=_table(stage)) as gateway:
-        chunks = max(3, sizes.chunks * CHUNKS_PER_SECOND // 1000 // count)
-        body = stream_body(chunks, count / CHUNKS_PER_SECOND)
-        job: Figures = {"kind": "streams", "port": gateway.port, "path": f"{PREFIX}/runs/stream", "body": body}
-        stage.do(**job, streams=count, chunks=chunks)
-        with _cost(gateway, found, "us a chunk", count * chunks):
-            result = stage.do(**job, streams=count, chunks=chunks)
-        found["ms p99"] = result["p99"]
+        pace = count / CHUNKS_PER_SECOND
+        job: Figures = {"kind": "streams", "port": gateway.port, "path": f"{PREFIX}/runs/stream", "streams": count}
+        more = max(3, int(sizes.stream_seconds / pace))
+        taken: dict[int, float | None] = {}
+        for chunks in (2, 2, 2 + more):  # the first does not count
+            before = gateway.child.cpu()
+            result = stage.do(**job, body=stream_body(chunks, pace), chunks=chunks)
+            after = gateway.child.cpu()
+            taken[chunks] = None if before is None or after is None else after - before
+            found["ms p99"] = result["p99"]
+        short, long = taken[2], taken[2 + more]
+        found["us a chunk"] = None if short is None or long is None else (long - short) / (count * more) * MICRO
     return found
 
 
@@ -185,7 +199,14 @@ def _routes(stage: Stage, sizes: GrowthSizes, count: int) -> dict[str, float | N
         found["us of the start, each"] = None if gateway.cpu is None else gateway.cpu / count * MICRO
         found["KB each"] = gateway.rss / count / KILO
         _waits(stage, gateway, sizes, found, body=body)
-        _pages(stage, gateway, sizes, found, a_page_of_agents=("POST", "/agents/search", {"limit": 10}))
+        _pages(
+            stage,
+            gateway,
+            sizes,
+            found,
+            each=count,
+            us_to_find_agents_for_each=("POST", "/agents/search", {"limit": 10}),
+        )
     return found
 
 
@@ -193,12 +214,12 @@ def _thread(stage: Stage, sizes: GrowthSizes, count: int) -> dict[str, float | N
     found: dict[str, float | None] = {}
     with _full(stage, count, threaded=True) as (gateway, thread):
         _waits(stage, gateway, sizes, found, prefix=f"{PREFIX}/threads/{thread}", body=_prompt())
-        pages: dict[str, tuple[str, str, object]] = {
-            "a_page_of_runs": ("GET", f"/threads/{thread}/runs?limit=10", None),
-            "a_page_of_history": ("GET", f"/threads/{thread}/history?limit=10", None),
-            "the_thread": ("GET", f"/threads/{thread}", None),
+        pages: dict[str, Any] = {
+            "us_the_thread_with_its_state_a_run": ("GET", f"/threads/{thread}", None),
+            "us_ten_states_a_run": ("GET", f"/threads/{thread}/history?limit=10", None),
         }
-        _pages(stage, gateway, sizes, found, **pages)
+        _pages(stage, gateway, sizes, found, ms_a_page_of_runs=("GET", f"/threads/{thread}/runs?limit=10", None))
+        _pages(stage, gateway, sizes, found, each=count, **pages)
     return found
 
 
@@ -207,11 +228,11 @@ def _store(stage: Stage, sizes: GrowthSizes, count: int) -> dict[str, float | No
     with _full(stage, count, threaded=False) as (gateway, _):
         found["s of the start"] = gateway.cpu
         _waits(stage, gateway, sizes, found)
-        pages: dict[str, tuple[str, str, object]] = {
-            "the_newest_runs": ("POST", "/runs/search", {"limit": 10}),
-            "runs_of_an_agent": ("POST", "/runs/search", {"agent_id": "editor", "limit": 10}),
-            "runs_that_failed": ("POST", "/runs/search", {"status": "error", "limit": 10}),
-            "threads": ("POST", "/threads/search", {"limit": 10}),
+        pages: dict[str, Any] = {
+            "ms_the_newest_runs": ("POST", "/runs/search", {"limit": 10}),
+            "ms_runs_of_an_agent": ("POST", "/runs/search", {"agent_id": "editor", "limit": 10}),
+            "ms_runs_that_failed": ("POST", "/runs/search", {"status": "error", "limit": 10}),
+            "ms_threads": ("POST", "/threads/search", {"limit": 10}),
         }
         _pages(stage, gateway, sizes, found, **pages)
         found["MB"] = gateway.child.rss() / MICRO

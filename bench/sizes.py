@@ -78,8 +78,7 @@ class GrowthSizes:
 
     seconds: float
     """Of a turn of requests."""
-    chunks: int
-    """Of all streams together, in thousandths of CHUNKS_PER_SECOND."""
+    stream_seconds: float
     streams: tuple[int, ...]
     editors: tuple[int, ...]
     sessions: tuple[int, ...]
@@ -170,7 +169,7 @@ FULL = Sizes(
     peers=PeerSizes(rounds=5, seconds=0.5, flood_seconds=1.0),
     growth=GrowthSizes(
         seconds=0.5,
-        chunks=2000,
+        stream_seconds=4.0,
         streams=(50, 200, 1000),
         editors=(100, 1000, 10_000),
         sessions=(50, 500, 5000),
@@ -225,7 +224,7 @@ QUICK = Sizes(
     peers=PeerSizes(rounds=2, seconds=0.3, flood_seconds=0.5),
     growth=GrowthSizes(
         seconds=0.2,
-        chunks=1000,
+        stream_seconds=2.0,
         streams=(50, 200, 1000),
         editors=(100, 1000),
         sessions=(50, 500),
@@ -280,7 +279,7 @@ TINY = Sizes(
     peers=PeerSizes(rounds=1, seconds=0.05, flood_seconds=0.2),
     growth=GrowthSizes(
         seconds=0.05,
-        chunks=50,
+        stream_seconds=0.1,
         streams=(2, 4),
         editors=(2, 12),
         sessions=(2, 12),

@@ -8,7 +8,7 @@ a client has given it (`SCHEMA`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from msgspec.structs import replace
 
@@ -73,21 +73,50 @@ def _bare(schema: Json) -> Json:
     return [_bare(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def accumulated(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Each checkpoint with the whole state at its time: all messages, and the newest values. All of a thread's, oldest
-    first.
+class Accumulated(Sequence[Checkpoint]):
+    """A thread's checkpoints, oldest first, each with the whole state at its time: all messages, and the newest values.
+
+    One is made when it is asked for: what all of them have in common is kept once, however many there are.
     """
-    messages: tuple[ChatMessage, ...] = ()
-    values: Json = None
-    out = []
-    for point in checkpoints:
-        marks = [key for key in point.metadata if key.endswith(_REPLACES)]
-        messages = point.messages if point.replaces or marks else (*messages, *point.messages)
-        if point.run is None and point.values is not None:
-            values = point.values
-        metadata = {key: told for key, told in point.metadata.items() if key not in marks}
-        out.append(replace(point, messages=messages, values=values, replaces=True, metadata=metadata))
-    return out
+
+    def __init__(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """`checkpoints`: all of a thread's, oldest first."""
+        self._points: list[tuple[Checkpoint, list[ChatMessage], int, Json]] = []
+        messages: list[ChatMessage] = []
+        values: Json = None
+        for point in checkpoints:
+            if point.replaces or _marks(point):
+                messages = []  # those before still have theirs
+            messages += point.messages
+            if point.run is None and point.values is not None:
+                values = point.values
+            self._points.append((point, messages, len(messages), values))
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @overload
+    def __getitem__(self, at: int) -> Checkpoint: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Checkpoint]: ...
+    def __getitem__(self, at: int | slice) -> Checkpoint | list[Checkpoint]:
+        if isinstance(at, slice):
+            return [_whole(*one) for one in self._points[at]]
+        return _whole(*self._points[at])
+
+    def place(self, ident: str) -> int | None:
+        """Where the checkpoint of that id is."""
+        return next((at for at, (point, *_) in enumerate(self._points) if point.id == ident), None)
+
+
+def _whole(point: Checkpoint, messages: list[ChatMessage], count: int, values: Json) -> Checkpoint:
+    marks = _marks(point)
+    metadata = {key: told for key, told in point.metadata.items() if key not in marks}
+    return replace(point, messages=tuple(messages[:count]), values=values, replaces=True, metadata=metadata)
+
+
+def _marks(point: Checkpoint) -> list[str]:
+    return [key for key in point.metadata if key.endswith(_REPLACES)]
 
 
 def kept(point: Checkpoint) -> JsonObject:

@@ -77,9 +77,8 @@ class States:
             async with _bounded(keeper):
                 return await remote.read_history(keeper.upstream or {}, limit=limit, before=before)
         points = await self._points(thread.id)
-        if before is not None:
-            points = points[: _place(points, before, "before")]
-        return [_shown(point, keeper) for point in points[::-1][:limit]]
+        end = len(points) if before is None else _place(points, before, "before")
+        return [_shown(point, keeper) for point in reversed(points[max(0, end - limit) : end])]
 
     async def for_run(self, thread: Thread, agent: Agent) -> Checkpoint | None:
         if not thread.begun or (agent.name in thread.upstream and agent.name not in thread.untold):
@@ -188,14 +187,14 @@ class States:
                 before = page[-1].id
         return next(iter(thread.upstream)) if len(thread.upstream) == 1 else None
 
-    async def _points(self, thread_id: str) -> list[Checkpoint]:
-        """All of the thread's, accumulated, oldest first."""
+    async def _points(self, thread_id: str) -> thread_state.Accumulated:
+        """All of the thread's, oldest first."""
         found: list[Checkpoint] = []
         while True:
             page = await self._store.history(thread_id, limit=PAGE, before=found[-1].id if found else None)
             found += page
             if len(page) < PAGE:
-                return thread_state.accumulated(found[::-1])
+                return thread_state.Accumulated(reversed(found))
 
 
 @asynccontextmanager
@@ -215,10 +214,10 @@ def _shown(point: Checkpoint, keeper: Keeper | None) -> Checkpoint:
     return replace(point, values=thread_state.kept(point) if own else None)
 
 
-def _place(points: Sequence[Checkpoint], ident: str, path: str) -> int:
-    for at, point in enumerate(points):
-        if point.id == ident.lower():
-            return at
+def _place(points: thread_state.Accumulated, ident: str, path: str) -> int:
+    at = points.place(ident.lower())
+    if at is not None:
+        return at
     raise NotFound(f"{path}: the thread has no checkpoint {ident!r}")
 
 
