@@ -3,7 +3,8 @@
 Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
 they are first called: for one chunk of an agent on standard output to a client that streams `values`, and for one
 `/runs/wait` of an agent over HTTP. A file counts once. What runs meanwhile by chance (timers, what is written a moment
-later) is left out: only what is called for each of several chunks or requests counts.
+later) is left out: only what is called for each of several chunks or requests counts. Below them stands how many calls
+each room had, the median of the chunks or requests: a profile by room that is the same on every machine.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.stage import EDITORS_AGENT, ROOT, free_port
 from bench.stamp import CHUNK
@@ -99,8 +102,27 @@ def _passed(calls: list[tuple[int, str]], windows: list[tuple[int, int]]) -> lis
     return [name for name in found[-1] if all(name in window for window in found)]
 
 
-def measure() -> dict[str, list[str]]:
-    """The files by what passes them, in order."""
+def _rooms(calls: list[tuple[int, str]], windows: list[tuple[int, int]]) -> dict[str, float]:
+    """How many calls each room had, the most first: the median of the windows."""
+    counted = [Counter(_room(name) for at, name in calls if start <= at < end) for start, end in windows]
+    every = {room: statistics.median(one[room] for one in counted) for room in set().union(*counted)}
+    return {room: count for room, count in sorted(every.items(), key=lambda one: -one[1]) if count}
+
+
+def _room(name: str) -> str:
+    first, _, rest = name.partition("/")
+    return f"{first}/{rest.partition('/')[0].removesuffix('.py')}"
+
+
+class Way(NamedTuple):
+    """The files that one of its kind passes, in order, and how many calls each room has."""
+
+    files: list[str]
+    rooms: dict[str, float]
+
+
+def measure() -> dict[str, Way]:
+    """By what passes."""
     port, agent = free_port(), free_port()
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory() as folder, _process(["-m", "bench.agent", "--port", str(agent)], folder, env):
@@ -111,7 +133,8 @@ def measure() -> dict[str, list[str]]:
             _ready(port, gateway)
             chunks, requests = _chunks(port), _requests(port)
         calls = [(at, name) for at, name in json.loads((Path(folder) / "calls.json").read_text(encoding="utf-8"))]
-    return {"a chunk": _passed(calls, chunks), "/runs/wait": _passed(calls, requests)}
+    each = {"a chunk": chunks, "/runs/wait": requests}
+    return {what: Way(_passed(calls, windows), _rooms(calls, windows)) for what, windows in each.items()}
 
 
 def _chunks(port: int) -> list[tuple[int, int]]:
@@ -140,7 +163,10 @@ def _requests(port: int) -> list[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    for what, files in measure().items():
-        print(f"{what}: {len(files)} files")
-        for file in files:
+    for what, found in measure().items():
+        print(f"{what}: {len(found.files)} files")
+        for file in found.files:
             print(f"  {file}")
+        print(f"{what}: {sum(found.rooms.values()):.0f} calls of functions of our own")
+        for room, count in found.rooms.items():
+            print(f"  {room} {count:.0f}")
