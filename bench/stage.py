@@ -103,6 +103,11 @@ OWN = Tree(ROOT, sys.executable)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+def _kept() -> dict[str, str]:
+    """Our environment. Bytecode is written whatever it says: a start without it is none that anybody has twice."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Child:
     """A process of ours. What it says goes to a file, whose end is shown if it breaks."""
 
@@ -124,7 +129,7 @@ class Child:
             self.popen = subprocess.Popen(
                 [tree.python, *argv],
                 cwd=tree.root,
-                env={**os.environ, **env},
+                env={**_kept(), **env},
                 stdin=pipe or subprocess.DEVNULL,
                 stdout=pipe or said,
                 stderr=said,
