@@ -1,7 +1,6 @@
-"""What both halves need to know of a governed route (AIP-44): folders that a session may have, and history.
+"""Rules of a governed route (AIP-44) for both halves: folders that a session may have, and history.
 
-Paths are judged by the route's `Governor`; whatever is not admitted is refused with the place where it was said, and
-without saying what there is.
+The route's `Governor` judges paths. A refusal names the place where the path was said, and does not tell what exists.
 """
 
 from __future__ import annotations

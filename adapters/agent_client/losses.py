@@ -1,4 +1,4 @@
-"""What the Agent Client Protocol cannot say, by the name under which it is counted."""
+"""Losses in the Agent Client Protocol, by the name under which each is counted."""
 
 LOSSES = {
     "mcp_servers": "An agent of another protocol cannot be given the MCP servers that an editor offers, nor one that "

@@ -1,4 +1,4 @@
-"""What `routes.yaml` may say about the Agent Client Protocol: the `inbound:` section's options and a target's."""
+"""Options of the Agent Client Protocol in `routes.yaml`: the `inbound:` section's and a target's."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Workspace(Options):
 
 
 class Permissions(Options):
-    """Who answers when the agent asks for permission, by the kind of tool call: the first list that has it decides."""
+    """Answers to the agent's requests for permission, by the kind of tool call: the first list that has it decides."""
 
     deny: tuple[ToolKind, ...] = Field(default=(), description="Kinds that are refused.")
     forward: tuple[ToolKind, ...] = Field(default=(), description="Kinds of which the client is asked.")

@@ -1,7 +1,7 @@
-"""What both halves know of the Streamable HTTP transport (docs/rfds/streamable-http-websocket-transport).
+"""Rules of the Streamable HTTP transport for both halves (docs/rfds/streamable-http-websocket-transport).
 
-One endpoint. A client POSTs its messages; what it is sent comes on long GETs of server-sent events, one for the
-connection and one for each session. Two headers say which: the connection's id, and the session's.
+One endpoint. A client POSTs its messages. It receives on long GETs of server-sent events, one for the connection and
+one for each session. Two headers say which: the connection's id, and the session's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMING = frozenset({NEW, FORK})
 OPENING = frozenset({LOAD, RESUME})
 """They name a session that is not open yet."""
 SERVED = OPENING | {"session/prompt", "session/set_mode", "session/set_config_option"}
-"""What is only answered well where there is such a session."""
+"""Methods that succeed only where the session exists."""
 ENDING = frozenset({CLOSE, DELETE})
 """After them there is nothing more to say about the session."""
 

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 PROTOCOL: Final = "agent_client"
 """This adapter's name: key of `origin`, of `Agent.extra` and of `ThreadUpdate.protocol`."""
 ORIGIN_V2: Final = "agent_client.v2"
-"""What an agent of version 2 said that version 1 cannot (codec/v2): key of `origin` and of `Agent.extra`, name of
+"""Marks what an agent of version 2 said that version 1 cannot (codec/v2): key of `origin` and of `Agent.extra`, name of
 `Custom`s, `ThreadUpdate.protocol`, and key of a `ThreadUpdate`'s data, with which no client of version 1 is sent it."""
 VERSION: Final = 1
 
@@ -48,7 +48,7 @@ class Initialize(_Params):
 
 
 def capabilities_of(params: Initialize) -> JsonObject:
-    """What the client declared it can do, whichever key it used."""
+    """The capabilities that the client declared, whichever key it used."""
     return params.client_capabilities or params.capabilities or {}
 
 
@@ -131,7 +131,7 @@ class SessionUpdate(_Params):
 
 
 class SessionResult(_Params):
-    """What `session/new`, `session/load` and `session/resume` answer; `session_id` only in the first."""
+    """The answer of `session/new`, `session/load` and `session/resume`; `session_id` only in the first."""
 
     session_id: str = ""
     modes: JsonObject | None = None

@@ -144,7 +144,7 @@ def _prompt_capabilities(initialize: JsonObject) -> JsonObject:
 
 
 def native(agent: Agent | None) -> JsonObject | None:
-    """What an agent of this protocol answered to `initialize`, None for every other: then the inbound is no proxy."""
+    """The answer to `initialize` of an agent of this protocol. None for all others: then the inbound is no proxy."""
     return None if agent is None else agent.extra.get(PROTOCOL)
 
 
@@ -162,7 +162,7 @@ def offers(native: JsonObject | None, what: str) -> bool:
 
 
 def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObject:
-    """What a client that asked `initialize` is answered: version 1, whatever it asked for.
+    """The answer to a client's `initialize`: version 1, whatever it asked for.
 
     An agent of this protocol: its own answer, with what the gateway adds (sessions are loaded, listed, resumed, closed
     and deleted here). Any other, and None where the client is yet to choose one: what the gateway can do for all.

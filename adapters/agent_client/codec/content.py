@@ -103,7 +103,7 @@ def _language(uri: str) -> str:
 
 
 def blocks_of(request: RunRequest, agent: Agent) -> list[JsonObject]:
-    """What to send as `prompt` for a run, by the outbound half.
+    """The `prompt` that the outbound half sends for a run.
 
     A request of this protocol: `creation["prompt"]` verbatim. Else a text block of the input's text at
     `agent.text_input` (of an input without text: its JSON), and then the blocks of `input["content"]`, if it has any
@@ -199,7 +199,7 @@ def described(value: Json) -> JsonObject | None:
 
 
 def file_of(block: Any, at: str | None = None) -> Attachment | None:
-    """The file in an image, audio or resource block; None for every other, and for base64 that is none.
+    """The file in an image, audio or resource block. None for other blocks, and for invalid base64.
 
     `at` points to the block, in a request that is kept.
     """

@@ -20,7 +20,7 @@ _ASSISTANT: Final = ("assistant", "ai", "agent", "bot", "AIMessageChunk")
 
 
 class DocumentGrowth:
-    """What a delta adds: `text` to what is told now, then, for each of `items`, a message of its own."""
+    """The growth from one delta: `text` is added to the message told now, then each of `items` is a new message."""
 
     __slots__ = ("items", "text", "unsure")
 
@@ -52,7 +52,7 @@ class DocumentText:
         self._listening = True  # the item that speaks last is the assistant's
 
     def grow(self, delta: Json) -> DocumentGrowth | str:
-        """What a delta adds; the text alone if that is all."""
+        """The growth from a delta; the text alone if that is all."""
         if not self.known or self._lost:
             return _UNSURE
         value = _at(delta, self._steps)
@@ -68,7 +68,7 @@ class DocumentText:
         return _leaf(value)
 
     def replace(self, pointer: str, value: Json) -> str | None:
-        """What the text is when the value at a pointer is replaced.
+        """Return the text after the value at a pointer is replaced.
 
         "" also for a text that is gone; None where it is as it was, or where `unsure` is true now.
         """
@@ -144,7 +144,7 @@ def _leaf(value: Json, steps: Sequence[str] = ()) -> DocumentGrowth | str:
 
 
 def _speaker(item: Json) -> str | None:
-    """Who says an item of a conversation: USER, ASSISTANT, "" for others, None where it does not say."""
+    """The speaker of an item of a conversation: USER, ASSISTANT, "" for others, None where it does not say."""
     if not isinstance(item, dict):
         return None
     for key in ("role", "type"):

@@ -56,7 +56,7 @@ _CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
 def beyond(event: e.Event, key: str = PROTOCOL) -> JsonObject | None:
-    """What this codec put into an event's `origin`; under ORIGIN_V2 what version 2 says beyond version 1."""
+    """This codec's part of an event's `origin`. Under ORIGIN_V2 it holds what version 2 says beyond version 1."""
     mine = None if event.origin is None else event.origin.get(key)
     return mine if isinstance(mine, dict) else None
 
@@ -67,7 +67,7 @@ def marked(event: _E, marks: JsonObject, key: str = ORIGIN_V2) -> _E:
 
 
 def difference(plain: JsonObject, said: JsonObject) -> JsonObject:
-    """What is put there for an event whose plain form is `plain` where the agent said `said`. Empty if it said that."""
+    """The difference between an event's plain form and what the agent said, for `origin`. Empty if there is none."""
     more = {key: value for key, value in said.items() if key not in plain or not delta.same(plain[key], value)}
     less = [key for key in plain if key not in said]
     return {**({"more": more} if more else {}), **({"less": less} if less else {})}

@@ -18,7 +18,7 @@ from gateway.core.output import OutputParts, PartOf
 from gateway.core.types import Agent, Json, Run
 
 Around = tuple[bytes, bytes, Callable[[str], object] | None]
-"""What comes before and after a part's text in an update, and who is to know of it."""
+"""The bytes before and after a part's text in an update, and a function to call with the text, if any."""
 SMALL: Final = 64 * 1024
 """Bytes up to which the whole document is looked up after every batch that rewrote something."""
 GROWTH: Final = 1.25
@@ -47,7 +47,7 @@ class ForeignOutput:
 
     @property
     def losses(self) -> Counter[str]:
-        """What could not be told so far."""
+        """Losses so far."""
         return self._losses
 
     def message(self, event: e.MessageStarted) -> None:
@@ -55,7 +55,7 @@ class ForeignOutput:
         self._parts.message(event)
 
     def _part(self, event: e.PartStarted) -> PartOf:
-        """What a text or data part is of. Of what is nothing of the output the loss is counted."""
+        """Return what a text or data part belongs to. Counts a loss for a part outside the output."""
         what = self._parts.start(event)
         if what is PartOf.DATA:
             self.data = event.part

@@ -26,7 +26,7 @@ from gateway.mcp.fields import FormDialect
 ANSWER: Final = "_answer"
 """In an answer's value: what a client of this protocol said in full, where that is more than the option."""
 QUESTION: Final = "question"
-"""In `_meta.aip44` of a tool call that is none: it stands for a question."""
+"""In `_meta.aip44` of a tool call that stands for a question."""
 _KINDS: Final = {0: "read", 1: "edit"}
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
 _DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
@@ -192,7 +192,7 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
 
 
 def _without_v2(payload: JsonObject) -> JsonObject:
-    """What a client of version 1 is asked for a permission request of version 2.
+    """Convert a permission request of version 2 to version 1.
 
     Its title and description, which version 1 has no place for, are content of the tool call.
     """

@@ -8,7 +8,7 @@ from gateway.core.types import JsonObject
 
 
 def profile(said: JsonObject) -> JsonObject:
-    """What is under `_meta.aip44` of a tool call."""
+    """The members under `_meta.aip44` of a tool call."""
     meta = said.get("_meta")
     found = meta.get("aip44") if isinstance(meta, dict) else None
     return found if isinstance(found, dict) else {}
@@ -36,7 +36,7 @@ def server_of(said: JsonObject) -> str | None:
 class ToolCalls:
     """The tool calls of one run. What they return is None where core has no event for it.
 
-    Agents reuse ids within a run: an id that is started again after it ended is another call. They also start a call
+    Agents reuse ids within a run: an id that is started again after it ended is a new call. They also start a call
     that is running already, update one that never started, and one that has ended.
     """
 
@@ -65,7 +65,7 @@ class ToolCalls:
         return event_forms.joined(self._going_on(id, said), said)
 
     def title(self, id: str) -> str | None:
-        """What a call that is open was last called."""
+        """The last title of an open call."""
         return self._titles.get(self._open.get(id, ""))
 
     def close(self, failed: bool) -> list[e.Event]:
@@ -95,7 +95,7 @@ class ToolCalls:
         return event_forms.joined([started, *following], said)
 
     def _going_on(self, id: str, said: JsonObject) -> list[e.Event]:
-        """What an update says of a call that is open."""
+        """The events of an update to an open call."""
         name = self._open[id]
         status, title, content = said.get("status"), said.get("title"), said.get("content")
         final = status in event_forms.FINAL

@@ -24,7 +24,7 @@ _COUNTS: Final = {"inputTokens": "input_tokens", "outputTokens": "output_tokens"
 
 
 def ended(result: Raw) -> list[e.Event]:
-    """What the agent's answer of `session/prompt` means, to be emitted: last a RunFinished, or RunCancelled.
+    """Decode the agent's answer of `session/prompt` to the events to emit: last a RunFinished, or RunCancelled.
 
     Before it a UsageReported, if the answer has token counts. Unknown keys and `_meta` are kept in `origin`. A missing
     or unknown stop reason is `end_turn`, its own word kept too. Raises AgentBroken if the answer is no object.

@@ -65,9 +65,9 @@ class UpdateDecoder:
         self._part = ""
 
     def feed(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
-        """What one update means; empty where it says nothing.
+        """Decode one update; empty where it says nothing.
 
-        Raises AgentBroken for what is no object with a `sessionUpdate`: to be reported and survived.
+        Raises AgentBroken for anything but an object with a `sessionUpdate`: report it and go on.
         """
         try:
             chunk = _chunk(update)
@@ -77,17 +77,17 @@ class UpdateDecoder:
         return self.begun(chunk) if delta is None else [delta]
 
     def more(self, chunk: Chunk) -> e.PartDelta | None:
-        """What a chunk means that goes on where the one before it left off; None if it begins something (`begun`)."""
+        """Decode a chunk that continues the one before it; None if it begins something (`begun`)."""
         if chunk.kind == self._kind and chunk.message_id == self._id:
             return e.PartDelta(part=self._part, delta=chunk.content.text)
         return None
 
     def title(self, tool_call_id: str) -> str | None:
-        """What the agent last called a tool call that is open: for `questions.permission`."""
+        """The agent's last title for an open tool call: for `questions.permission`."""
         return self._tools.title(tool_call_id)
 
     def close(self, *, failed: bool = False) -> list[e.Event]:
-        """What ends with the run: messages, and tool calls that the agent left open. Call it before the terminal event.
+        """End the messages and tool calls that the agent left open. Call it before the terminal event.
 
         `failed` is whether those count as failed. Clients of this protocol are told of them as much as the agent said;
         without this call, say when the agent died, they are told that the calls failed.
@@ -95,7 +95,7 @@ class UpdateDecoder:
         return [*self._messages.close(), *self._tools.close(failed)]
 
     def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
-        """What the first chunk after something else means."""
+        """Decode the first chunk after something else."""
         name = None if chunk.message_id is UNSET else chunk.message_id
         out: list[e.Event | ThreadUpdate] = [*self._messages.text(chunk.kind, name, chunk.content.text)]
         if self._messages.holding:
@@ -105,7 +105,7 @@ class UpdateDecoder:
         return out
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
-        """What an update means that is no plain chunk of text."""
+        """Decode an update that is not a plain chunk of text."""
         raise NotImplementedError
 
 

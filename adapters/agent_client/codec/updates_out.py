@@ -53,7 +53,7 @@ class UpdateEncoder:
 
     @property
     def losses(self) -> Counter[str]:
-        """What could not be said so far, by name (losses.py). A new counter each time."""
+        """Losses so far, by name (losses.py). A new counter each time."""
         return self._losses + (self._output.losses if self._output is not None else Counter())
 
     def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
@@ -73,7 +73,7 @@ class UpdateEncoder:
         return out
 
     def finish(self, run: Run) -> list[bytes]:
-        """What is still to be said when the run has ended: a corrected text, a document that has no text.
+        """The updates still owed when the run has ended: a corrected text, a document that has no text.
 
         `run` is the run's last record. To be sent before the prompt's end is. A second call says nothing.
         """
@@ -117,7 +117,7 @@ def envelope(session_id: str) -> Callable[[Sequence[bytes]], list[bytes]]:
 
 
 def _beside(update: bytes) -> bytes:
-    """What an agent said beside an update stands beside it again."""
+    """Move what the agent said beside an update (`_meta` of the params) back beside it."""
     members = _members(update)
     meta = members.pop(PARAMS_META, None)
     return update if meta is None else _encode(members) + b',"_meta":' + bytes(meta)

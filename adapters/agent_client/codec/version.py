@@ -21,22 +21,22 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
 
 OptionsOf: TypeAlias = Callable[[str], list[Any] | None]
-"""The options of an open session, by the agent's own id; None if there are none."""
+"""The options of an open session, by the agent's own id; None if it has no options."""
 Noted: TypeAlias = Callable[[str, JsonObject], Json]
 """Notes what an answer says of a session (its id) that is open, and returns the session's modes as they are now."""
 
 
 class SpokenSession(Protocol):
-    """What an agent says in one session."""
+    """Decodes the updates of one session."""
 
     def decoder(self) -> UpdateDecoder:
         """For the updates of one run."""
 
     def stray(self, update: Raw) -> Sequence[ThreadUpdate]:
-        """What an update means that belongs to no run. Raises AgentBroken."""
+        """Decode an update that belongs to no run. Raises AgentBroken."""
 
     def aside(self, update: ThreadUpdate) -> e.Custom | None:
-        """What `stray` gave while a run waits for its prompt to be taken, as an event of the run; None to note it."""
+        """Convert a result of `stray` to an event of the run that waits for its prompt to be taken. None to note it."""
 
 
 class ProtocolVersion(Protocol):
@@ -84,7 +84,7 @@ class ProtocolVersion(Protocol):
     # --- a client speaks it --------------------------------------------------------------------------------------
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
-        """What the client declared that it can do, as we take it."""
+        """The client's declared capabilities, as we take them."""
 
     def initialized(self, agent: Agent | None, answer: JsonObject) -> JsonObject:
         """The answer of `initialize` as it is sent, given version 1's."""

@@ -102,7 +102,7 @@ class AgentClientInbound:
         self._http.quiet()
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """Nobody asks who it is: it is who started the gateway.
+        """Serve a client without authentication: it started the gateway.
 
         Raises NotFound for an unknown agent, Unavailable for one client too many.
         """
@@ -145,7 +145,7 @@ class EditorSocket:
             await websocket.send_denial_response(refusal(error))
 
     def _visitor(self, websocket: WebSocket) -> Visitor | None:
-        """Who it is by its headers; None if its token is nobody's."""
+        """Identify a client by its headers. None if its token is unknown."""
         people = self._clients.people
         try:
             shown = people.arrived(websocket.headers.getlist("authorization"))

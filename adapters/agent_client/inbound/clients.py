@@ -99,9 +99,9 @@ class EditorClients:
         return len(self._connected)
 
     def agent(self, name: str | None, visitor: Visitor) -> str | None:
-        """Whom a connection made under this name (in a path, on a command line) may talk to; None for any agent.
+        """The agent for a connection made under this name (in a path, on a command line); None for any agent.
 
-        Without a name it is the only agent there is. Raises NotFound, with the names there are.
+        Without a name it is the only agent, if there is only one. Raises NotFound, with the names that exist.
         """
         names = visitor.among(self.gateway.agents.names(PROTOCOL))
         if name is None:

@@ -159,7 +159,7 @@ class EditorConnection:
         return None
 
     async def _cancel(self, session_id: str) -> None:
-        """What came before it is cancelled, and nothing that comes after: that waits meanwhile, for the store alone,
+        """Cancel what came before, and nothing that comes after. Later messages wait meanwhile, for the store alone,
         never for the agent of a session that is not open.
         """
         for prompt in self._prompts.values():
@@ -254,7 +254,7 @@ class EditorConnection:
             log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, method, error)
 
     async def _serve(self, params: Raw) -> Raw:
-        """What one of the client's own MCP servers asks of its MCP client (`mcp/message`)."""
+        """Relay a request of one of the client's own MCP servers to its MCP client (`mcp/message`)."""
         return await self._clients.switchboard.request(self.client, params)
 
     async def _served(self, params: Raw) -> None:

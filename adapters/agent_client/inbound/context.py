@@ -105,7 +105,7 @@ class SessionContext:
     # --- prompts ----------------------------------------------------------------------------------------------
 
     def begin(self, turn: PromptTurn) -> None:
-        """Start a prompt turn. Raises Conflict while there is another."""
+        """Start a prompt turn. Raises Conflict while one is in progress."""
         self.state.prompt(PromptStep.PROMPT)
         self.turn = turn
 

@@ -92,7 +92,7 @@ class PromptFollower:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _wake(self, last: int | None = None) -> None:
-        """Who waits for events up to `last`; all if it is None."""
+        """Wake the callers that wait for events up to `last`; all if it is None."""
         waiting, self._waiting = self._waiting, []
         for number, told in waiting:
             if last is not None and number > last:

@@ -1,4 +1,4 @@
-"""What a governed route (AIP-44) changes for its clients: what is declared, where sessions may be, how they end.
+"""Changes of a governed route (AIP-44) for its clients: what is declared, where sessions may be, how they end.
 
 Every function takes the route's `Governor` or None, and with None changes nothing.
 """
@@ -27,12 +27,12 @@ SPOKEN_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "promptCapabilities": ("image", "audio", "embeddedContext"),
     "mcpCapabilities": ("http", "sse"),
 }
-"""What a manifest can promise beside `loadSession`; of all other capabilities it says nothing."""
+"""Capabilities that a manifest can promise beside `loadSession`. It says nothing of all others."""
 PAGE: Final = 50
 
 
 def of(gateway: Gateway, name: str | None) -> Governor | None:
-    """What governs an agent that clients of this protocol may call. None for one that is not there: it does nothing."""
+    """The governor of an agent that clients of this protocol may call. None for an unknown agent: it does nothing."""
     try:
         return None if name is None else governing.governor_named(gateway.agents, name, PROTOCOL)
     except NotFound:

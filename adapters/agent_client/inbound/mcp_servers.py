@@ -73,9 +73,9 @@ def _named(session: SessionContext | SharedSession) -> list[JsonObject]:
 
 
 def _new(asked: list[JsonObject], recorded: Any) -> bool:
-    """Whether there is one among them that the agent was not told of, as far as that was recorded.
+    """Whether one of them is new to the agent, as far as that was recorded.
 
-    What a client offers over its connection goes by its name; its ids are others each time.
+    Servers that a client offers over its connection are compared by name, since their ids change each time.
     """
     servers = recorded.get(tunnel.SERVERS, []) if isinstance(recorded, dict) else []
     known = [_identity(each) for each in servers if isinstance(each, dict)]

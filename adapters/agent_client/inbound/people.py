@@ -1,8 +1,8 @@
-"""How this protocol's door says that a token is nobody's, and who is never asked for one.
+"""How this protocol's door refuses an unknown token, and which clients it never asks for one.
 
-A client is known by a token: in `Authorization` of the connection, or in `_meta.token` of `authenticate`. What it makes
-is its own: to everybody else its sessions are not there. A client on standard input and output is whoever started the
-gateway, and nobody asks; its sessions are nobody's, as are those that were made while nobody was asked.
+A client is known by a token: in `Authorization` of the connection, or in `_meta.token` of `authenticate`. It owns the
+sessions that it makes: to all others they do not exist. A client on standard input and output started the gateway, and
+is not asked. Its sessions have no owner, nor have those that were made while clients were not asked.
 """
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ from gateway.core.errors import Unauthenticated
 UNAUTHORIZED: Final = b'{"error":"the token is not valid"}'
 CHALLENGE: Final = challenge(Unauthenticated("the token is not valid"))
 LOCAL: Final = Authenticator(None)
-"""Of clients that nobody asks."""
+"""The authenticator of clients that are not asked."""

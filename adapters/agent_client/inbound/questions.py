@@ -170,7 +170,7 @@ class RunQuestions:
     async def _answer_to(
         self, interrupt: Interrupt, method: str, params: JsonObject, read: Callable[[Interrupt, Any], Answer]
     ) -> Answer | None:
-        """What the client answers; None if it cannot, and the question stays open. Whatever is unclear is a refusal."""
+        """The client's answer. None if it cannot answer: the question stays open. Anything unclear is a refusal."""
         session = self._session
         try:
             result = await session.client.put(method, jsonrpc.raw({"sessionId": session.id, **params}))

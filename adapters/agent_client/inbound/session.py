@@ -178,8 +178,8 @@ class EditorSession:
     async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool = False) -> JsonObject:
         """The answer of `session/prompt`. `cancelled`: it was given up before this session was open.
 
-        Raises Conflict while there is another, Invalid for content that the agent cannot take, the agent's own
-        RpcError and the errors of the tree.
+        Raises Conflict while another prompt is in progress, Invalid for content that the agent cannot take, the agent's
+        own RpcError and the errors of the tree.
         """
         return await self.updates.prompt(asked, functools.partial(self.take, asked, params), cancelled=cancelled)
 
@@ -301,7 +301,7 @@ class EditorSession:
             self._failed = error
 
     async def _told(self) -> None:
-        """What was before is told: let the client be answered, and wait until it is."""
+        """Called when the history has been told: let the client be answered, and wait until it is."""
         self.context.told()
         self._ready.set()
         await self._gate.wait()

@@ -71,7 +71,7 @@ class EditorSessions:
     async def named(self, params: Raw) -> EditorSession | None:
         """The session that the params of an extension name, if they name one.
 
-        Raises NotFound for one that is not this client's: where clients are told apart, an agent's own is nobody's.
+        Raises NotFound for one that is not this client's. Where clients are told apart, an agent's own has no owner.
         """
         try:
             return await self.get(jsonrpc.read(params, wire.OfSession).session_id)
@@ -106,8 +106,8 @@ class EditorSessions:
             self._client.keep(self._client.cancel_run(run.id))
 
     async def leave(self) -> None:
-        """The client has gone, or is another one from now on, also if it does not wait for this: then `gather` would
-        close none. What is going on goes on.
+        """Called when the client has gone, or a new one takes its place, also if it does not wait for this: then
+        `gather` would close none. Runs go on.
         """
         sessions, self._open = list(self._open.values()), {}
         if sessions:
@@ -197,8 +197,8 @@ class EditorSessions:
         return answer
 
     async def _may_be_its_own(self, what: str) -> bool:
-        """Whether the agent is asked to end a session that the gateway has no record of: it is nobody's here then, and
-        so there for nobody where clients are told apart.
+        """Whether the agent is asked to end a session that the gateway has no record of. Such a session has no owner,
+        so it does not exist where clients are told apart.
         """
         if self._client.visitor.required or self._agent is None:
             return False
@@ -210,7 +210,7 @@ class EditorSessions:
             await each.close()
 
     async def _if_offered(self, what: str, session: EditorSession, params: Raw) -> Any:
-        """What the agent answers to `session/<what>`, if it is one of this protocol that declared it."""
+        """The agent's answer to `session/<what>`, if it speaks this protocol and declared it."""
         native = await self._native(session.context.agent)
         if agents.offers(native, what):
             return await session.context.relay(f"session/{what}", params)
@@ -222,7 +222,7 @@ class EditorSessions:
         return {}
 
     async def _native(self, name: str) -> JsonObject | None:
-        """What an agent of this protocol answered to `initialize`; None for every other agent."""
+        """The answer to `initialize` of an agent of this protocol; None for all other agents."""
         return agents.native(await self._gateway.agents.get(name, PROTOCOL))
 
     # --- inside -----------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ async def _choose(session: SessionContext, name: str | bool) -> list[JsonObject]
 
 
 async def _taken_up(session: SessionContext) -> wire.SessionResult | None:
-    """What the agent's own session says of itself; None if it has none, or says nothing."""
+    """The answer that opens the agent's own session, with its modes and options; None if it has no such session."""
     agent = await session.gateway.agents.get(session.agent, PROTOCOL)
     thread = await session.gateway.threads.get(session.id)
     try:

@@ -105,7 +105,7 @@ class V2PromptTurn(PromptTurn):
 
 @dataclass
 class PromptInput:
-    """What a prompt says: its text, and its files, of which the first is at `place`."""
+    """The content of a prompt: its text, and its files, of which the first is at `place`."""
 
     text: str
     files: list[Attachment] = field(default_factory=list)
@@ -144,7 +144,7 @@ def request_of(
 
 
 async def said(gateway: Gateway, run: Run, agent: Agent | None) -> list[JsonObject]:
-    """What was said to start a run, as blocks, whatever protocol it was said in; without files that are gone."""
+    """The blocks that started a run, whatever its client's protocol. Files that are gone are left out."""
     request = run.request
     if request.protocol == PROTOCOL and isinstance(request.creation.get("prompt"), list):
         blocks = [block for block in request.creation["prompt"] if isinstance(block, dict)]

@@ -1,4 +1,4 @@
-"""What a session's client is told, and how its prompts are answered: here as in version 1, at the end of their run.
+"""Tells a session's client of its runs and answers its prompts: here as in version 1, at the end of their run.
 
 `SessionUpdates` serves one session, `RunUpdates` one run. `v2/` has those of version 2, which tells more.
 """

@@ -1,4 +1,4 @@
-"""Who is at the other end of one connection, as far as it has said, and what of the gateway is there for it."""
+"""Identifies the client of one connection, as far as it has said, and gives it its view of the gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANNOUNCED: Final[JsonObject] = {
 
 
 class Visitor:
-    """Who is at the other end of one connection, as far as that is known.
+    """The client at the other end of one connection, as far as it is known.
 
     ended: why the connection must end, "" while it need not.
     """
@@ -55,7 +55,7 @@ class Visitor:
 
     @property
     def identity(self) -> Identity | None:
-        """Who it is; None where nobody asked, and for a stranger."""
+        """Its identity; None where clients are not asked, and for a stranger."""
         return None if self._known is None else self._known.who
 
     @property
@@ -93,7 +93,7 @@ class Visitor:
         return [agent for agent in agents if self.may_use(agent)]
 
     def owns(self, thread: Thread) -> bool:
-        """Whether the session is its own, or one that it oversees. What is nobody's is so for whoever nobody asks."""
+        """Whether the session is its own, or one that it oversees. Clients that are not asked own all unowned ones."""
         known, owner = self._known, thread.attributes.get(OWNER)
         if known is None:
             return not self.required and owner is None

@@ -325,7 +325,7 @@ def _request_from(connection: AgentConnection, params: Raw) -> tuple[AgentSessio
 
 
 def judged(policy: Permissions, kinds: set[str]) -> str:
-    """What becomes of a question about a tool call: `deny`, `forward` or `allow`.
+    """Decide a question about a tool call: `deny`, `forward` or `allow`.
 
     `kinds` are what the agent said of it, now and before; where it contradicts itself, the strictest counts.
     """

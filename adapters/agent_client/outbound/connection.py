@@ -56,7 +56,7 @@ _line: Final = msgspec.json.Decoder(_Line).decode
 
 
 class ConnectedSession(Protocol):
-    """What a connection knows of a session that is open there: see `AgentSession`, whose members these are."""
+    """A connection's view of a session that is open there: see `AgentSession`, whose members these are."""
 
     @property
     def thread(self) -> str | None: ...
@@ -130,7 +130,7 @@ class AgentConnection:
 
     @property
     def name(self) -> str:
-        """What the agent is called, for logs and error messages."""
+        """The agent's name, for logs and error messages."""
         return self._peer.pipe.name
 
     @property
@@ -290,7 +290,7 @@ class AgentConnection:
         return session.options if session is not None else None
 
     def public(self, name: str) -> str:
-        """What the gateway calls one of the agent's sessions."""
+        """The gateway's name for one of the agent's sessions."""
         session = self.sessions.get(name)
         return session.thread if session is not None and session.thread is not None else name
 

@@ -33,7 +33,7 @@ from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
 
 NOT_PASSED_ON = ("subagents",)
-"""What clients declare and a proxy cannot do: updates of a subagent come in a session that no client has opened."""
+"""Client capabilities that a proxy cannot pass on: a subagent's updates come in a session that no client opened."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -72,7 +72,7 @@ class AgentConnections:
         self.name = target.agent or _name(target)
 
     def profile(self, caller: Caller | None) -> JsonObject:
-        """What the client can do, as it declared it, without what is not passed on.
+        """The client's declared capabilities, without those that are not passed on.
 
         A client of another protocol is asked through interrupts, so forms can be shown to it, and options set.
         """
@@ -99,7 +99,7 @@ class AgentConnections:
         return found
 
     def _with_workspace(self, profile: JsonObject) -> JsonObject:
-        """What the agent is told: what the client can do, and what the workspace has."""
+        """The capabilities told to the agent: the client's, and those of the workspace."""
         workspace = self._target.workspace
         if workspace is None:
             return profile

@@ -58,7 +58,7 @@ _peek = msgspec.json.Decoder(_Peek).decode
 
 
 class Foreground:
-    """What an agent of version 2 works on in one session, which can be something else than a prompt.
+    """The work of an agent of version 2 in one session, which need not be a prompt.
 
     working: whether it said that it works.
     """
@@ -269,7 +269,7 @@ class AcknowledgedPrompt:
         self._owner.begins()
 
     def _over(self) -> None:
-        """What comes next is not this prompt's."""
+        """Called when this prompt's part has ended: what comes next is not this prompt's."""
         self.doubt(None)
         self._owner.ends()
         self._foreground.ended(self)

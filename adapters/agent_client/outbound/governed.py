@@ -104,7 +104,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
 
 
 async def _audited(rules: RunGovernor, call: str, work: Awaitable[Any]) -> Any:
-    """What it gives, once that is audited."""
+    """Await the work, audit its result or error, and return or raise it."""
     try:
         result = await work
     except asyncio.CancelledError:
@@ -131,7 +131,7 @@ async def _refuse(governor: Governor, session: AgentSession, wanted: Act, argume
 
 
 def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
-    """What is audited of a request, and its path. Variables by their names, so that what is secret is known as such."""
+    """The audited arguments of a request, and its path. Variables go by name, so that secrets are known as such."""
     said = jsonrpc.unpack(params or forwarded.NOTHING)
     if not isinstance(said, dict):
         raise Invalid("params are no object")
@@ -153,7 +153,7 @@ def lent(governor: Governor, method: str) -> bool:
 
 
 async def placed(governor: Governor | None, asked: SessionRecord) -> SessionRecord:
-    """What the agent is told of a session's folders when it is opened for a run. Raises Denied for others."""
+    """The session as the agent is asked to open it for a run, with its folders checked. Raises Denied for others."""
     if governor is None:
         return asked
     try:

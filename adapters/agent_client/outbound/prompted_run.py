@@ -175,7 +175,7 @@ class PromptedRun:
         return self._stop.is_set() or self.context.cancelled
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What it gives; None where the run is cancelled first. The work itself goes on: others may need it."""
+        """Await the work and return its result; None if the run is cancelled first. The work goes on for others."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stop.wait())
         try:

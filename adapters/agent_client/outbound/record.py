@@ -1,4 +1,4 @@
-"""What is recorded of an agent's session on its thread, to open it again."""
+"""The record of an agent's session on its thread, to open it again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def recorded(context: ThreadContext) -> SessionRecord | None:
 
 
 def asked(params: Raw) -> SessionRecord:
-    """What a client's `session/new`, `session/load` or `session/resume` asks for, as far as it is wanted again."""
+    """Read a client's `session/new`, `session/load` or `session/resume`, as far as it is needed again."""
     found = {name: jsonrpc.unpack(value) for name, value in forwarded.members(params).items()}
     cwd, servers, folders = (found.get(name) for name in ("cwd", "mcpServers", "additionalDirectories"))
     return SessionRecord(

@@ -126,7 +126,7 @@ class AgentRelays:
 
 
 def _learn(session: AgentSession, method: str, params: Raw, result: Raw) -> None:
-    """What the answer changes about the session."""
+    """Apply an answer's changes to the session."""
     if method == "session/set_mode":
         mode = forwarded.members(params).get("modeId")
         session.settings.set_mode(jsonrpc.unpack(mode) if mode else None)

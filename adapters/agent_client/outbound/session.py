@@ -215,7 +215,7 @@ class AgentSession:
         return self.settings.options
 
     def seen(self, context: ThreadContext) -> None:
-        """Somebody works with it, and this is the newest view of the conversation."""
+        """Called when the session is in use, with the newest view of the conversation."""
         self._context = context
 
     def _client_is_there(self) -> bool:
@@ -242,7 +242,7 @@ class AgentSession:
             raise Conflict(f"session {self.name} is busy with another prompt")
 
     def begin(self, turn: AgentTurn) -> None:
-        """What the agent says is the turn's from here on. Raises IllegalEvent."""
+        """Give the turn all that the agent says from here on. Raises IllegalEvent."""
         if turn.advance(TurnStep.BEGIN) is TurnPhase.WORKING:
             self._turn = turn
 
@@ -257,7 +257,7 @@ class AgentSession:
         self._free(turn)
 
     def give_up(self, turn: AgentTurn, end: asyncio.Future[Any]) -> None:
-        """Nobody waits for the prompt's `end` any more: until it comes, the session owes it. Raises IllegalEvent."""
+        """Stop waiting for the prompt's `end`. Until it comes, the session owes it. Raises IllegalEvent."""
         turn.advance(TurnStep.GIVE_UP)
         self._free(turn)
         self._owed = turn, end

@@ -375,7 +375,7 @@ class AgentSessions:
     def _denied(
         self, error: RpcError, connection: AgentConnection, context: ThreadContext | None
     ) -> AgentError | Denied:
-        """What a client is told: one of this protocol authenticates itself, every other learns what would be to do."""
+        """The error for a client: one of this protocol authenticates itself, all others are told what is to be done."""
         caller = context.caller if context is not None else None
         if error.error.code != AUTH_REQUIRED or (caller is not None and caller.protocol == PROTOCOL):
             return error

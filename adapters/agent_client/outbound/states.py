@@ -21,16 +21,16 @@ class TurnPhase(enum.StrEnum):
 
 
 class TurnStep(enum.StrEnum):
-    """What happens to it."""
+    """A step of a turn."""
 
     BEGIN = "begin"
-    """What the agent says is the prompt's from here on."""
+    """The agent's updates belong to the prompt from here on."""
     WAIT = "wait"
     """It is something else's after all, until the prompt begins."""
     END = "end"
     """The agent has done what it was prompted to."""
     GIVE_UP = "give up"
-    """Nobody waits for the end any more."""
+    """The end is no longer waited for."""
     SETTLE = "settle"
     """The end that nobody waited for has come, or its connection has ended."""
 
@@ -61,7 +61,7 @@ def turn_after(phase: TurnPhase, step: TurnStep) -> TurnPhase:
 
 
 class Stray(enum.StrEnum):
-    """What updates are that belong to no prompt."""
+    """The meaning of updates that belong to no prompt."""
 
     NEWS = "news"
     HISTORY = "history that a client asked for"
@@ -88,7 +88,7 @@ STRAY: Final[dict[tuple[Stray, OpeningStep], Stray]] = {
 
 
 def stray_after(now: Stray, step: OpeningStep) -> Stray:
-    """What updates are after that step. Raises IllegalEvent."""
+    """The meaning of such updates after that step. Raises IllegalEvent."""
     after = STRAY.get((now, step))
     if after is None:
         raise IllegalEvent(f"{step.value} of a session whose updates are {now.value}")

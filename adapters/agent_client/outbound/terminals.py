@@ -164,7 +164,7 @@ class NewestOutput:
 
     @property
     def text(self) -> str:
-        """What is kept."""
+        """The kept output, as text."""
         return self._data.decode()
 
 

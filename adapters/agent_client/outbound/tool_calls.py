@@ -27,16 +27,16 @@ from gateway.wire import jsonrpc
 REFUSED: Final = "tool_refused"
 """The loss where the agent speaks of a call that is told to no client."""
 SHOWN: Final = ("title", "name", "kind", "status", "rawInput", "content", "locations", "_meta")
-"""What a client needs to know of a call that it is asked about and was not told of."""
+"""Members shown to a client that is asked about a call it was not told of."""
 MOST: Final = 10_000
 """Calls of a session whose ids are remembered."""
 NAMES: Final = ("title", "name")
 OF_CALL: Final = "governed.call"
 """In `Custom.origin`, the call that the event goes on with, by the name that the run's events give it."""
 RESULTS: Final = ("status", "rawOutput", "content")
-"""What an update adds to a call's result."""
+"""Members of an update that add to a call's result."""
 IDENTITY: Final = ("toolCallId", "title", "name", "kind", "_meta")
-"""What is remembered of a call that is over."""
+"""Members remembered of a call that is over."""
 MOST_HELD: Final = 1000
 """Updates of terminals that are held until a call shows them."""
 NOT_BEGUN: Final = (None, "pending", "failed", "cancelled")
@@ -86,12 +86,11 @@ class AgentToolCalls:
         self._held: list[e.Custom] = []
 
     def described(self, found: Sequence[e.Event | ThreadUpdate], update: Raw | None) -> list[e.Event | ThreadUpdate]:
-        """What an update of the agent's means, told to the rules before it is emitted.
+        """Tell the rules an update of the agent's before it is emitted.
 
-        Returns it without what no rule could judge: calls without an id, other words of one that is over; and without
-        what is no call at all, but stands for a question that another gateway asks; and what comes too late, of a call
-        of an earlier run. A terminal is its call's: what is said of it is held until a call shows it, and then judged
-        with that.
+        Returns it without what no rule could judge: calls without an id, and changed words of a call that is over. Left
+        out, too, are calls that stand for a question of another gateway, and late updates of an earlier run's call. A
+        terminal belongs to its call: its updates are held until a call shows it, and are then judged with that call.
         """
         items = [item for item in found if not self._unjudged(item)]
         if len(items) < len(found):
@@ -124,7 +123,7 @@ class AgentToolCalls:
         self._held.clear()
 
     def _placed(self, item: e.Custom) -> list[e.Custom]:
-        """What has no event, as one of the call that it goes on with; then what was held for that."""
+        """Assign an update that has no event of its own to its call. Then follow the updates that were held for it."""
         said = item.data
         if not isinstance(said, dict):
             return [item]
@@ -151,7 +150,7 @@ class AgentToolCalls:
                 self._shown_by.setdefault(str(item.get("terminalId")), call.name)
 
     def _released(self) -> list[e.Custom]:
-        """What was held of terminals whose call is known now."""
+        """Take the held updates of terminals whose call is known now."""
         if not self._held:
             return []
         held, self._held = self._held, []
@@ -197,10 +196,10 @@ class AgentToolCalls:
     async def permission(
         self, interrupt: Interrupt, kinds: Collection[str], ask: Callable[[Interrupt], Awaitable[Answer]]
     ) -> JsonObject | None:
-        """What is answered to a `session/request_permission`; None: the route's own policy has the word.
+        """The answer to a `session/request_permission`; None: the route's own policy decides.
 
         `interrupt` is the question, `kinds` what the agent said of the call, now and before. `ask` puts it to a person:
-        what is about no tool call is not for a policy to answer. What the agent said before is logged already.
+        a question about no tool call is not for a policy to answer. What the agent said before is logged already.
         """
         asked = interrupt.payload
         if questions.is_question(asked):
@@ -223,7 +222,7 @@ class AgentToolCalls:
         return None if answer is None else questions.permission_result(answer, question.payload)
 
     def _name(self, id: str) -> str:
-        """What the run's events call it, or will: as `codec.tools` names calls whose ids come again."""
+        """The call's name in the run's events, now or later: as `codec.tools` names calls whose ids come again."""
         call = self._calls.get(id)
         if call is not None and not call.over:
             return call.name
@@ -278,7 +277,7 @@ def is_terminal(data: Json) -> bool:
 
 
 def _of(call: str, item: e.Custom) -> e.Custom:
-    """What is judged with that call."""
+    """The item, marked to be judged with that call."""
     return replace(item, origin={**(item.origin or {}), OF_CALL: call})
 
 

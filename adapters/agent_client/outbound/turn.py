@@ -36,7 +36,7 @@ class _Call(Struct, rename="camel", gc=False):
 
 
 class AgentTurn:
-    """What the agent does for one run. `update` is called while the agent works on the run's prompt.
+    """The agent's work for one run. `update` is called while the agent works on the run's prompt.
 
     phase: where the prompt is. ended: set when the run has ended, too.
     calls: what the agent has said of its tool calls, where rules govern them.
@@ -122,7 +122,7 @@ class AgentTurn:
         self.missed()
 
     def _hold(self, delta: e.PartDelta) -> None:
-        """What arrives together is logged together, which is three times as fast."""
+        """Hold a delta, to log it with those that arrive together with it: three times as fast."""
         if not self._held:
             asyncio.get_running_loop().call_soon(self.told)
         self._held.append(delta)
@@ -143,7 +143,7 @@ class AgentTurn:
         self.context.emit(e.Custom(name=PROTOCOL, data=data))
 
     def aside(self, update: ThreadUpdate, event: e.Custom | None) -> None:
-        """What the agent says beside the prompt: it has a place in the run before the prompt's end, else after it.
+        """Take an update beside the prompt: it has a place in the run before the prompt's end, else after it.
 
         `event`: what it is in the run, if it is not noted.
         """
@@ -170,12 +170,12 @@ class AgentTurn:
             self.context.emit(*held)
 
     def question(self, asked: JsonObject) -> Interrupt:
-        """What a `session/request_permission` asks, in a new question of the run's."""
+        """Make a new question of the run from a `session/request_permission`."""
         title = self._decoder.title(str(asked["toolCall"].get("toolCallId")))
         return self._version.permission(asked, self.name_question("permission"), title)
 
     def kinds(self, call: str) -> set[str]:
-        """What kinds of tool call the agent said it was, by its own id."""
+        """The kinds that the agent gave a tool call, by its own id."""
         return self._kinds.get(call, set())
 
     def missed(self) -> None:

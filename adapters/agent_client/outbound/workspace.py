@@ -188,7 +188,7 @@ def _outside(path: str) -> Invalid:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """What the system says of a path, as errors of the tree."""
+    """Convert the system's errors about a path to errors of the tree."""
     try:
         yield
     except InterlinguaError:

@@ -60,7 +60,7 @@ class Doors:
         return f"{public}{self._mount}{PATH}" if self._served and public else None
 
     def open(self, server: OfferedServer, ends: OpenEnds) -> HttpDoor | None:
-        """A door for the server, until it is closed. None where there are none."""
+        """A door for the server, until it is closed. None where no doors can be opened."""
         address = self.address
         if address is None:
             return None

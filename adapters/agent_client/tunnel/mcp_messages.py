@@ -32,9 +32,9 @@ TYPE: Final = "acp"
 SERVERS: Final = "mcpServers"
 
 UNAVAILABLE: Final = -33001
-"""Nobody offers the server (any more)."""
+"""The server is not offered (any more)."""
 BROKEN: Final = -33002
-"""What came is no answer."""
+"""The answer is malformed."""
 
 
 class Offered(Struct, frozen=True):
@@ -132,7 +132,7 @@ def refused(error: ErrorObject) -> Raw:
 
 
 def read(params: Raw) -> McpMessage:
-    """A message, or the end of a connection. Raises RpcError for params that are none."""
+    """Read a message, or the end of a connection. Raises RpcError for other params."""
     try:
         return _message(params or _NOTHING)
     except (ValueError, RecursionError):  # half a surrogate pair in it, maybe
@@ -186,5 +186,5 @@ def replaced(params: Raw, **values: Any) -> Raw:
 
 
 def unavailable(what: str) -> RpcError:
-    """Nobody offers it."""
+    """The error for a server that is not offered."""
     return RpcError(UNAVAILABLE, f"MCP server unavailable: {what}")

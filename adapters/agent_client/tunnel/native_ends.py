@@ -105,7 +105,7 @@ class StatelessEnd(AgentEnd):
         self.connection.tell(MESSAGE, mcp_messages.replaced(message, **about))
 
     def _owner(self, params: Raw) -> str | int | None:
-        """Whose a notification is that says no request: by progress token, else a subscription's, or the only one's."""
+        """The request of a notification that names none: by progress token, else a subscription, or the only one."""
         token = _token(params)
         found = [id for id, (_, its) in self._under_way.items() if token is not None and its == token]
         if not found and token is None:

@@ -45,7 +45,7 @@ MOST_WAITING: Final = 100
 _OURS: Final = frozenset(
     (wire.META_VERSION, wire.META_CAPABILITIES, wire.META_CLIENT, wire.META_LOG_LEVEL, wire.PROGRESS_TOKEN)
 )
-"""What the two ends of one connection say in `_meta`, and not through it."""
+"""Keys of `_meta` that are between the two ends of one connection, and not passed through."""
 
 
 class McpProxy:
@@ -89,7 +89,7 @@ class McpProxy:
         raise InputRequired(asked, state)
 
     async def _followed(self, call: McpCall, params: JsonObject) -> Raw:
-        """What up to 2025-11-25 is a request for each resource."""
+        """Subscribe or unsubscribe one resource: up to 2025-11-25 each has its own request."""
         if versions.modern(call.client.version):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{call.method} is not of {call.client.version}")
         uri = params.get("uri")
@@ -117,7 +117,7 @@ class McpProxy:
         self._subscriptions.left(session)
 
     def close(self) -> None:
-        """What waits for an agent to come back is given up."""
+        """Give up the calls that wait for an agent to come back."""
         self._subscriptions.close()
         for waiting in self._waiting.values():
             waiting.end()
@@ -177,7 +177,7 @@ class ProxiedCall:
             self._some.clear()
 
     async def questions(self) -> JsonObject | None:
-        """What the server asks; None once it has answered."""
+        """Wait for the server's questions and return them; None once it has answered."""
         assert self._task is not None
         try:
             while not self._task.done():
@@ -199,7 +199,7 @@ class ProxiedCall:
             self.end()
 
     def expires(self, seconds: float, then: Callable[[], object]) -> None:
-        """Who does not come back is not waited for."""
+        """End the call and call `then` after this time, if the agent has not come back."""
 
         def late() -> None:
             then()
@@ -208,7 +208,7 @@ class ProxiedCall:
         self._timer = asyncio.get_running_loop().call_later(seconds, late)
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Cancel the call: it is no longer waited for."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None and not self._task.done():

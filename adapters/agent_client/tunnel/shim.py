@@ -26,7 +26,7 @@ LAST_SECONDS = 2.0
 
 
 def proof(secret: bytes, who: str, challenge: str, own: str) -> str:
-    """What only who knows the secret can say to `challenge`."""
+    """The answer to `challenge`, which takes the secret to compute."""
     return hmac.new(secret, f"{who}:{challenge}:{own}".encode(), "sha256").hexdigest()
 
 
@@ -105,7 +105,7 @@ def _copy(gateway: socket.socket) -> None:
 
 
 def _read(fd: int) -> bytes | None:
-    """What is there; None if that is nothing yet, nothing if it is the end."""
+    """Read what has arrived: None if nothing has yet, empty at the end."""
     for _ in range(2):  # that it was reset is said before what came before that
         try:
             return os.read(fd, BLOCK)

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 HELLO_SECONDS: Final = 10.0
 """For a shim to prove who it is."""
 MOST_STRANGERS: Final = 64
-"""Who has not yet; more are turned away."""
+"""Connections that have not yet; more are turned away."""
 CLOSE_SECONDS: Final = 1.0
 """For a shim to take what is left, before its socket is torn off."""
 BLOCK: Final = 64 * 1024
@@ -238,7 +238,7 @@ def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
 
 
 def _said(error: Exception) -> ErrorObject:
-    """What an MCP client is told when its request could not be carried out."""
+    """The error for an MCP client whose request could not be carried out."""
     if isinstance(error, InterlinguaError):
         return ErrorObject(jsonrpc.INTERNAL_ERROR, str(error), {"code": error.code})
     return errors.internal().error

@@ -27,7 +27,7 @@ class Host(Protocol):
 
     @property
     def gateway(self) -> Gateway:
-        """Whose client it is."""
+        """The gateway that it is a client of."""
 
     @property
     def flowing(self) -> bool:
@@ -56,7 +56,7 @@ class Offering(Protocol):
 
     @property
     def client(self) -> Host:
-        """Who has it open."""
+        """The client that has it open."""
 
     @property
     def servers(self) -> list[Offered]:
@@ -152,7 +152,7 @@ class Switchboard:
     # --- from clients -----------------------------------------------------------------------------------------------
 
     async def request(self, client: Host, params: Raw) -> Raw:
-        """What a server asks its MCP client, `mcp/message`. Raises RpcError with the agent's error, and the tree's."""
+        """Relay a server's `mcp/message` to its MCP client. Raises RpcError with the agent's error, and the tree's."""
         line = self._line_of(client, mcp_messages.read(params).connection_id)
         if line is None:
             raise mcp_messages.unavailable("there is no such connection")
@@ -165,7 +165,7 @@ class Switchboard:
         )
 
     async def notification(self, client: Host, params: Raw) -> None:
-        """What a server tells. Raises what `request` does."""
+        """Relay a server's notification. Raises what `request` does."""
         said = mcp_messages.read(params)
         about: dict[str, Any] = {}
         line = self._line_of(client, said.connection_id)
@@ -208,7 +208,7 @@ class Switchboard:
 
 
 def _found(sessions: Iterable[Offering], wanted: mcp_messages.Connect) -> tuple[Offering, Offered]:
-    """Who offers it under its id; else, since a client that comes back may give new ids, under its name."""
+    """Find who offers it under its id; else under its name, since a client that comes back may give new ids."""
     offers = [(session, server) for session in sessions for server in session.servers]
     for session, server in offers:
         if server.id == wanted.server:

@@ -144,7 +144,7 @@ async def reached(
 
 
 def _introduced(first: McpMessage) -> tuple[JsonObject, JsonObject]:
-    """What an MCP client says of itself in `initialize`, or in any request of 2026-07-28."""
+    """An MCP client's description of itself in `initialize`, or in any request of 2026-07-28."""
     said = unpacked(first.params, dict[str, Any])
     meta = said.get(wire.META)
     if isinstance(meta, dict) and wire.META_VERSION in meta:

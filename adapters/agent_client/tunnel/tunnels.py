@@ -151,11 +151,11 @@ class Tunnels:
     # --- from the client ------------------------------------------------------------------------------------------
 
     async def relay(self, method: str, params: Raw) -> Raw:
-        """What a client's MCP server asks. Raises what the agent answers, RpcError if there is no such connection."""
+        """Relay a request of a client's MCP server. Raises the agent's error, RpcError for an unknown connection."""
         return await self._reached(method, params).asked(params)
 
     async def forward(self, method: str, params: Raw) -> None:
-        """What it tells."""
+        """Relay its notification."""
         await self._reached(method, params).told(params)
 
     def _reached(self, method: str, params: Raw) -> AgentEnd:

@@ -23,7 +23,7 @@ from gateway.wire.jsonrpc import RpcError
 
 INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
-"""What is declared before it is known what the agent's MCP client can do: it refuses then what it cannot."""
+"""Capabilities declared until those of the agent's MCP client are known: until then it refuses what it cannot do."""
 
 
 def _unheard(agreed: JsonObject) -> None:
@@ -61,7 +61,7 @@ class UpstreamEnd(AgentEnd):
 
     @property
     def identity(self) -> ServerIdentity:
-        """What the server says of itself."""
+        """The server's description of itself."""
         said = self._session.server
         meta = said.get(wire.META)
         info = said.get("serverInfo") or (meta.get(wire.META_SERVER) if isinstance(meta, dict) else None)
@@ -80,7 +80,7 @@ class UpstreamEnd(AgentEnd):
         self._news(method, params)
 
     def introduce(self, client: McpClient) -> None:
-        """Who calls now: told to a server that is told with every request."""
+        """Set the client that calls now, for a server that is told its capabilities with every request."""
         if versions.modern(self.version):
             self._capabilities.clear()
             self._capabilities.update(client.capabilities)

@@ -1,6 +1,6 @@
-"""What clients of version 1 are told of agents of version 2, whose events are in version 1's words already.
+"""Encodes runs of version 2 agents for version 1 clients. The events are in version 1's words already.
 
-A message that is rewritten is told as another; what is cleared, terminals and whatever version 1 has no word for is
+A rewritten message is told as a new one. Cleared content, terminals and all that version 1 cannot express are
 counted (losses.py). Options that it has no type for are left out, of answers too (`told`).
 """
 
@@ -22,7 +22,7 @@ from gateway.core.types import Json, JsonObject, Role
 UPDATES: Final = "unknown_update"
 OPTION: Final = "unknown_option"
 _QUIET: Final = (STATE, "tool_call_content_chunk", TERMINAL, TERMINAL_CHUNK)
-"""What a client of version 1 learns in another way."""
+"""Updates that a client of version 1 does not need: it learns the same in another way."""
 
 
 class V2ForV1:

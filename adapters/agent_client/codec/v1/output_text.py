@@ -1,4 +1,4 @@
-"""What a client of version 1 is told of an agent of another protocol: its output as one growing text."""
+"""Tells version 1 clients the output of an agent of another protocol, as one growing text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OutputText(ForeignOutput):
     def __init__(self, agent: Agent | None) -> None:
         super().__init__(agent)
         self.speech = ToldText()
-        """What was told. More of `open_part` is simply said here."""
+        """The text told so far. More of `open_part` is simply said here."""
         self._others: set[str] = set()
         self._start: int | None = 0  # of the newest text part in the text; None where nobody knows
 
@@ -131,7 +131,7 @@ class OutputText(ForeignOutput):
 
 
 class ToldText:
-    """What of a run's text a client has been told, one message after the other.
+    """The text of a run that a client has been told, one message after the other.
 
     It only grows. All of it together is the text of the output document: the text parts in order, messages a blank line
     apart; or of a data part the text at the agent's text pointer, followed delta by delta (document.py). What rewrites
@@ -187,7 +187,7 @@ class ToldText:
         return self._blocks[0]
 
     def rewritten(self) -> None:
-        """What was told is not what the text begins with any more."""
+        """Called when the text no longer begins with what was told."""
         if not self._counted:
             self.rewrites += 1
         self.stale = self._counted = True

@@ -197,7 +197,7 @@ class V1UpdateEncoder(UpdateEncoder):
         out += [_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END for text in texts if text]
 
     def _beyond(self, event: e.Event) -> JsonObject | None:
-        """What an agent of this protocol said beyond the core; another protocol's extras are not ours to read."""
+        """Extras of an agent of this protocol, beyond the core. Another protocol's extras are not ours to read."""
         return event_forms.beyond(event) if self._native or not self._known else None
 
 

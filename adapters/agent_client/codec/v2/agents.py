@@ -96,7 +96,7 @@ def result_to_v1(said: JsonObject) -> JsonObject:
 
 
 def initialized(agent: Agent | None, answer: JsonObject) -> JsonObject:
-    """What a client of version 2 is answered, given version 1's answer (`codec.agents.initialize_result`).
+    """The answer to a client of version 2, given version 1's answer (`codec.agents.initialize_result`).
 
     An agent of version 2 has its own words, with what the gateway adds (sessions are deleted here), unless the gateway
     has changed them; any other what it can do, in these words.
@@ -166,7 +166,7 @@ def capabilities_v2(capabilities: JsonObject) -> JsonObject:
 
 
 def _said(key: str, marker: Any, value: Any) -> Any:
-    """What is declared by a marker; `_meta` is none."""
+    """Replace a declared value with its marker. `_meta` is kept as it is."""
     return value if key == "_meta" else marker
 
 

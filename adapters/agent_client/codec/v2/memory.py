@@ -1,4 +1,4 @@
-"""What an agent of version 2 has said in a session, as far as what it says later goes on with it.
+"""Remembers what an agent of version 2 has said in a session, as far as later updates build on it.
 
 Version 2 names messages, calls, plans and terminals for the life of a session, and anything may be said of them at any
 time; version 1 has no word that adds to a call's content. One for each session, used by the decoders of its runs and by
@@ -82,7 +82,7 @@ class CallContent:
 
 
 class _Call:
-    """What is remembered of a call: what it is called, and whether it has ended."""
+    """A remembered call: its title and kind, and whether it has ended."""
 
     __slots__ = ("kind", "over", "title")
 
@@ -103,7 +103,7 @@ class _Call:
         self.over = False
 
     def unsaid(self, said: JsonObject) -> JsonObject:
-        """What an update leaves as it is."""
+        """The title and kind that an update leaves as they are."""
         known = {"title": self.title, "kind": self.kind}
         return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
 
@@ -193,7 +193,7 @@ class SessionMemory:
         return ({**v1, "content": content.take()} if content.items else v1), lost
 
     def owed(self) -> list[JsonObject]:
-        """What is still to be told of calls, in version 1's words: before a run ends."""
+        """Updates of calls still owed before a run ends, in version 1's words."""
         return [
             {"sessionUpdate": "tool_call_update", "toolCallId": id, "content": content.take()}
             for id, content in self._contents.items()

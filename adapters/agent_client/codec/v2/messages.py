@@ -23,7 +23,7 @@ from gateway.core.types import JsonObject
 
 
 class SaidMessage:
-    """What was said of one message in this run."""
+    """One message, as far as it was said in this run."""
 
     __slots__ = ("blocks", "parts")
 

@@ -1,7 +1,7 @@
-"""What a client of version 2 is told of an agent of another protocol.
+"""Tells version 2 clients the output of an agent of another protocol.
 
-Messages keep their names, thoughts are messages of their own beside them, and what is rewritten is told as the whole
-message anew (an upsert).
+Messages keep their names. Thoughts are messages of their own beside them. A rewritten message is told again as a whole
+(an upsert).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def start_of(kind: str, message_id: str) -> bytes:
 
 
 class _Message:
-    """What was told of one message, part by part: pieces of text, or a block."""
+    """One message as it was told, part by part: pieces of text, or a block."""
 
     __slots__ = ("id", "kind", "parts", "start")
 

@@ -90,7 +90,7 @@ def _subject(call: JsonObject) -> JsonObject:
 
 
 def _approval(call: JsonObject, payload: JsonObject) -> JsonObject:
-    """What a gateway's question is about: the call has the tool's name, since the question has a title of its own."""
+    """The subject of a gateway's question: the call has the tool's name, since the question has a title of its own."""
     why = payload.get("why")
     described = {"description": why} if isinstance(why, str) and why else {}
     return {"subject": _subject({**call, "title": str(payload["tool"])}), **described}

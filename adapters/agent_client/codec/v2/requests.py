@@ -63,7 +63,7 @@ def to_v2(method: str, params: JsonObject, *, mode: str = MODE) -> tuple[str, Js
 
 
 def result_to_v1(method: str, result: Any) -> Any:
-    """What an agent of version 2 answered to a request that is called `method` in version 1.
+    """Convert a version 2 agent's answer to a request that is called `method` in version 1.
 
     The option that is the mode is told as `modes` too where a session is opened. A mode that is set is an option
     there, and the answer says what became of all options.

@@ -33,7 +33,7 @@ _ELSEWHERE: Final[JsonObject] = {
 
 
 class ShownTerminal:
-    """What is known of one. `size`: bytes that it has said, those that are not kept, too. `call`: whose content it is.
+    """A terminal. `size`: bytes that it has said, those that are not kept, too. `call`: the call whose content it is.
 
     `unsaid`: whether something was said of it that version 1 has not been told, nor can be any more. `forgotten`:
     whether it is not known by name any more, so that nothing else will be.
@@ -151,7 +151,7 @@ class Screen:
 
 
 def transcript(data: bytes) -> str:
-    """What a terminal that was sent these bytes shows, as text: of a line that is written over its last writing."""
+    """The text that a terminal shows for these bytes. A line that is written over shows its last writing."""
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)  # without half a character at the end
     lines = _SEQUENCE.sub("", text).rstrip("\r\n").split("\n")
     return _CONTROL.sub("", "\n".join([line.rstrip("\r").rpartition("\r")[2] for line in lines]))

@@ -22,7 +22,7 @@ FAILED: Final = "error"
 """Stop reason of work that failed; `error` beside it is what went wrong, as a JSON-RPC error object. The schema has no
 such word yet, but takes any; both official SDKs say it."""
 _SHARED: Final = ("usage", "_meta")
-"""What version 1 says beside a stop reason too."""
+"""Keys that version 1 too has beside a stop reason."""
 _KNOWN: Final = {reason.value for reason in StopReason}
 
 failed = v1.failed
@@ -33,9 +33,9 @@ failed = v1.failed
 
 
 def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
-    """What an idle `state_update` means for the run, to be emitted: last a RunFinished, RunCancelled or RunFailed.
+    """Decode an idle `state_update` to the run's events to emit: last a RunFinished, RunCancelled or RunFailed.
 
-    A missing, null or unknown stop reason is `end_turn`, its own word kept; what is no word at all is not passed on.
+    A missing, null or unknown stop reason is `end_turn`. An unknown word is kept; a value of another type is dropped.
     Given bytes, they are a `state_update`.
     """
     said: Any = delta.sound(update if isinstance(update, dict) else jsonrpc.unpack(update))

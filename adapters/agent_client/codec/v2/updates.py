@@ -20,7 +20,7 @@ from gateway.core.types import JsonObject, ThreadUpdate
 _MODE: Final = "current_mode_update"
 _OPTIONS: Final = "config_option_update"
 _NOTES: Final = ("modes", "config_options")
-"""What an answer of the agent's said, recorded, and no update."""
+"""Notes recorded from the agent's answers, which are not updates."""
 
 
 def to_v2(said: JsonObject, message_id: str) -> JsonObject:
@@ -71,7 +71,7 @@ def plan_to_v1(plans: Iterable[list[Any]]) -> tuple[JsonObject, bool]:
 
 
 def as_list(plan: Any) -> list[Any] | None:
-    """The entries of a plan that is a list of them, None for every other, and for entries that are none."""
+    """The entries of a plan that is a list of them. None for other plans, and for malformed entries."""
     if not isinstance(plan, dict) or plan.get("type") != "items":
         return None
     entries = plan.get("entries")

@@ -142,7 +142,7 @@ class V2UpdateDecoder(UpdateDecoder):
         return [*out, *self._messages.tool_called()]
 
     def _beside(self, told: JsonObject) -> list[e.Event]:
-        """What version 1 is told of a call in an update more, which version 2 is not."""
+        """Events of an update to a call that only version 1 clients are sent."""
         events = self._tools.update(told) if self._open(told["toolCallId"]) else None
         return [event_forms.marked(event, _SILENT) for event in events or [e.Custom(name=PROTOCOL, data=told)]]
 
@@ -169,7 +169,7 @@ def stray(update: Raw | bytes, known: SessionMemory | None = None) -> list[Threa
 
 
 def aside(update: ThreadUpdate) -> e.Custom | None:
-    """What `stray` gave, as an event of the run in whose log it has its place; None for what is a note everywhere."""
+    """Convert a result of `stray` to an event of the run whose log it belongs in. None for what is always a note."""
     data = update.data
     if not update.kept or not isinstance(data, dict):
         return None

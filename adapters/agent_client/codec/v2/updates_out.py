@@ -83,7 +83,7 @@ class V2UpdateEncoder(UpdateEncoder):
         self._assembly = UpdateAssembly(foreign=True)
 
     def _decide(self, events: Sequence[tuple[int, e.Event]]) -> None:
-        """Whose the agent was that nobody knows any more."""
+        """Find out from its events which protocol an agent spoke that is not known any more."""
         self._decided = True
         keys = {key for _, event in events for key in event.origin or ()}
         self._v2 = ORIGIN_V2 in keys

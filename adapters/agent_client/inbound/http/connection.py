@@ -203,7 +203,7 @@ class HttpConnection:
         self._moved.set()
 
     def served(self, why: InterlinguaError | None) -> None:
-        """Nobody serves it any more; `why` is told to a client that waits for the answer to `initialize`."""
+        """Called when it is no longer served. `why` is told to a client that waits for the answer to `initialize`."""
         self._why = why or AgentGone("the connection ended before it was initialized")
         if self._first is not None and not self._first[1].done():
             self._first[1].set_exception(self._why)

@@ -35,7 +35,7 @@ METHODS = "POST, GET, DELETE"
 WITH_HEADER = frozenset(
     {"session/prompt", "session/cancel", "session/set_mode", "session/set_config_option", "session/close"}
 )
-"""What is refused without the session's header. The others that name a session are sent without by the Python SDK."""
+"""Methods refused without the session's header. The Python SDK sends the others that name a session without it."""
 
 
 def refusal(status: int, why: str, *, headers: Headers = ()) -> Reply:
@@ -96,7 +96,7 @@ class HttpServer:
         return Reply(202)
 
     def _shown(self, exchange: HttpRequest) -> Principal | None:
-        """Who it is by its token. Raises a Reply for one that is nobody's."""
+        """Identify a client by its token. Raises a Reply for an unknown token."""
         sent = [value.decode("latin-1") for name, value in exchange.scope["headers"] if name == b"authorization"]
         try:
             return self._people.arrived(sent)

@@ -31,7 +31,7 @@ _CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk"))
 
 
 class _About(msgspec.Struct, rename="camel"):
-    """What an update is about."""
+    """The subject of an update."""
 
     session_update: str = ""
     message_id: str | None = None
@@ -128,7 +128,7 @@ class V2RunUpdates(RunUpdates):
         return updates
 
     async def _accepted(self, name: str) -> None:
-        """What was said is in the conversation, by this id. Returns when the prompt has been answered."""
+        """Called when the user's message is in the conversation, by this id. Returns once the prompt is answered."""
         self._unsaid = False
         mine = self._prompt if self._mine else None
         if mine is not None:
@@ -157,7 +157,7 @@ class V2RunUpdates(RunUpdates):
     # --- questions --------------------------------------------------------------------------------------------
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
-        """What was cancelled is most often about to end, and does not run before."""
+        """A cancelled run is most often about to end, and does not run before."""
         if self._past or open:
             return [ANSWERED]
         if answer.outcome is Outcome.CANCELLED:

@@ -132,6 +132,6 @@ class V2SessionUpdates(SessionUpdates):
             self._finish(mine, how)
 
     def _finish(self, mine: PromptTurn, how: JsonObject | RpcError) -> None:
-        """What a prompt began is over."""
+        """Called when the turn that a prompt began is over."""
         self._session.finish(mine)
         mine.end(how)

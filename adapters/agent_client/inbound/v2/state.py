@@ -102,7 +102,7 @@ class V2SessionState:
         return [delta.encode(said)]
 
     def _stray(self, said: JsonObject, after: str) -> JsonObject:
-        """What was said between runs. Chunks without an id that follow one another are one message."""
+        """An update said between runs. Chunks without an id that follow one another are one message."""
         kind = said.get(UPDATE)
         if kind not in CHUNKS or said.get("messageId") is not None:
             self._strand = (after, "")

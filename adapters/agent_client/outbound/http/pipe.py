@@ -68,7 +68,7 @@ async def connect(
     timeout: seconds that the server may take to answer a POST, a large one more.
     buffer: bytes that may wait to be received; then nothing more is read.
 
-    Raises Invalid for an url that is none.
+    Raises Invalid for a malformed url.
     """
     return HttpPipe(
         url, headers=headers or {}, auth=auth, cookies=cookies or {}, limit=limit, timeout=timeout, buffer=buffer
@@ -200,7 +200,7 @@ class HttpPipe:
         return response
 
     def _undelivered(self, message: jsonrpc.Message, why: InterlinguaError) -> None:
-        """Nobody else will answer it."""
+        """Answer a request that could not be delivered with `why`. A message of another kind is logged."""
         if isinstance(message, Request):
             self._under_way.forget(message.id)
             self._inbox.put([failure(message.id, why)])
@@ -208,7 +208,7 @@ class HttpPipe:
             log.warning("%s: a message was not taken: %s", self.name, why)
 
     def headers(self, session: str | None) -> dict[str, str]:
-        """What says whose request it is."""
+        """The headers that name the connection and the session of a request, and its cookies."""
         headers = {} if self._connection is None else {CONNECTION_ID: self._connection}
         if session is not None:
             headers[SESSION_ID] = session
@@ -217,7 +217,7 @@ class HttpPipe:
         return headers
 
     def keep_cookies(self, response: HttpResponse | StreamResponse) -> None:
-        """What an answer sets; for all our requests, which go to one address."""
+        """Keep the cookies that an answer sets, for all our requests: they go to one address."""
         found = response.headers.getall("Set-Cookie")
         if found:
             self.cookies = cookies_of(found, self.cookies)
@@ -254,7 +254,7 @@ class HttpPipe:
         await self._inbox.room()
 
     def _answered(self, asked: _Asked, answer: jsonrpc.Message, data: bytes, on: EventStreamReader | None) -> bool:
-        """What an answer means for our streams. Whether it is held back."""
+        """Open or end our streams as an answer requires. Returns whether the answer is held back."""
         if not isinstance(answer, Response) or answer.error is not None:
             return False
         if asked.method in NAMING:
@@ -388,5 +388,5 @@ class _UnderWay:
             yield id
 
     def forget(self, id: Id) -> None:
-        """Nobody will answer this request of ours."""
+        """Forget a request of ours that will not be answered."""
         self._ours.pop(id, None)
