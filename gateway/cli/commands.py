@@ -70,6 +70,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
     *,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="Processes that share the port and the store.")
+    ] = 1,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     watch: Annotated[bool, typer.Option(help="Reload the routes, and the certificate, when a file changes.")] = True,
@@ -80,17 +83,28 @@ def serve(
 ) -> None:
     """Serve the agents of a route table to the clients of every protocol.
 
-    SIGHUP, or a change of a file, reloads the routes and the certificate without dropping a run or a connection.
+    SIGHUP, or a change of a file, reloads the routes and the certificate without dropping a run or a connection. With
+    several workers SIGUSR2 starts them anew, one by one.
     """
     signal.signal(signal.SIGTERM, _leave)
     from gateway.cli.logs import configure
 
-    configure(log_level, log_format)
+    greet, link = log_format == "text", None
+    if workers > 1:
+        from gateway.workers.link import WorkerLink
+
+        link = WorkerLink.inherited()
+    configure(log_level, log_format, None if link is None else link.number)
+    if workers > 1 and link is None:
+        from gateway.cli.listening import listen_often
+        from gateway.workers.supervisor import supervise
+
+        raise SystemExit(supervise(listen_often(host, port, workers), greet=greet))
     from gateway.cli.certificate import certificate
     from gateway.cli.serve import serve as work
 
     tls = certificate(tls_cert, tls_key)
-    raise SystemExit(work(routes, host, port, tls=tls, watch=watch, greet=log_format == "text"))
+    raise SystemExit(work(routes, host, port, tls=tls, watch=watch, greet=greet, link=link))
 
 
 def _leave(number: int, frame: object) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -21,6 +22,7 @@ from gateway.cli.certificate import BadCertificate, Certificate
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.file_changes import changes, digest
 from gateway.cli.files import allowed, read
+from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
 from gateway.config.exposure import cautions, exposed, in_clear, local
@@ -30,52 +32,43 @@ from gateway.tracing import metrics
 from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 
-log = logging.getLogger("interlingua")
+if TYPE_CHECKING:
+    from gateway.workers.link import WorkerLink
 
-BACKLOG = 2048
+log = logging.getLogger("interlingua")
 
 
 def serve(
-    path: Path, host: str, port: int, *, tls: Certificate | None = None, watch: bool = True, greet: bool = True
+    path: Path,
+    host: str,
+    port: int,
+    *,
+    tls: Certificate | None = None,
+    watch: bool = True,
+    greet: bool = True,
+    link: WorkerLink | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM, over TLS if there is a certificate. Leaves with USAGE if the file is wrong or the
     port is taken.
 
-    `greet`: print the banner once it is up; else that is one more line of the log.
+    `greet`: print the banner once it is up; else that is one more line of the log. `link`: this is one of several
+    workers, whose supervisor listens, and greets.
     """
     config = read(path)
-    listener = _listen(host, port)
+    listener = link.listener if link is not None else listen(host, port)
     with contextlib.closing(listener):
         if _shared(listener):
             allowed(config)
-        for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
-            log.warning("%s", caution)
-        if open_files := readable(config):
-            log.warning("%s", "; ".join(open_files))
+        if link is None or link.number == 1:  # one says it for all
+            for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
+                log.warning("%s", caution)
+            if open_files := readable(config):
+                log.warning("%s", "; ".join(open_files))
         try:
-            loop.run(_Gateway(path, config, listener, host, tls=tls, greet=greet).serve(watch))
+            loop.run(_Gateway(path, config, listener, host, tls=tls, greet=greet, link=link).serve(watch))
             return OK
         except InterlinguaError as error:
             leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Leaves with USAGE and one line if there is none to be had."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        leave(USAGE, f"cannot listen on {host}:{port}: {reason[0].lower()}{reason[1:]}")
 
 
 def _shared(listener: socket.socket) -> bool:
@@ -109,14 +102,44 @@ class _Server(uvicorn.Server):
         if self.started:
             self._up()
 
+    async def cover(self, listener: socket.socket) -> None:
+        """Accept from one more listening socket, until `uncover`."""
+
+        def protocol(_loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Protocol:
+            make: Any = self.config.http_protocol_class
+            made: asyncio.Protocol = make(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=_loop
+            )
+            return made
+
+        running = asyncio.get_running_loop()
+        self.servers.append(
+            await running.create_server(protocol, sock=listener, ssl=self.config.ssl, backlog=self.config.backlog)
+        )
+
+    def uncover(self) -> None:
+        """Accept from none but the first listening socket."""
+        for server in self.servers[1:]:
+            server.close()
+        del self.servers[1:]
+
 
 class _Gateway:
     """One serving: the application, its server, and the reloading of its route table."""
 
     def __init__(
-        self, path: Path, config: Config, listener: socket.socket, host: str, *, tls: Certificate | None, greet: bool
+        self,
+        path: Path,
+        config: Config,
+        listener: socket.socket,
+        host: str,
+        *,
+        tls: Certificate | None,
+        greet: bool,
+        link: WorkerLink | None = None,
     ) -> None:
         self._greet = greet
+        self._link = link
         self._tls = tls
         self._path = path
         self._config = config
@@ -126,7 +149,7 @@ class _Gateway:
             config,
             address=_address(listener, host, tls),
             private=not _shared(listener),
-            reread=lambda: self._reload("an operator asks for it"),
+            reread=self._reread_by_all,
         )
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
@@ -152,8 +175,9 @@ class _Gateway:
                 server_header=False,
                 timeout_graceful_shutdown=math.ceil(self._config.limits.shutdown),
                 ssl_context_factory=(lambda *_: tls.context) if tls else None,
+                backlog=BACKLOG,
             ),
-            self._announce,
+            lambda: self._announce(server),
         )
         self._on_signals(server)
         await self._app.start()
@@ -177,10 +201,10 @@ class _Gateway:
                 running.add_signal_handler(number, self._end, server, number)
             running.add_signal_handler(signal.SIGHUP, self._hang_up)
 
-    def _hang_up(self) -> None:
-        self._tasks.start(self._reload("SIGHUP"))
+    def _hang_up(self, why: str = "SIGHUP") -> None:
+        self._tasks.start(self._reload(why))
         if self._tls:
-            self._tasks.start(self._renew("SIGHUP"))
+            self._tasks.start(self._renew(why))
 
     def _end(self, server: uvicorn.Server, number: int) -> None:
         """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
@@ -192,16 +216,47 @@ class _Gateway:
                 log.info("stopping; open requests may go on for %g s: %d (Ctrl-C ends them now)", seconds, waiting)
         server.handle_exit(number, None)
 
-    def _announce(self) -> None:
+    def _announce(self, server: _Server) -> None:
         loop.settled()
         self._app.warm()
         port, agents = self._listener.getsockname()[1], self._app.gateway.agents.names(OPERATOR)
+        line = f"up at {self._host}:{port}; routes: {', '.join(agents) or 'none'}"
         if self._greet:
-            print(banner(self._config, self._path, self._host, port, agents, secure=self._tls is not None), flush=True)
+            line = banner(self._config, self._path, self._host, port, agents, secure=self._tls is not None)
+        if self._link is not None:
+            self._tasks.start(self._work(self._link, server, line))
+        elif self._greet:
+            print(line, flush=True)
         else:
-            log.info("up at %s:%d; routes: %s", self._host, port, ", ".join(agents) or "none")
+            log.info("%s", line)
         if self._tls:
             log.info("TLS with the certificate %s", self._tls)
+
+    # --- one of several workers ------------------------------------------------------------------------------------
+
+    async def _work(self, link: WorkerLink, server: _Server, greeting: str) -> None:
+        """Do as the supervisor says. Without it this worker stops."""
+        from gateway.workers.messages import Adopt, Cover, Reload, ToWorker, Uncover, Up
+
+        async def done(message: ToWorker) -> None:
+            if isinstance(message, Reload):
+                self._hang_up(message.why)
+            elif isinstance(message, Cover):
+                await server.cover(link.copy_of(message.place))
+            elif isinstance(message, Uncover):
+                server.uncover()
+            elif isinstance(message, Adopt):
+                await self._app.gateway.adopt()
+
+        await link.follow(Up(greeting, self._config.limits.shutdown), done)
+        self._end(server, signal.SIGTERM)
+
+    async def _reread_by_all(self) -> str:
+        """Reload here and at all other workers. What is wrong with the file is the same everywhere."""
+        why = "an operator asks for it"
+        if self._link is not None:
+            self._link.tell_others(why)
+        return await self._reload(why)
 
     # --- reload --------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ def test_an_exception_in_such_a_log_is_one_line_too() -> None:
         raise ValueError("two\nlines")
     except ValueError:
         record.exc_info = sys.exc_info()
-    (line,) = JsonFormatter().format(record).splitlines()
+    (line,) = JsonFormatter(None).format(record).splitlines()
     said = json.loads(line)
     assert said["message"] == "it failed"
     assert said["exception"].endswith("ValueError: two\nlines")

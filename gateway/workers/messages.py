@@ -1,0 +1,76 @@
+"""What a supervisor and its workers say to each other: a line of JSON each, over a socket that both inherit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+VARIABLE = "INTERLINGUA_WORKER"
+LONGEST = 64 * 1024 * 1024
+"""Bytes of a line: one may hold every counter of a gateway."""
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """What a worker is given. descriptors: the link's end, then a listening socket for each place.
+
+    place: which of the sockets is its own. number: from 1, different from those of all workers that live. One that
+    takes over from a worker that has still to stop gets one that was free: there is one more than there are places.
+    """
+
+    place: int
+    number: int
+    workers: int
+    link: int
+    listeners: tuple[int, ...]
+    folder: str
+
+
+class Up(Struct, frozen=True, tag=True):
+    """A worker serves clients. greeting: what to print for whoever started the gateway. shutdown: `limits.shutdown`."""
+
+    greeting: str
+    shutdown: float
+
+
+class Changed(Struct, frozen=True, tag=True):
+    """A worker was told to read its files again by `why`: all others shall."""
+
+    why: str
+
+
+class Reload(Struct, frozen=True, tag=True):
+    """Read the files again."""
+
+    why: str
+
+
+class Cover(Struct, frozen=True, tag=True):
+    """Accept connections in place of the worker at `place`, until Uncover."""
+
+    place: int
+
+
+class Uncover(Struct, frozen=True, tag=True):
+    """`place` has a worker again."""
+
+    place: int
+
+
+class Adopt(Struct, frozen=True, tag=True):
+    """A worker has ended: take over what it leaves in the store."""
+
+
+FromWorker = Up | Changed
+ToWorker = Reload | Cover | Uncover | Adopt
+
+from_worker = msgspec.json.Decoder(FromWorker)
+to_worker = msgspec.json.Decoder(ToWorker)
+_encoder = msgspec.json.Encoder()
+
+
+def say(writer: asyncio.StreamWriter | None, message: FromWorker | ToWorker) -> None:
+    """Say it, if the other side is still there."""
+    if writer is not None and not writer.is_closing():
+        writer.write(_encoder.encode(message) + b"\n")
