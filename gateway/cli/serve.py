@@ -37,6 +37,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("interlingua")
 
+PER_WORKER = (
+    "with several workers /metrics and /readyz are of the worker that is asked, and a session over HTTP (MCP, Agent "
+    "Client) is known to its own worker alone: docs/deployment.md, Several workers"
+)
+LEAVE_SECONDS = 0.3
+"""How long a worker that is to stop serves as before, when it accepts no more: a connection that it has just accepted
+has its request under way.
+"""
+
 
 def serve(
     path: Path,
@@ -59,6 +68,8 @@ def serve(
     with contextlib.closing(listener):
         if _shared(listener):
             allowed(config)
+        if link is not None and link.number == 1:
+            log.warning("%s", PER_WORKER)
         if link is None or link.number == 1:  # one says it for all
             for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
                 log.warning("%s", caution)
@@ -117,6 +128,11 @@ class _Server(uvicorn.Server):
             await running.create_server(protocol, sock=listener, ssl=self.config.ssl, backlog=self.config.backlog)
         )
 
+    def accept_no_more(self) -> None:
+        """Leave new connections to others. Those that are open are served as before."""
+        for server in self.servers:
+            server.close()
+
     def uncover(self) -> None:
         """Accept from none but the first listening socket."""
         for server in self.servers[1:]:
@@ -140,6 +156,7 @@ class _Gateway:
     ) -> None:
         self._greet = greet
         self._link = link
+        self._leaving = False
         self._tls = tls
         self._path = path
         self._config = config
@@ -194,12 +211,23 @@ class _Gateway:
             await asyncio.to_thread(tracing.shutdown)
             log.info("stopped")
 
-    def _on_signals(self, server: uvicorn.Server) -> None:
+    def _on_signals(self, server: _Server) -> None:
         running = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
-                running.add_signal_handler(number, self._end, server, number)
+                running.add_signal_handler(number, self._leave, server, number)
             running.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _leave(self, server: _Server, number: int) -> None:
+        """One of several workers first answers what it has accepted already: the others take all that is new."""
+        if self._link is None or not server.started or self._leaving:
+            if self._leaving and not server.should_exit:  # the second signal
+                self._end(server, signal.SIGTERM)
+            self._end(server, number)
+            return
+        self._leaving = True
+        server.accept_no_more()
+        asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._end, server, signal.SIGTERM)
 
     def _hang_up(self, why: str = "SIGHUP") -> None:
         self._tasks.start(self._reload(why))

@@ -135,7 +135,8 @@ class WorkerSupervisor:
             await asyncio.gather(*(worker.stop() for worker in self._live))
             self._tasks.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        log.info("stopped")
+        if code == 0:
+            log.info("stopped")
         return code
 
     async def _begin(self, greet: bool) -> None:

@@ -95,7 +95,7 @@ def test_two_processes_serve_one_port_and_greet_once(gateway: Gateway) -> None:
     with httpx2.Client(trust_env=False, timeout=30) as client:
         processes = set()
         for _ in range(60):  # each on a connection of its own, so by chance at either
-            answer = client.get(f"{gateway.url}/admin/gateway", headers={"connection": "close"})
+            answer = client.get(f"{gateway.url}/admin", headers={"connection": "close"})
             processes.add(answer.json()["process"])
     assert len(processes) == 2
 
@@ -104,9 +104,7 @@ def test_a_restart_one_by_one_refuses_and_cuts_no_connection(gateway: Gateway) -
     before = workers_of(gateway)
     with Load(gateway.port) as load:
         gateway.process.signal(signal.SIGUSR2)
-        gateway.process.wait_until(
-            lambda: "all workers are restarted" in gateway.process.stderr(), "restarted", WITHIN
-        )
+        gateway.process.wait_until(lambda: "all workers are restarted" in gateway.process.stderr(), "restarted", WITHIN)
     assert up(gateway, before)
     assert not load.refused and not load.cut and load.answered > 100
 
@@ -116,8 +114,10 @@ def test_a_worker_that_is_killed_is_replaced_and_no_connection_is_refused_meanwh
     with Load(gateway.port) as load:
         os.kill(killed, signal.SIGKILL)
         gateway.process.wait_until(
-            lambda: f"(process {killed}) has ended (SIGKILL)" in gateway.process.stderr()
-            and gateway.process.stderr().count("is up in place of") >= 3,
+            lambda: (
+                f"(process {killed}) has ended (SIGKILL)" in gateway.process.stderr()
+                and gateway.process.stderr().count("is up in place of") >= 3
+            ),
             "replaced",
             WITHIN,
         )
@@ -176,10 +176,8 @@ def test_what_is_wrong_at_the_start_is_said_once_with_exit_code_2(text: str, tmp
     file.write_text("routes: 1\n")
     alone = interlingua("serve", str(file), "--port", "0", cwd=tmp_path)
     several = interlingua("serve", str(file), "--port", "0", "--workers", "3", cwd=tmp_path, fresh=True)
-    assert alone.returncode == 2
-    assert (several.returncode, several.stderr.replace("stopped\n", "")) != (0, "")
-    assert several.returncode == 2 and alone.stderr.strip() in several.stderr
-    assert several.stderr.count("routes") == alone.stderr.count("routes")
+    assert alone.returncode == 2 and alone.stderr
+    assert (several.returncode, several.stderr) == (2, alone.stderr)
     file.write_text(text)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
