@@ -33,7 +33,7 @@ FETCH_SECONDS: Final = 5.0
 """For each of the two requests of a fetch."""
 MOST_BYTES: Final = 1024 * 1024
 MOST_KEYS: Final = 100
-"""Keys of a set that are read, and keys that are known to be nobody's."""
+"""The most keys that are read of a set, and the most that are remembered as unknown to the issuer."""
 LEAST_BITS: Final = 2048
 """Of an RSA key (NIST SP 800-131A)."""
 
@@ -58,7 +58,7 @@ class PublishedKey:
 
 @dataclass(frozen=True)
 class Published:
-    """What an issuer publishes. `issuer`: what it calls itself, `iss` of its tokens."""
+    """An issuer's name and keys, as it publishes them. `issuer`: its name, `iss` of its tokens."""
 
     issuer: str
     keys: tuple[PublishedKey, ...]
@@ -100,7 +100,7 @@ class IssuerKeys:
         """Keys, by id and algorithm, that were asked for, and not among those that were fetched after that."""
 
     def current(self) -> Published:
-        """What the issuer publishes, as far as it is known and may be trusted: another object once it has changed.
+        """The issuer's name and keys, as last fetched, while they may be trusted. A new object once they have changed.
 
         Raises AwaitsKeys, Unavailable.
         """
@@ -112,9 +112,9 @@ class IssuerKeys:
         return self._published
 
     def find(self, kid: str | None, algorithm: str) -> tuple[str, Any] | None:
-        """The issuer, and its key with this id for the algorithm; without an id the only one that there is for it.
+        """The issuer's name, and its key with this id for the algorithm. Without an id: its only key for the algorithm.
 
-        None for one that is nobody's. Raises AwaitsKeys, Unavailable.
+        None if the issuer has no such key. Raises AwaitsKeys, Unavailable.
         """
         name = (kid or "", algorithm)
         try:

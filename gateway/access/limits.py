@@ -28,7 +28,7 @@ SOON: Final = 1.0
 """Seconds after which a run that was refused may be tried again: when another one ends is not known."""
 QUEUE: Final = "thread_queue"
 ROUNDING: Final = 1e-6
-"""Seconds that are none."""
+"""Waits of up to this many seconds count as 0."""
 MOST_RATES: Final = 10_000
 """The most rates that are kept while some of them need not be."""
 
@@ -63,7 +63,7 @@ class Rates:
 
 
 class Slots:
-    """What a run or a connection takes of the limits, until it is freed."""
+    """The share of the limits that a run or a connection takes, until it is freed."""
 
     __slots__ = ("_keys", "_used")
 

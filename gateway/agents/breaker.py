@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNREACHABLE = (AgentGone, AgentTimeout)
-"""What counts: an agent that answers, whatever it answers, is there."""
+"""Errors that count against a target. An agent that answers, whatever it answers, is reachable."""
 LEAST_WAIT = 1.0
 """Seconds that a client is told to wait at least."""
 

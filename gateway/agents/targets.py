@@ -166,7 +166,7 @@ _Told = dict[tuple[bool, bool], Recalled]
 
 
 def known_at(upstream: JsonObject | None, member: RouteTarget, *, stamped: bool) -> JsonObject | None:
-    """What is recorded for a target; None where the record is another's."""
+    """The record of a thread or run at a target; None if the record belongs to a different target."""
     if upstream is None or TARGET not in upstream:
         return upstream
     if stamped and upstream[TARGET] != member.options.key:

@@ -1,4 +1,4 @@
-"""What wrappers of outbound halves give the halves that they wrap: the engine's contexts, passed on."""
+"""Contexts for wrapped outbound halves: they pass on the engine's own, and wrappers override what they change."""
 
 from __future__ import annotations
 

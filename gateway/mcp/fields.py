@@ -16,7 +16,7 @@ FORMATS: Final = ("email", "uri", "date", "date-time")
 
 @dataclass(frozen=True)
 class FormDialect:
-    """What a form can say. Every one has texts, numbers, booleans, and lists of texts to choose one of."""
+    """The features of forms. Every form has texts, numbers, booleans, and lists of texts to choose one of."""
 
     titled: bool = True
     """Each choice may have a title beside its value (`oneOf`); else all have names (`enumNames`)."""

@@ -33,7 +33,7 @@ _DIALECTS: Final = {
 }
 _NEWEST: Final = FormDialect()
 _KEYS: Final = frozenset(("mode", "message", "requestedSchema", "url", "elicitationId", "_meta"))
-"""What an elicitation consists of; anything else an agent said is about its own request."""
+"""The members of an elicitation. Any others that an agent sends are about its own request."""
 _TYPES: Final = frozenset(("string", "number", "integer", "boolean", "array", "object"))
 _PLAIN: Final = (str, int, float, bool)
 
@@ -42,7 +42,7 @@ _PLAIN: Final = (str, int, float, bool)
 
 
 def dialect(version: str) -> FormDialect:
-    """What forms of a revision can say."""
+    """The features of forms in a revision."""
     return _DIALECTS.get(version, _NEWEST)
 
 

@@ -31,7 +31,7 @@ ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
 ROOTS: Final = "roots/list"
 ASKED: Final = frozenset({ELICIT, SAMPLE, ROOTS})
-"""What a server may ask its client, besides `ping`."""
+"""Requests that a server may send its client, besides `ping`."""
 
 INITIALIZED: Final = "notifications/initialized"
 CANCELLED: Final = "notifications/cancelled"
@@ -54,7 +54,7 @@ MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 """`data`: {"supported": [...], "requested": ...}."""
 REQUEST_CANCELLED: Final = jsonrpc.REQUEST_CANCELLED
-"""What a cancelled request is answered with here: the schemas name no code, and clients exist that wait for it."""
+"""The code that answers a cancelled request: the schemas name none, and some clients wait for an answer."""
 
 STATUS: Final = {
     jsonrpc.PARSE_ERROR: 400,
@@ -178,7 +178,7 @@ def header_value(value: str) -> str:
 
 
 def header_said(value: str | None) -> str | None:
-    """What a header says; None where it was not sent, or is spoilt."""
+    """The value of a header, decoded; None if it was not sent, or cannot be decoded."""
     wrapped = _WRAPPED.fullmatch(value) if value is not None else None
     if wrapped is None:
         return value

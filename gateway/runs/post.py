@@ -89,7 +89,7 @@ KINDS: Final = {
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Nobody waits any more for the answer to an earlier call."""
+    """Gives up an earlier call: its caller no longer waits for the answer."""
 
     message: str
 

@@ -60,7 +60,7 @@ class CalledRun(ABC):
 
     @abstractmethod
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """What a notification says."""
+        """The events of a notification."""
 
     @abstractmethod
     def again(self) -> None:
@@ -71,7 +71,7 @@ class CalledRun(ABC):
         """See `CallListener.asked`."""
 
     def counted(self) -> Counter[str]:
-        """What could not be said, in all."""
+        """All losses of the run, by name."""
         return self.losses
 
     # --- its life --------------------------------------------------------------------------------------------------

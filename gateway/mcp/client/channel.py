@@ -30,7 +30,7 @@ class Channel(Protocol):
 
     @property
     def name(self) -> str:
-        """What is at the other end, for logs and error messages."""
+        """The name of the other end, for logs and error messages."""
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:

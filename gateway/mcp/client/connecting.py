@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 10_000
 NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
-"""What a server that does not know Streamable HTTP answers to a POST at the address of its HTTP+SSE."""
+"""Statuses by which a server without Streamable HTTP answers a POST at the address of its HTTP+SSE."""
 
 
 @dataclass(frozen=True)
 class PoolExtras:
-    """What a pool gives its sessions. unowned: told notifications that belong to no call. The rest: see `McpPool`."""
+    """Given by a pool to its sessions. unowned: told notifications that belong to no call. The rest: see `McpPool`."""
 
     unowned: Callable[[str, Raw], None]
     keyed: Keyed | None = None

@@ -66,7 +66,7 @@ class UpstreamSession(Protocol):
 
     @property
     def server(self) -> JsonObject:
-        """What it said of itself: the result of `initialize` (or of `server/discover`), whole."""
+        """The server's description of itself: the result of `initialize` (or of `server/discover`), whole."""
 
     @property
     def alive(self) -> bool:
@@ -118,10 +118,10 @@ class UpstreamPool(Protocol):
     def lease(self, *, alone: bool = True) -> AbstractAsyncContextManager[UpstreamSession]:
         """A session for one call, or some.
 
-        A request of the server's names no call except on Streamable HTTP, so with `alone` the session is nobody
-        else's meanwhile, while the pool's `most` sessions suffice; beyond that, and over stdio where a session is a
-        process, the least used one is shared, and what cannot be told apart is refused to the server and counted.
-        That a server asks about a call that was just given up is no question of the next one's.
+        A request from the server names no call, except on Streamable HTTP. With `alone` the session is therefore not
+        shared meanwhile, while the pool's `most` sessions suffice. Beyond that, and over stdio where a session is a
+        process, the least used session is shared. Requests that then fit more than one call are refused and counted.
+        A server's request about a call that was just given up is not put to the next call.
 
         Raises AgentGone, AgentTimeout, AgentBroken, Denied; AgentFailed where the server refuses to shake hands, or
         speaks none of our revisions; Unavailable once the pool is closed.
@@ -132,7 +132,7 @@ class UpstreamPool(Protocol):
         """See `gateway.contract.Supervised`."""
 
     def on_notification(self, heard: Callable[[str, msgspec.Raw], None]) -> None:
-        """Who is told notifications that belong to no call (list_changed), from any session."""
+        """Pass `heard` the notifications that belong to no call (list_changed), from any session."""
 
     async def aclose(self) -> None:
         """End every session and process. Leases that are still out fail."""

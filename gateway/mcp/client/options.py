@@ -1,4 +1,4 @@
-"""What `routes.yaml` may say about a target that is an MCP server; an adapter's target options extend it."""
+"""Options of a target that is an MCP server, in `routes.yaml`. An adapter's target options extend them."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class PipedChannel:
 
 
 class _Heard:
-    """What the server says. See `gateway.transport.rpc.Handler`."""
+    """Takes the server's messages. See `gateway.transport.rpc.Handler`."""
 
     def __init__(self, channel: PipedChannel, calls: OutgoingCalls) -> None:
         self._channel = channel

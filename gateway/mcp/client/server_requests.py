@@ -1,5 +1,7 @@
-"""What a server asks while a run of its goes on: a person, by a question of the run's; or what only a client has that
-speaks the protocol of the server, whose own words are passed on.
+"""Answers a server's requests during one of its runs.
+
+A request to a person becomes a question of the run. A request that only a client of the server's own protocol can
+answer is passed on to it in the server's own words.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 RELAYED: Final = {SAMPLE: "sampling", ROOTS: "roots"}
-"""What is asked of a client of the same protocol -> the capability that it has declared then."""
+"""Requests that are passed on to a client of the same protocol -> the capability that it must have declared."""
 _KINDS: Final = {"sampling": ("context", "tools"), "roots": ()}
 """Capability -> what of it is declared in turn. Changes of the roots are not: they would have to be told."""
 
@@ -26,7 +28,7 @@ Ask = Callable[[Interrupt], Awaitable[Answer]]
 
 
 def capabilities(caller: Caller | None, protocol: str, always: JsonObject) -> JsonObject:
-    """What the gateway declares for a run: `always`, and what the run's client can do if it speaks `protocol` too.
+    """Capabilities to declare for a run: `always`, and those of the run's client if it speaks `protocol` too.
 
     There are few that differ, since each set has connections of its own.
     """

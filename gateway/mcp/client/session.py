@@ -39,7 +39,7 @@ QUICK = 5.0
 TRIES = 5
 
 _TO_MODERN = frozenset({wire.UNSUPPORTED_VERSION, wire.HEADER_MISMATCH, jsonrpc.METHOD_NOT_FOUND})
-"""What a server that has no `initialize` answers to it, besides these where the params are at fault."""
+"""Error codes by which a server without `initialize` answers it. It may also answer that the params are wrong."""
 _PARAMS = frozenset({jsonrpc.INVALID_PARAMS, jsonrpc.INVALID_REQUEST})
 
 CHANGES = {"tools": "toolsListChanged", "agents": "agentsListChanged"}
@@ -244,7 +244,7 @@ class ClientSession:
             raise RpcError(said.code, message, said.data) from None
 
     def _params(self, params: JsonObject, call: OutgoingCall | None, more: JsonObject) -> JsonObject:
-        """What is sent: with the progress token, the answers to questions, and what the revision wants in `_meta`."""
+        """The params to send, with the progress token, the answers to questions, and the revision's own `_meta`."""
         meta: JsonObject = {}
         if call is not None:
             meta[wire.PROGRESS_TOKEN] = call.token

@@ -1,4 +1,4 @@
-"""What a route calls: one agent of a target, or all that live there."""
+"""The outbound half of a route: one agent of a target, or all that live there."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class DiscoveredAgent(Outbound, Protocol[Entry_contra]):
     """One of all the agents that live there."""
 
     def listed(self, entry: Entry_contra) -> None:
-        """What the target has just said of it: the next `describe` need not ask."""
+        """Take what the target has just said of the agent: the next `describe` need not ask."""
 
 
 class Target(ABC, Generic[Entry]):
-    """What `gateway.contract.Outbound` and `Discovering` have of one agent or many; the rest is the adapter's."""
+    """Implements `gateway.contract.Outbound` and `Discovering` for one agent or many. The adapter adds the rest."""
 
     def __init__(self, one: Outbound, *, discovers: bool) -> None:
         """`one` is the agent where the route stands for one."""

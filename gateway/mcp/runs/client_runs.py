@@ -1,4 +1,4 @@
-"""What all calls of a protocol share: the gateway, which agents a session sees, which progress tokens are in use."""
+"""Shared by all calls of a protocol: the gateway, the agents that a session sees, the progress tokens in use."""
 
 from __future__ import annotations
 

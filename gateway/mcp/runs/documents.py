@@ -27,7 +27,7 @@ class Documents:
         self._protocol = protocol
 
     def native(self, agent: Agent | None) -> JsonObject | None:
-        """What an agent of this protocol published, None for every other."""
+        """The description that an agent of this protocol published, None for any other agent."""
         return None if agent is None else agent.extra.get(self._protocol)
 
     def wraps_input(self, agent: Agent) -> bool:
@@ -39,11 +39,11 @@ class Documents:
         return self._wraps(agent, agent.output_schema)
 
     def input_schema(self, agent: Agent) -> JsonObject:
-        """What a client gives it: a schema that says `"type": "object"`."""
+        """The schema of a client's input to the agent: it says `"type": "object"`."""
         return self._published(agent, agent.input_schema, INPUT)
 
     def output_schema(self, agent: Agent) -> JsonObject:
-        """What a client gets of it."""
+        """The schema of the agent's output to a client."""
         return self._published(agent, agent.output_schema, OUTPUT)
 
     def input_of(self, agent: Agent, given: Json) -> Json:

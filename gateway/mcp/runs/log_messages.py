@@ -1,4 +1,4 @@
-"""What a client is told of a run beside its answer: `notifications/message`, from the level on that it asked for."""
+"""Log messages of a run beside its answer: `notifications/message`, from the level that the client asked for."""
 
 from __future__ import annotations
 

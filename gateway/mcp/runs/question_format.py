@@ -23,7 +23,7 @@ class QuestionFormat(Protocol):
         """The same params once more, to be told with it why the answer to them did not fit."""
 
     def answer(self, interrupt: Interrupt, result: Json) -> Answer:
-        """What the client's result says. Raises the tree's errors or ValueError for what is none: that is a refusal."""
+        """The answer in the client's result. Raises the tree's errors or ValueError if there is none: a refusal."""
 
 
 class Elicitation:

@@ -1,7 +1,7 @@
 """Interrupts to an MCP client: as a form where it takes forms, else as an answer to its call. Pure.
 
 The answer that carries a question also has a handle. The next call that brings the handle in its `_meta` answers the
-question: with its `input` (or a tool's arguments), or with an outcome that is none.
+question: with its `input` (or a tool's arguments), or with an outcome in place of an answer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def elicitation(interrupt: Interrupt, client: McpClient) -> JsonObject | None:
 
 
 def handle(run_id: str, interrupt_id: str) -> str:
-    """What names a question of a run to its client."""
+    """The name of a run's question, for its client."""
     return f"{run_id}.{interrupt_id}"
 
 

@@ -26,7 +26,7 @@ class Rendering(Protocol):
 
     @property
     def losses(self) -> Counter[str]:
-        """What could not be said so far, by name."""
+        """Losses so far, by name."""
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
         """Whole JSON-RPC notifications for these events: every one of the run, in order.
@@ -45,7 +45,7 @@ class Rendering(Protocol):
 
 
 class ToolRendering:
-    """What a model reads."""
+    """Renders a run for a model, as the result of a tool."""
 
     def __init__(self, runs: ClientRuns, call: McpCall, agent: Agent, tools: Tools | None = None) -> None:
         self._runs = runs

@@ -29,10 +29,10 @@ LAGGING = 32
 
 
 class Native(Protocol):
-    """What an agent of the client's own protocol tells of its run besides events: passed on in its own words.
+    """Passes on, word for word, messages of an agent of the client's own protocol that are not events of its run.
 
-    Brought by the adapter. A `Custom` event that it takes comes after all that was told of the events before it; the
-    words are fed that event as well.
+    Brought by the adapter. A `Custom` event that it takes comes after everything told of earlier events. The rendering
+    is fed that event as well.
     """
 
     def takes(self, event: e.Custom) -> bool:

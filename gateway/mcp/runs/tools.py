@@ -179,7 +179,7 @@ def tool_progress(token: str | int | float, progress: float, message: str | None
 
 
 class ToolProgress:
-    """What one client is told of one run that it called as a tool: `progress` is the number of the event."""
+    """Progress of one run, for the client that called it as a tool: `progress` is the number of the event."""
 
     def __init__(self, agent: Agent, version: str, token: str | int | float) -> None:
         self.losses: Counter[str] = Counter()
@@ -232,7 +232,7 @@ def _text(text: str) -> JsonObject:
 
 
 def _words(agent: Agent, document: bytes) -> str:
-    """What a model reads: the text alone where the document is nothing else, else the document as JSON."""
+    """The text for a model: the document's text where it is nothing else, otherwise the document as JSON."""
     value = deltas.decode(document)
     text = projection.unwrap(value, agent.text_output) if agent.text_output is not None else None
     if text is None:

@@ -159,7 +159,7 @@ async def serve(service: Service, call: ServedCall) -> Any:
 
 
 def failure(service: Service, call: ServedCall, error: Exception) -> RpcError:
-    """What a failed request is answered with."""
+    """The error that answers a failed request. Logs it."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, InterlinguaError):
@@ -190,5 +190,5 @@ def read(params: Raw, type: type[T]) -> T:
 
 
 def cancelled() -> RpcError:
-    """What a cancelled request is answered with."""
+    """The error that answers a cancelled request."""
     return RpcError(wire.REQUEST_CANCELLED, "Request cancelled")

@@ -68,7 +68,7 @@ class McpSession(Protocol):
 
     @property
     def log_level(self) -> str | None:
-        """What `logging/setLevel` asked for; None if it never did."""
+        """The level that `logging/setLevel` set; None if it was never called."""
 
     @property
     def alive(self) -> bool:
@@ -126,7 +126,7 @@ class McpCall(Protocol):
 
     @property
     def client(self) -> McpClient:
-        """Who asks (2026-07-28: as this very request says)."""
+        """The client that asks (2026-07-28: as this very request says)."""
 
     @property
     def id(self) -> Id: ...
@@ -198,10 +198,10 @@ class Service(Protocol):
     """The requests it takes. All others are answered -32601 before they reach it."""
 
     def identity(self, session: McpSession) -> ServerIdentity:
-        """What `initialize` (or `server/discover`) answers, in words that the session's revision knows.
+        """The answer to `initialize` (or `server/discover`), in words that the session's revision knows.
 
-        Asked for every request of 2026-07-28, so cheap. Raises the errors of the tree: NotFound where `session.agent`
-        is nobody that is there.
+        Must be cheap: called for every request of 2026-07-28. Raises the errors of the tree: NotFound if there is no
+        agent `session.agent`.
         """
 
     async def request(self, call: McpCall) -> Any:
@@ -236,4 +236,4 @@ SUBSCRIBED = {
     "notifications/resources/list_changed": "resourcesListChanged",
     "notifications/agents/list_changed": "agentsListChanged",
 }
-"""What `McpSession.tell` says -> the key of `subscriptions/listen` that asks for it (the last is an extension)."""
+"""Methods for `McpSession.tell` -> the key of `subscriptions/listen` that asks for them (the last: an extension)."""

@@ -148,7 +148,7 @@ class Hub:
 
 
 def _code(error: Exception) -> int:
-    """What a request is answered with. Whatever a session raises that is no RpcError is a fault of ours."""
+    """The code of the error that answers a request. Any exception but an RpcError is a fault of ours."""
     return error.error.code if isinstance(error, RpcError) else jsonrpc.INTERNAL_ERROR
 
 

@@ -25,7 +25,7 @@ from gateway.wire.jsonrpc import Id, Notification, Request, RpcError
 
 ENVELOPE: Final = (wire.META_VERSION, wire.META_CAPABILITIES)
 PLAIN: Final[JsonObject] = {wire.META_VERSION: versions.V2026_07_28, wire.META_CAPABILITIES: {}}
-"""What a plain JSON-RPC request, which says nothing of its client, counts as saying."""
+"""The `_meta` that a plain JSON-RPC request, which says nothing of its client, counts as having."""
 LISTS: Final = ("/list",)
 """How the requests end whose results say how long they may be kept."""
 
@@ -48,7 +48,7 @@ class _Listen(Struct, gc=False):
 
 
 class Carrier(Protocol):
-    """What a message of such a client came over."""
+    """The connection that a message of such a client came over."""
 
     @property
     def alive(self) -> bool:
@@ -229,7 +229,7 @@ def notified(hub: Hub, agent: str | None, told: Notification, meta: JsonObject, 
 
 
 def _wanted(params: Raw, identity: ServerIdentity) -> Wanted:
-    """What is told of what the client wants to be told. Raises Invalid."""
+    """The part of the client's subscription that the server offers. Raises Invalid."""
     given = read(params, _Listen).notifications
     kinds = {key for key in SUBSCRIBED.values() if given.get(key) is True and _offered(identity, *OFFERED.get(key, ()))}
     uris = given.get(RESOURCES) or []

@@ -1,4 +1,4 @@
-"""What `routes.yaml` may say about a protocol that is served over MCP's transports; an adapter's options extend it."""
+"""Options of a protocol that is served over MCP's transports, in `routes.yaml`. An adapter's options extend them."""
 
 from __future__ import annotations
 

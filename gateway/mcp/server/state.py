@@ -22,7 +22,7 @@ class McpSessionState(enum.StrEnum):
 
 
 class SessionEvent(enum.StrEnum):
-    """What happens to a session."""
+    """The events that change a session's state."""
 
     INITIALIZED = "an answered initialize"
     GONE = "the end of its connection"

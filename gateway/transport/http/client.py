@@ -39,7 +39,7 @@ class HttpAuth:
     tokens: BearerTokens | None = None
     """Where the token to send is asked for."""
     tls: TlsFiles | None = None
-    """Whom to trust, and the certificate to show."""
+    """The authorities to trust, and the certificate to show."""
 
     def headers(self) -> dict[str, str]:
         """The headers that carry what does not change."""

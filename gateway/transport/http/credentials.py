@@ -1,4 +1,4 @@
-"""What shows an agent who the gateway is: a token, a key, a certificate; and the token that has to be asked for."""
+"""The gateway's credentials for an agent: a token, a key, a certificate, or a token fetched from a token server."""
 
 from __future__ import annotations
 

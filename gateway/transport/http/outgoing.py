@@ -44,7 +44,7 @@ class BearerTokens(Protocol):
         """The token to send now."""
 
     def refused(self, token: str) -> None:
-        """The agent does not take it: the next is another."""
+        """Called when the agent refuses a token: the next `token` is a new one."""
 
 
 class TlsFiles(Protocol):

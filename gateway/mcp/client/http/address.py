@@ -88,7 +88,7 @@ class Address:
         return to if (here.scheme, here.netloc) == (there.scheme, there.netloc) and to != self.url else None
 
     async def refusal(self, response: StreamResponse, what: str) -> InterlinguaError:
-        """What a status means that is no success."""
+        """The error for a status that is not a success."""
         body = await refusal_body(response, _BODY, _BODY_SECONDS)
         status = response.status
         told = f"{self.name} answered {what} with status {status}"
@@ -118,6 +118,6 @@ def _rpc_error(body: bytes) -> RpcError | None:
 
 
 def unexpected(name: str, what: str, response: StreamResponse) -> AgentBroken:
-    """A success that is none of those there are."""
+    """The error for a success whose status or content type does not fit."""
     kind = response.content_type or "no content type"
     return AgentBroken(f"{name} answered {what} with status {response.status} and {kind}")

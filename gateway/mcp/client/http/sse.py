@@ -24,7 +24,7 @@ from gateway.wire.sse import Frame
 log = logging.getLogger(__name__)
 
 BUFFER_BYTES = 1024 * 1024
-"""What may wait to be received; then nothing more is read."""
+"""The most that may wait to be received. Reading stops beyond it."""
 CLOSE_SECONDS = 2.0
 
 

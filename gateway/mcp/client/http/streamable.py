@@ -385,7 +385,7 @@ class _StreamableRequest:
         raise self._answer
 
     async def _refused(self, response: StreamResponse, in_session: bool) -> InterlinguaError:
-        """What a status other than 200 means."""
+        """The error for a status other than 200."""
         if response.status < 300:
             return AgentBroken(f"{self._address.name} takes {self._method} and does not answer it")
         error = await self._address.refusal(response, self._method)

@@ -1,4 +1,4 @@
-"""What every endpoint does: who may come, and how it is told what is wrong."""
+"""The part that all endpoints share: they admit or refuse a client, and answer errors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class McpEndpoint(ABC):
         return await self.answer(request, self.hub.enter(request.scope))
 
     async def body(self, request: HttpRequest) -> bytes:
-        """What was POSTed. Raises Reply, TooLarge, ClientGone."""
+        """The body that was POSTed. Raises Reply, TooLarge, ClientGone."""
         return await server.posted(request, self.options.max_body, refusal)
 
 
