@@ -413,19 +413,19 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
             described = replace(AGENT, version="1.2", description="of its own")
             at.engine.use(
                 [
-                    Entry(route("counted"), Scripted(counts, agent=described)),
-                    Entry(route("silent", description="of the route", labels={"a": ("b",)}), Silent(echo)),
+                    Entry(route("reckoned"), Scripted(counts, agent=described)),
+                    Entry(route("unspoken", description="of the route", labels={"a": ("b",)}), Silent(echo)),
                 ]
             )
             for message in ("go", "go", "wait"):
-                one = await at.engine.runs.start(request(message, agent="counted"))
+                one = await at.engine.runs.start(request(message, agent="reckoned"))
                 await at.engine.runs.wait(one.id, timeout=30)
             counted, silent = (await at.get("/agents"))["agents"]
             seconds = counted.pop("seconds")
             assert seconds["p95"] >= seconds["p50"] > 0
             fixed = {"protocol": "scripted", "target": "", "targets": [], "match": {}, "governed": False}
             assert counted == {
-                **fixed, "name": "counted", "version": "1.2", "description": "of its own", "labels": {}, "ready": True,
+                **fixed, "name": "reckoned", "version": "1.2", "description": "of its own", "labels": {}, "ready": True,
                 "capabilities": json.loads(msgspec.json.encode(AGENT.capabilities)), "converses": True,
                 "input_schema": AGENT.input_schema, "text_input": "/message",
                 "active": 1, "started": 3, "ended": {"success": 2}, "losses": 6,
@@ -433,7 +433,7 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
             del silent["seconds"]
             unknown = dict.fromkeys(("version", "capabilities", "converses", "input_schema", "text_input"))
             assert silent == {
-                **fixed, **unknown, "name": "silent", "description": "of the route", "labels": {"a": ["b"]},
+                **fixed, **unknown, "name": "unspoken", "description": "of the route", "labels": {"a": ["b"]},
                 "ready": False, "active": 0, "started": 0, "ended": {}, "losses": 0,
             }  # fmt: skip
 
