@@ -187,6 +187,7 @@ def test_a_look_while_nothing_changes_writes_nothing_and_tells_nothing(tmp_path:
         async with two(tmp_path) as (here, there):
             await here.register("one")
             await there.register("two")
+            await settle(here, there)  # a look that was under way when it registered may not have seen it
             await here.directory.evaluate("two", 5, BERT)
             for _ in range(6):
                 await settle(here, there)
