@@ -92,9 +92,9 @@ class Breaker:
         self._publish()
         return found
 
-    def ran(self, error: BaseException | None) -> None:
+    def ran(self, error: Exception | None) -> None:
         """Count how a run ended. Whatever an agent says itself is an answer."""
-        if error is None or isinstance(error, AgentForgot) or not isinstance(error, UNREACHABLE):
+        if error is None or not _away(error):
             self._lost = 0
             if self.closed:
                 self._ejections = 0
@@ -114,7 +114,7 @@ class Breaker:
         self._work.cancel()
 
     def _counted(self, before: int, error: Exception) -> int:
-        if not isinstance(error, (*UNREACHABLE, TimeoutError)):
+        if not (_away(error) or isinstance(error, TimeoutError)):
             return 0
         count, most = before + 1, self._options.failures
         if most is not None and count >= most and self.closed:
@@ -156,3 +156,8 @@ class Breaker:
     def _publish(self) -> None:
         if self._told:
             tracing.metrics.target_state.set(float(self.state), *self._labels)
+
+
+def _away(error: Exception) -> bool:
+    """Whether an error says that the target cannot be reached. One that has forgotten something is there."""
+    return isinstance(error, UNREACHABLE) and not isinstance(error, AgentForgot)

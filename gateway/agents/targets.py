@@ -102,38 +102,29 @@ class TargetThread(WrappedThread):
 
     def __init__(self, context: ThreadContext, member: RouteTarget, *, stamped: bool) -> None:
         super().__init__(context)
-        self._member = member
+        self.member = member
         self._stamped = stamped
 
     @property
     def upstream_thread(self) -> JsonObject | None:
-        return known_at(self._thread_context.upstream_thread, self._member, stamped=self._stamped)
+        return known_at(self._thread_context.upstream_thread, self.member, stamped=self._stamped)
 
     async def set_thread(self, upstream: JsonObject) -> None:
         await self._thread_context.set_thread(self._mark(upstream))
 
     def _mark(self, upstream: JsonObject) -> JsonObject:
-        return {**upstream, TARGET: self._member.options.key} if self._stamped else upstream
+        return {**upstream, TARGET: self.member.options.key} if self._stamped else upstream
 
 
-class TargetRun(WrappedRun):
+class TargetRun(TargetThread, WrappedRun):
     """A run as one target sees it. `begun`: the target has done something of it, or may have."""
 
     def __init__(self, context: RunContext, member: RouteTarget, *, stamped: bool, moved: bool, told: _Told) -> None:
         """`moved`: the conversation went on elsewhere since it was here, or was never here."""
-        super().__init__(context)
-        self.member = member
+        super().__init__(context, member, stamped=stamped)
         self.begun = False
-        self._stamped = stamped
         self._moved = moved
         self._told = told
-
-    @property
-    def upstream_thread(self) -> JsonObject | None:
-        return known_at(self._context.upstream_thread, self.member, stamped=self._stamped)
-
-    async def set_thread(self, upstream: JsonObject) -> None:
-        await self._context.set_thread(self._mark(upstream))
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         self.begun = True
@@ -157,9 +148,6 @@ class TargetRun(WrappedRun):
     async def add_artifact(self, *args: Any, **options: Any) -> Artifact:
         self.begun = True
         return await self._context.add_artifact(*args, **options)
-
-    def _mark(self, upstream: JsonObject) -> JsonObject:
-        return {**upstream, TARGET: self.member.options.key} if self._stamped else upstream
 
 
 _Told = dict[tuple[bool, bool], Recalled]
