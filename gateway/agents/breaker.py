@@ -49,6 +49,7 @@ class Breaker:
     ) -> None:
         """agent, target: for metrics and logs. draw: a number from 0 to 1."""
         self.state = BreakerState.CLOSED
+        self.closed = True
         self.reason = ""
         """The failure that opened it last."""
         self._options = options
@@ -61,10 +62,6 @@ class Breaker:
         self._told = True
         self._timer: asyncio.TimerHandle | None = None
         self._work = TaskSet()
-
-    @property
-    def closed(self) -> bool:
-        return self.state is BreakerState.CLOSED
 
     @property
     def wait(self) -> float:
@@ -98,7 +95,6 @@ class Breaker:
             self._lost = 0
             if self.closed:
                 self._ejections = 0
-            self._publish()
         else:
             self._lost = self._counted(self._lost, error)
 
@@ -149,6 +145,7 @@ class Breaker:
 
     def _turn(self, state: BreakerState) -> None:
         self.state = state
+        self.closed = state is BreakerState.CLOSED
         self._publish()
         for changed in self._changed:
             changed()

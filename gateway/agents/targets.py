@@ -12,8 +12,10 @@ records (`RunContext.set_upstream`, `ThreadContext.set_thread`), under `TARGET`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,9 +30,9 @@ from gateway.contract.options import TargetOptions
 from gateway.contract.wrapping import WrappedRun, WrappedThread
 from gateway.core import errors, memory, projection, thread_state
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout, Unavailable, Unsupported
-from gateway.core.events import Custom, Event
+from gateway.core.events import Custom
 from gateway.core.memory import Recalled
-from gateway.core.types import Agent, Answer, Artifact, ChatMessage, Checkpoint, Interrupt, Json, JsonObject
+from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -98,66 +100,43 @@ class RouteTarget:
 
 
 class TargetThread(WrappedThread):
-    """A conversation as one target sees it: what is recorded of it there, and nothing of what is at another."""
+    """A conversation as one of several targets sees it: what is recorded of it there, and nothing of another's."""
 
-    def __init__(self, context: ThreadContext, member: RouteTarget, *, stamped: bool) -> None:
+    def __init__(self, context: ThreadContext, member: RouteTarget) -> None:
         super().__init__(context)
         self.member = member
-        self._stamped = stamped
 
     @property
     def upstream_thread(self) -> JsonObject | None:
-        return known_at(self._thread_context.upstream_thread, self.member, stamped=self._stamped)
+        return known_at(self._thread_context.upstream_thread, self.member)
 
     async def set_thread(self, upstream: JsonObject) -> None:
         await self._thread_context.set_thread(self._mark(upstream))
 
     def _mark(self, upstream: JsonObject) -> JsonObject:
-        return {**upstream, TARGET: self.member.options.key} if self._stamped else upstream
+        return {**upstream, TARGET: self.member.options.key}
 
 
 class TargetRun(TargetThread, WrappedRun):
-    """A run as one target sees it. `begun`: the target has done something of it, or may have."""
+    """A run as one of several targets sees it."""
 
-    def __init__(self, context: RunContext, member: RouteTarget, *, stamped: bool, moved: bool, told: _Told) -> None:
+    def __init__(self, context: RunContext, member: RouteTarget, *, moved: bool) -> None:
         """`moved`: the conversation went on elsewhere since it was here, or was never here."""
-        super().__init__(context, member, stamped=stamped)
-        self.begun = False
+        super().__init__(context, member)
         self._moved = moved
-        self._told = told
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        self.begun = True
         await self._context.set_upstream(self._mark(upstream), thread=None if thread is None else self._mark(thread))
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
-        """Once for each way of telling, so that a loss is counted once for all the targets that are tried."""
-        how = fresh or self._moved, knows
-        if how not in self._told:
-            self._told[how] = await self._context.recall(fresh=how[0], knows=knows)
-        return self._told[how]
-
-    def emit(self, *events: Event) -> None:
-        self.begun = True
-        self._context.emit(*events)
-
-    async def ask(self, interrupt: Interrupt) -> Answer:
-        self.begun = True
-        return await self._context.ask(interrupt)
-
-    async def add_artifact(self, *args: Any, **options: Any) -> Artifact:
-        self.begun = True
-        return await self._context.add_artifact(*args, **options)
+        return await self._context.recall(fresh=fresh or self._moved, knows=knows)
 
 
-_Told = dict[tuple[bool, bool], Recalled]
-
-
-def known_at(upstream: JsonObject | None, member: RouteTarget, *, stamped: bool) -> JsonObject | None:
+def known_at(upstream: JsonObject | None, member: RouteTarget) -> JsonObject | None:
     """The record of a thread or run at a target; None if the record belongs to a different target."""
     if upstream is None or TARGET not in upstream:
         return upstream
-    if stamped and upstream[TARGET] != member.options.key:
+    if upstream[TARGET] != member.options.key:
         return None
     return {key: value for key, value in upstream.items() if key != TARGET}
 
@@ -172,7 +151,8 @@ class TargetGroup:
         self.route = route
         self._draw = draw
         self._several = len(members) > 1
-        self._at: dict[str, TargetRun] = {}
+        self._at: dict[str, RouteTarget] = {}
+        """By id of a run, the target that works on it."""
 
     # --- what the gateway asks ----------------------------------------------------------------------------------------
 
@@ -193,8 +173,10 @@ class TargetGroup:
 
     def admit(self) -> None:
         """Called before a run is created. Raises Unavailable while no target is there, with the time to wait."""
-        if not self.available:
-            raise self._away(self.members)
+        for member in self.members:
+            if member.breaker.closed:
+                return
+        raise self._away(self.members)
 
     @property
     def reachable(self) -> bool | None:
@@ -232,21 +214,25 @@ class TargetGroup:
 
     async def run(self, context: RunContext) -> None:
         """Send it to a target, and to the next one where that took nothing of it. Sent is sent: never twice."""
-        told: _Told = {}
-        pauses = self._pauses()
+        tries = 0
         while True:
             last: AgentError | None = None
             for member in self._candidates(context):
                 if last is not None:
                     tracing.metrics.failovers.add(1, tracing.metrics.agent(self.route.name))
                     log.info("run %s: %s; it goes to %s", context.run.id, last, member.label)
-                last = await self._sent(context, member, told)
-                if last is None:
-                    return
+                began, heard = time.monotonic(), context.heard
+                try:
+                    await (self._as_one(context, member) if self._several else member.half.run(context))
+                except (Exception, asyncio.CancelledError) as raised:
+                    last = self._untaken(context, member, raised, began, heard)
+                else:
+                    return member.breaker.ran(None)
             assert last is not None, "there is a candidate, or an error"
-            pause = next(pauses, None)
-            if pause is None or (last.retry_after or 0.0) > LONGEST_PAUSE:
+            if tries == self.route.retries or (last.retry_after or 0.0) > LONGEST_PAUSE:
                 raise last
+            pause = FIRST_PAUSE * 2.0**tries * (0.5 + 0.5 * self._draw())
+            tries += 1
             await asyncio.sleep(max(pause, last.retry_after or 0.0))
             tracing.metrics.retries.add(1, tracing.metrics.agent(self.route.name))
 
@@ -255,46 +241,53 @@ class TargetGroup:
         member = self._of(context.run.upstream)
         if member is None:
             raise AgentGone("the target that the run was sent to is not one of its route any more")
-        with self._handling(self._seen(context, member, {})) as seen:
+        with self._working(context, member) as seen:
             await member.half.attach(seen)
 
     async def cancel(self, context: RunContext) -> None:
-        seen = self._at.get(context.run.id)
-        if seen is None:
-            member = self._of(context.run.upstream)
-            if member is None:
-                return
-            seen = self._seen(context, member, {})
-        await seen.member.half.cancel(seen)
+        member = self._at.get(context.run.id) or self._of(context.run.upstream)
+        if member is not None:
+            await member.half.cancel(self._seen(context, member))
 
     async def aclose(self) -> None:
         await asyncio.gather(*(member.aclose() for member in self.members), return_exceptions=True)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    async def _sent(self, context: RunContext, member: RouteTarget, told: _Told) -> AgentError | None:
-        """Let one target run it; the error if it took nothing of it. Raises every other one."""
-        began = asyncio.get_running_loop().time()
-        seen = self._seen(context, member, told)
+    async def _as_one(self, context: RunContext, member: RouteTarget) -> None:
+        """Let one of several targets run it."""
+        if member.agent is None:
+            await member.describe()
+        with self._working(context, member) as seen:
+            await member.half.run(seen)
+
+    @contextlib.contextmanager
+    def _working(self, context: RunContext, member: RouteTarget) -> Iterator[RunContext]:
+        """Know the run's target, for a cancel, while that works on it."""
+        self._at[context.run.id] = member
         try:
-            if self._several and member.agent is None:
-                await member.describe()
-            with self._handling(seen):
-                await member.half.run(seen)
-        except asyncio.CancelledError:
-            over = asyncio.get_running_loop().time() - began >= 0.95 * (self.route.timeout or float("inf"))
-            if over and not seen.begun and not context.cancelled:
+            yield self._seen(context, member)
+        finally:
+            self._at.pop(context.run.id, None)
+
+    def _untaken(
+        self, context: RunContext, member: RouteTarget, raised: BaseException, began: float, heard: int
+    ) -> AgentError:
+        """The error of a target that took nothing of a run: `began` is when it was sent it, `heard` what had been heard
+        of it by then. Raises every other one.
+        """
+        silent = context.heard == heard
+        if not isinstance(raised, Exception):
+            over = time.monotonic() - began >= 0.95 * (self.route.timeout or float("inf"))
+            if over and silent and not context.cancelled:
                 member.breaker.ran(AgentTimeout("it said nothing for as long as a run may take"))
-            raise
-        except Exception as raised:
-            error = errors.first(raised)
-            if not context.cancelled:  # what a cancelled run ends with says nothing of the target
-                member.breaker.ran(error or raised)
-            if isinstance(error, AgentError) and error.untaken and not seen.begun:
-                return error
-            raise
-        member.breaker.ran(None)
-        return None
+            raise raised
+        error = errors.first(raised)
+        if not context.cancelled:  # what a cancelled run ends with says nothing of the target
+            member.breaker.ran(error or raised)
+        if isinstance(error, AgentError) and error.untaken and silent:
+            return error
+        raise raised
 
     def _candidates(self, context: RunContext) -> Sequence[RouteTarget]:
         """The targets to try, in order. Raises Unavailable without any, AgentGone where the thread cannot move."""
@@ -328,10 +321,11 @@ class TargetGroup:
         options = self.route.memory
         return memory.replays(context.agent, options.mode, options.messages)
 
-    def _seen(self, context: RunContext, member: RouteTarget, told: _Told) -> TargetRun:
+    def _seen(self, context: RunContext, member: RouteTarget) -> RunContext:
+        if not self._several:
+            return context
         recorded = context.upstream_thread
-        moved = self._several and recorded is not None and self._of(recorded) is not member
-        return TargetRun(context, member, stamped=self._several, moved=moved, told=told)
+        return TargetRun(context, member, moved=recorded is not None and self._of(recorded) is not member)
 
     def _of(self, upstream: JsonObject | None) -> RouteTarget | None:
         """The target of a record. One of before the route had several is the first one's."""
@@ -339,13 +333,6 @@ class TargetGroup:
         if key is None or not self._several:
             return self.members[0]
         return next((member for member in self.members if member.options.key == key), None)
-
-    def _handling(self, seen: TargetRun) -> _Handling:
-        return _Handling(self._at, seen)
-
-    def _pauses(self) -> Iterator[float]:
-        for tries in range(self.route.retries):
-            yield FIRST_PAUSE * 2.0**tries * (0.5 + 0.5 * self._draw())
 
     def _away(self, members: Sequence[RouteTarget]) -> Unavailable:
         wait = min((member.breaker.wait for member in members), default=1.0)
@@ -360,21 +347,6 @@ class TargetGroup:
             if unlike and unlike != member.unlike:
                 log.warning("agent %s: target %s gets no runs: %s", self.route.name, member.label, unlike)
             member.unlike = unlike
-
-
-class _Handling:
-    """Keeps a run among those in progress while a target works on it."""
-
-    def __init__(self, runs: dict[str, TargetRun], seen: TargetRun) -> None:
-        self._runs = runs
-        self._seen = seen
-
-    def __enter__(self) -> TargetRun:
-        self._runs[self._seen.run.id] = self._seen
-        return self._seen
-
-    def __exit__(self, *_: object) -> None:
-        self._runs.pop(self._seen.run.id, None)
 
 
 class _Discovering(TargetGroup):
@@ -418,7 +390,7 @@ class _Relay(TargetGroup):
         await member.half.forward(self._thread(context, member), method, params)
 
     def _thread(self, context: ThreadContext, member: RouteTarget) -> ThreadContext:
-        return TargetThread(context, member, stamped=True) if self._several else context
+        return TargetThread(context, member) if self._several else context
 
     def _beside(self, context: ThreadContext, method: str) -> RouteTarget:
         """The thread's target; for a new one, as for what concerns no thread, the first that is there and speaks so.
@@ -465,7 +437,7 @@ class _Stateful(TargetGroup):
             raise AgentGone("the target that the thread is at is not one of its route any more")
         if not isinstance(member.half, Stateful):
             raise Unsupported("the thread is at a target that keeps no state")
-        return member.half, known_at(upstream, member, stamped=self._several) or {}
+        return member.half, known_at(upstream, member) or {} if self._several else upstream
 
 
 class _RuleKeeping(TargetGroup):

@@ -29,6 +29,12 @@ class RunContext(ThreadContext, Protocol):
     def cancelled(self) -> bool:
         """True once a cancel was asked for."""
 
+    @property
+    def heard(self) -> int:
+        """Grows with whatever the agent says of the run: an event, a question, a file, an id. The same as before it was
+        sent: nothing was heard.
+        """
+
     def emit(self, *events: Event) -> None:
         """Append events to the run's log. Never blocks; follow every burst with one `drain()`.
 

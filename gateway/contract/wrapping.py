@@ -71,6 +71,10 @@ class WrappedRun(WrappedThread):
     def cancelled(self) -> bool:
         return self._context.cancelled
 
+    @property
+    def heard(self) -> int:
+        return self._context.heard
+
     def emit(self, *events: Event) -> None:
         self._context.emit(*events)
 

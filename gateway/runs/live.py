@@ -122,6 +122,8 @@ class LiveRun:
         """Something of its input is missing, as far as is known: it is asked for before the run is sent."""
         self._recalled = run.dispatched
         """Its input was asked for, now or before a restart: it may have been sent."""
+        self._told: dict[tuple[bool, bool], Recalled] = {}
+        """What `recall` has returned, by `fresh` and `knows`: a loss is counted once, however often the run is sent."""
         self._terminal: e.Event | None = None
         self._usage: e.UsageReported | None = None
         self._early: list[tuple[str, int]] = []
@@ -184,6 +186,10 @@ class LiveRun:
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
 
+    @property
+    def heard(self) -> int:
+        return self.log.newest + (self.record.run.upstream is not None) + (self._terminal is not None)
+
     def emit(self, *events: e.Event) -> None:
         if self._terminal is not None or self.ended:
             self.lost("late_event", len(events))
@@ -231,13 +237,18 @@ class LiveRun:
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         self._recalled = True
-        request, thread = self.run.request, self.thread
-        told = Recalled(input=request.input)
-        if thread is not None and thread.begun and not knows:
-            conversation = Conversation(self._store, thread, self.agent, self.entry, self.lost)
-            told = await conversation.recalled(request.input, fresh=fresh)
-        ids = files.referred(told.input, request.files)
-        return replace(told, input=files.fill(told.input, await self.contents(ids))) if ids else told
+        request, thread = self.record.run.request, self.conversation.thread
+        if thread is None and not request.files:
+            return Recalled(input=request.input)
+        if (told := self._told.get((fresh, knows))) is None:
+            told = Recalled(input=request.input)
+            if thread is not None and thread.begun and not knows:
+                conversation = Conversation(self._store, thread, self.agent, self.entry, self.lost)
+                told = await conversation.recalled(request.input, fresh=fresh)
+            if ids := files.referred(told.input, request.files):
+                told = replace(told, input=files.fill(told.input, await self.contents(ids)))
+            self._told[fresh, knows] = told
+        return told
 
     async def add_artifact(
         self,

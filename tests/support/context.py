@@ -92,6 +92,10 @@ class FakeContext:
         self.notes.append(update)
         self._told()
 
+    @property
+    def heard(self) -> int:
+        return len(self.events) + len(self.upstreams)
+
     def emit(self, *events: e.Event) -> None:
         self.bursts.append(len(events))
         for event in self._opener.feed(events):

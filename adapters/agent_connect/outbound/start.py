@@ -16,7 +16,6 @@ from adapters.agent_connect.outbound.threads import RemoteThreads
 from adapters.agent_connect.wire import PROTOCOL
 from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
-from gateway.core.memory import Recalled
 from gateway.core.types import AgentCapabilities, Checkpoint, Json, JsonObject, RunRequest
 from gateway.transport.http import HttpResponse, segment
 
@@ -75,7 +74,6 @@ class RunSender:
         """The agent's thread is new, or there is none: it knows nothing of ours."""
         self._knows = False
         """It was given the state of ours."""
-        self._recalled: dict[tuple[bool, bool], Recalled] = {}
         self._relocated = False
         self._renewed: str | None = None
         self._before: frozenset[str] | None = None
@@ -144,7 +142,7 @@ class RunSender:
             _run_create(
                 self._context.run.request,
                 await self._agent_id(),
-                (await self._recall()).input,
+                (await self._context.recall(fresh=self._fresh, knows=self._knows)).input,
                 threaded=thread is not None,
                 stream_mode=modes,
             )
@@ -160,13 +158,6 @@ class RunSender:
         record = decode.run_record(reply.body, f"POST {path}")
         await self._follower.name(RemoteRun(record.run_id, thread, record.thread_id))
         return None
-
-    async def _recall(self) -> Recalled:
-        """The input to send, the same for every way that is tried."""
-        how = self._fresh, self._knows
-        if how not in self._recalled:
-            self._recalled[how] = await self._context.recall(fresh=self._fresh, knows=self._knows)
-        return self._recalled[how]
 
     async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
         """Start the run and hold the line until it stops. Its name is looked up meanwhile, for cancels and restarts."""
