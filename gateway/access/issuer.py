@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +53,7 @@ class PublishedKey:
     kid: str
     algorithms: tuple[str, ...]
     jwk: bytes
-    key: Any = field(repr=False, compare=False)
+    key: Any
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import msgspec
 from gateway.core.types import JsonObject
 from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Policy
-from gateway.governance.references import found_file
 from gateway.yaml_document import Mistake
 
 
@@ -99,20 +98,6 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
     def policies(self) -> tuple[RegisteredPolicy, ...]:
         """Those in force here."""
         return self.levels[-1].policies
-
-    @property
-    def approvers(self) -> tuple[Approver, ...]:
-        """Those in force here."""
-        return self.levels[-1].approvers
-
-    @property
-    def keyring(self) -> Path | None:
-        """The file of public keys, if it is given and there."""
-        for page in reversed(self.chain):
-            found = page.raw.get("signing", {}).get("keyring")
-            if found is not None:
-                return found_file(found, of=page.path, workspace=self.workspace)
-        return None
 
     def registered(self, name: str) -> RegisteredPolicy | None:
         """The policy of that id, else of that slug."""

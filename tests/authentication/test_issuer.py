@@ -75,6 +75,7 @@ class Judge:
             found = self._subjects.find(token)
         except AwaitsKeys as awaits:
             self.waited += 1
+            assert str(awaits).endswith("try again") and awaits.retry_after, "said by who cannot wait"
             await awaits.fetched()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(AwaitsKeys, "fetched", None)  # a second look never waits again

@@ -84,7 +84,7 @@ def test_lists_merge_by_id_the_childs_entry_whole_and_in_the_parents_place(tmp_p
     assert [one.id for one in found.policies] == ["aa", "bb", "cc"]
     assert [one.severity for one in found.policies] == ["error", "warn", "error"]
     assert [one.policy.path.is_relative_to(tmp_path / "view") for one in found.policies] == [True, False, True]
-    assert [one.id for one in found.approvers] == ["cfo"]
+    assert [one.id for one in found.levels[-1].approvers] == ["cfo"]
 
 
 def test_whom_a_view_is_for_is_not_inherited(tmp_path: Path) -> None:
@@ -286,13 +286,12 @@ def test_a_keyring_is_in_the_workspace_and_one_that_is_missing_is_a_caution(tmp_
     assert [(caution.where, caution.message) for caution in found.cautions] == [
         ("signing.keyring", f"there is no {tmp_path}/w/.well-known/keys.json")
     ]
-    assert found.keyring is None
     (tmp_path / "keys.json").write_text('{"keys": []}')
     (mistake,) = refused(tmp_path / "w", {"signing": {"keyring": "../keys.json"}})
     assert "signing.keyring: leads out of the workspace" in mistake
     (tmp_path / "w" / "keys.json").write_text('{"keys": []}')
     found = merged(tmp_path / "w", {"signing": {"keyring": "keys.json"}}, {})
-    assert (found.keyring, found.cautions) == (tmp_path / "w" / "keys.json", ())
+    assert found.cautions == ()
 
 
 def test_what_a_view_says_more_loosely_is_a_caution(tmp_path: Path) -> None:

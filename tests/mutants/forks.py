@@ -299,11 +299,14 @@ def _run(session: pytest.Session, tests: Iterable[int], tmp: Path, limits: dict[
     session.items = [session.items[n] for n in chosen]
     session.config._tmp_path_factory._given_basetemp = tmp  # type: ignore[attr-defined]
     session.config.option.maxfail = int(stop)
-    with contextlib.suppress(Exception):  # `session.Failed` after the first failure
+    broken = False
+    try:
         main.pytest_runtestloop(session)
+    except Exception:  # `session.Failed` after the first failure, or a failure that pytest cannot report
+        broken = True
     with contextlib.suppress(Exception):
         session._setupstate.teardown_exact(None)
-    return FAILED if session.testsfailed else 0
+    return FAILED if session.testsfailed or broken else 0
 
 
 def _anew(root: Path, mutant: Mutant, items: Sequence[pytest.Item], tmp: Path, plugins: Sequence[object]) -> int:

@@ -39,13 +39,12 @@ class Journal:
     def want(self, who: Path, terms: Terms) -> None:
         """Set the terms of the log for a route, by its manifest. What one route keeps is kept.
 
-        Takes effect at once. Raises Invalid.
+        Takes effect with the next `open` or `forget_all_but`.
         """
         self._wanted[who] = terms
-        self._keep()
 
     def forget_all_but(self, who: Collection[Path]) -> None:
-        """The routes that there still are."""
+        """Keep the log for the routes that there still are. Raises Invalid."""
         self._wanted = {name: terms for name, terms in self._wanted.items() if name in who}
         self._keep()
 

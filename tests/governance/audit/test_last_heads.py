@@ -213,6 +213,7 @@ def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(t
 
     assert run(written(pointer=True)) is None, "there is no entry yet"
     assert run(written(event(), pointer=False)) is None
+    assert run(written(pointer=False)) is None
     assert run(written(pointer=True)) == 0, "it is there though nothing is appended"
     assert run(written(event(), pointer=True)) == 1
     run(changed())

@@ -249,10 +249,13 @@ def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_pat
         await log.open()
         log.keep(Terms(days=1))
         disk.go.clear()
-        waiting = [log.append(event(number)) for number in range(50)]
-        closing = asyncio.ensure_future(log.aclose())
+        disk.reached.clear()
+        waiting = [log.append(event(0))]
         await asyncio.to_thread(disk.reached.wait, 60)
-        assert not closing.done()
+        waiting += [log.append(event(number)) for number in range(1, 50)]
+        closing = asyncio.ensure_future(log.aclose())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(closing), 0.01)
         disk.go.set()
         await closing
         await log.aclose()
@@ -367,6 +370,44 @@ def test_the_head_is_told_in_order_and_the_last_one_always(tmp_path: Path) -> No
     assert head is not None and told[-1] == (head.seq, head.hash) and head.seq == 19
     seqs = [seq for seq, _ in told]
     assert seqs == sorted(seqs) and seqs.count(19) == 1
+
+
+def test_a_head_is_not_told_again_when_an_event_is_refused(tmp_path: Path) -> None:
+    told: list[int] = []
+    first = asyncio.Event()
+
+    async def on_head(seq: int, _value: str) -> None:
+        told.append(seq)
+        first.set()
+
+    async def scenario() -> None:
+        async with AuditLog(tmp_path, on_head=on_head) as log:
+            await log.append(event())
+            await first.wait()
+            with pytest.raises(Invalid):
+                await log.append(event(action="NO"))
+
+    run(scenario())
+    assert told == [0]
+
+
+def test_a_head_that_fails_while_its_keeper_closes_is_tried_once_more() -> None:
+    told: list[int] = []
+    first = asyncio.Event()
+
+    async def on_head(seq: int, _value: str) -> None:
+        told.append(seq)
+        first.set()
+        raise OSError("the store is gone")
+
+    async def scenario() -> None:
+        keeper = HeadKeeper(on_head, retry=60)
+        keeper.put(LogHead(7, "0" * 64))
+        await first.wait()
+        await keeper.aclose()
+
+    run(scenario())
+    assert told == [7, 7]
 
 
 def test_a_head_that_was_not_taken_is_told_again() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -363,12 +364,7 @@ def test_a_log_that_is_opened_by_a_reload_says_at_once_what_is_over(
 
     async def scene() -> None:
         folder = tmp_path / "one"
-        async with house(folder, acting) as at:
-            for name in "ab":
-                await at.engine.threads.create(Thread(id=name, created_at=1.0, updated_at=1.0))
-                await at.start(thread=name)
-            await until(lambda: told(folder).count("tool.call fs.read") == 2)
-        before = len(told(folder))
+        before = await two_begun(folder)
         async with house(tmp_path / "two", calling()) as at:
             with monkeypatch.context() as patch:
                 patch.setattr(AuditLog, "append", refusing("operator.interrupted", "a"))
@@ -379,6 +375,51 @@ def test_a_log_that_is_opened_by_a_reload_says_at_once_what_is_over(
             await at.enforcement.prepare([documents(folder)])
         assert sorted(told(folder)[before:]) == sorted([*ends, "operator.interrupted"])
         verified(folder)
+
+    run(scene())
+
+
+async def two_begun(folder: Path) -> int:
+    """Leave the runs of two sessions, `a` and `b`, without an end. The lines of the log until then."""
+    async with house(folder, acting) as at:
+        for name in "ab":
+            await at.engine.threads.create(Thread(id=name, created_at=1.0, updated_at=1.0))
+            await at.start(thread=name)
+        await until(lambda: told(folder).count("tool.call fs.read") == 2)
+    return len(told(folder))
+
+
+def test_a_reload_that_fails_for_one_session_waits_until_the_ends_of_others_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "one"
+    append, sync = AuditLog.append, files.sync
+    syncing, go = threading.Event(), threading.Event()
+
+    def appended(self: AuditLog, event: AuditEvent) -> Any:
+        if event.metadata["aip44"]["audit"]["session"] == "a":
+            raise Unavailable("the audit log cannot keep up")
+        monkeypatch.setattr(files, "sync", synced)
+        return append(self, event)
+
+    def synced(fd: int) -> None:
+        syncing.set()
+        assert go.wait(60)
+        sync(fd)
+
+    async def scene() -> None:
+        before = await two_begun(folder)
+        async with house(tmp_path / "two", calling()) as at:
+            monkeypatch.setattr(AuditLog, "append", appended)
+            preparing = asyncio.ensure_future(at.enforcement.prepare([documents(folder)]))
+            await asyncio.to_thread(syncing.wait, 60)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(preparing), 0.01)
+            go.set()
+            with pytest.raises(Unavailable, match="cannot be audited"):
+                await preparing
+            monkeypatch.undo()
+            assert told(folder)[before:] == ["tool.result fs.read", "operator.interrupted"]
 
     run(scene())
 

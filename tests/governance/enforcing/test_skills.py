@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.contract import RunContext
+from gateway.contract.governing import governor_named
 from gateway.core import events as e
 from gateway.core.delta import ABSENT
 from gateway.core.errors import Unavailable
@@ -132,6 +133,22 @@ def test_of_too_many_sessions_the_one_that_was_used_longest_ago_begins_anew(
     again = ["operator.running", "operator.completed"]
     assert told(tmp_path) == [*first, *first, *again, *again, *first, *again, *first]
     assert [given["message"] for given in agent.heard[-2:]] == ["b", f"{MAIL}\n\na"]
+
+
+def test_a_session_that_was_closed_is_told_again(tmp_path: Path) -> None:
+    agent = Hearer()
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            thread = await session(at, "s1")
+            governor = governor_named(at.engine.agents, "scripted", "test")
+            assert governor is not None
+            for _ in range(2):
+                await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
+                await governor.closed("s1")
+
+    run(story())
+    assert agent.heard == [{"message": f"{MAIL}\n\nhi"}] * 2
 
 
 def test_an_agent_that_failed_is_told_again(tmp_path: Path) -> None:
