@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway import tracing
 from gateway.agents.targets import TargetGroup
 from gateway.config import Route
-from gateway.contract import Demanding, Discovering, Extended, Intercepting, Outbound, Supervised
+from gateway.contract import Demanding, Discovering, Extended, Intercepting, Outbound, Placed, Supervised
 from gateway.contract.filling import Filling
 from gateway.contract.fitting import SchemaJudge, fault
 from gateway.contract.options import RouteLimits
@@ -56,6 +56,8 @@ class Entry:
     """The target, if it does not run every agent."""
     extended: Extended | None = field(init=False)
     """The target, if it offers what only some adapters know of."""
+    placed: Placed | None = field(init=False)
+    """The target, if only one gateway process can run it."""
     _judges: dict[str, SchemaJudge] = field(default_factory=dict)
     _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
@@ -68,6 +70,7 @@ class Entry:
         self.intercepting = outbound if isinstance(outbound, Intercepting) else None
         self.demanding = outbound if isinstance(outbound, Demanding) else None
         self.extended = outbound if isinstance(outbound, Extended) else None
+        self.placed = outbound if isinstance(outbound, Placed) else None
         if self.targets is not None:
             self.targets.follow(self._moved)
 

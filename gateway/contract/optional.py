@@ -20,6 +20,7 @@ Outbound halves:
 | `Stateful` | `runs.states` | before a turn of another agent, and for `threads.state`, `states`, `patch` and `copy` |
 | `Demanding` | `agents.entry` | before every run, and for readiness |
 | `Extended` | `agents.entry` | for `agents.extension` |
+| `Placed` | `agents.entry` | before every run |
 | `Intercepting` (interception.py) | `agents.entry` | for every run |
 """
 
@@ -209,6 +210,15 @@ class Demanding(Protocol):
 
     def unmet(self, agent: Agent) -> str:
         """Why the agent, as it describes itself, is not run; "" if it is."""
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """Offered by outbound halves whose agent is connected to one gateway process, which alone can run it."""
+
+    @property
+    def process(self) -> str | None:
+        """Another process (`Gateway.process`) that drives the agent's runs now; None while this one does."""
 
 
 @runtime_checkable

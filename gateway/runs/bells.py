@@ -108,6 +108,10 @@ class FollowedRuns:
             if not self._followers[run_id]:
                 del self._runs[run_id], self._followers[run_id]
 
+    def owner_of(self, run_id: str) -> str:
+        """The process that rings for a run; "" if none does."""
+        return self._runs[run_id].owner if run_id in self._runs else ""
+
     def rung(self, run_id: str | None) -> None:
         """The bell has been rung for a run, or (None) there is something to look at for all of them."""
         if run_id is None:

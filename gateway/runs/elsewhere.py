@@ -1,4 +1,4 @@
-"""Runs that another gateway process drives: done to them by asking it.
+"""Runs that another gateway process drives: started there, and what is done to them, by asking it.
 
 Whoever drives a run may die or stop at any time, and another takes the run over. What was not delivered by then goes to
 that one. What was delivered and not answered may have been done, so that only a cancel, which can be done twice, is
@@ -14,16 +14,28 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.errors import Unavailable
-from gateway.core.types import Answer, Run
+from gateway.core.errors import NotFound, Unavailable
+from gateway.core.files import Attachment
+from gateway.core.types import Answer, Run, RunRequest
 from gateway.runs.bells import FollowedRuns
 from gateway.runs.post import ANSWER_SECONDS, PostOffice, Unanswered
 from gateway.store import Store, Undelivered
 
 TAKEN_OVER_SECONDS: Final = 20.0
 """How long a dead process's runs may wait for another: longer than its lease."""
+REMEMBERED: Final = 1000
+"""Runs that were started elsewhere of which it is known where."""
 MOMENT: Final = 0.1
 """Between two looks at who drives a run."""
+
+
+class StartRun(msgspec.Struct, frozen=True):
+    """Start a run of an agent that is connected to the asked process. Answered with the run."""
+
+    run: str
+    """The id that it gets."""
+    request: RunRequest
+    files: tuple[Attachment, ...] = ()
 
 
 class AnswerRun(msgspec.Struct, frozen=True):
@@ -42,6 +54,14 @@ class CancelRun(msgspec.Struct, frozen=True):
     wait: bool = False
 
 
+class LoseOfRun(msgspec.Struct, frozen=True):
+    """Count something of a run in progress that its client cannot be told."""
+
+    run: str
+    what: str
+    count: int = 1
+
+
 def not_here(run_id: str) -> Undelivered:
     """The refusal of a process that is asked for a run which it does not drive, or not for much longer."""
     return Undelivered(f"run {run_id} is between two gateway processes; try again")
@@ -58,6 +78,28 @@ class RunsElsewhere:
         self._post = post
         self._followed = followed
         self._adopt = adopt
+        self._started: dict[str, str] = {}
+        """Where the last runs were started that were not started here."""
+
+    async def start(self, process: str, call: StartRun) -> Run:
+        """Start a run there. Raises what `GatewayRuns.start` raises; Undelivered where it is not started and another
+        process may be asked, Unavailable where it is not known to be.
+        """
+        self._started[call.run] = process
+        if len(self._started) > REMEMBERED:
+            del self._started[next(iter(self._started))]
+        try:
+            return await self._post.ask(process, call, Run, within=None)
+        except Unanswered as error:  # the process has died: whoever takes the run over ends it, if it is there
+            try:
+                return await self._store.run(call.run)
+            except NotFound:
+                raise Unavailable(str(error), detail=error.detail) from error
+
+    def lost(self, run_id: str, what: str, count: int) -> None:
+        """Count a loss of a run that is followed or was started here; of others nothing is lost here."""
+        if process := self._started.get(run_id) or self._followed.owner_of(run_id):
+            self._post.tell(process, LoseOfRun(run_id, what, count))
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None) -> Run:
         """Raises what `GatewayRuns.answer` raises; Unavailable where it may have been answered or not."""

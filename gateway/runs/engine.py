@@ -19,7 +19,7 @@ from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
 from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
-from gateway.runs.elsewhere import AnswerRun, CancelRun, RunsElsewhere, not_here
+from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
 from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
@@ -74,8 +74,10 @@ class Engine:
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.agents = EngineAgents(self.roster)
         self.runs = EngineRuns(store, self._starter, self.agents, elsewhere, self._followed)
+        self._post.serve(StartRun, self._starter.start_for)
         self._post.serve(AnswerRun, self.runs.answer_here)
         self._post.serve(CancelRun, self.runs.cancel_here)
+        self._post.serve(LoseOfRun, self.runs.lost_there)
         self._post.serve(WatchRun, self._watched)
         self.threads = EngineThreads(store, self.conversations, states)
         self.files = EngineFiles(
@@ -245,6 +247,13 @@ class EngineRuns:
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
         if (live := self._live.get(run_id)) is not None:
             live.lost(what, count)
+        else:
+            self._elsewhere.lost(run_id, what, count)
+
+    async def lost_there(self, _: str, call: LoseOfRun) -> None:
+        """Count a loss that another process has told of."""
+        if (live := self._live.get(call.run)) is not None:
+            live.lost(call.what, call.count)
 
     async def get(self, run_id: str) -> Run:
         return live.run if (live := self._live.get(run_id)) is not None else await self._store.run(run_id)

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gateway.core import errors
-from gateway.core.errors import InterlinguaError, Invalid, Unavailable, Unsupported
+from gateway.core.errors import AgentError, InterlinguaError, Invalid, Unavailable, Unsupported
 from gateway.core.types import NULL
 from gateway.runs.threads import new_id
 from gateway.store import Message, Store, Undelivered
@@ -59,6 +59,7 @@ class CarriedError(msgspec.Struct, frozen=True):
     detail: str = ""
     rpc: tuple[Any, ...] = ()
     """The code of an error answer in JSON-RPC, and its data if it has any."""
+    retry_after: float | None = None
 
     @classmethod
     def of(cls, error: InterlinguaError) -> CarriedError:
@@ -68,7 +69,8 @@ class CarriedError(msgspec.Struct, frozen=True):
             data = () if told.data is ABSENT else (told.data,)
             return cls(RpcError.__name__, told.message, rpc=(told.code, *data))
         kind = next(each for each in type(error).__mro__ if KINDS.get(each.__name__) is each)
-        return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail)
+        after = getattr(error, "retry_after", None)
+        return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail, retry_after=after)
 
     def error(self) -> InterlinguaError:
         """The error again. One that only a newer version knows is of the root's class."""
@@ -78,6 +80,8 @@ class CarriedError(msgspec.Struct, frozen=True):
         kind = KINDS.get(self.kind, InterlinguaError)
         if issubclass(kind, Invalid):
             return kind(self.message, path=self.path, detail=self.detail)
+        if issubclass(kind, AgentError | Unavailable) and self.retry_after is not None:
+            return kind(self.message, detail=self.detail, retry_after=self.retry_after)
         return kind(self.message, detail=self.detail)
 
 

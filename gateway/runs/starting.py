@@ -34,7 +34,7 @@ from gateway.core.types import (
     ThreadChange,
 )
 from gateway.runs import ending
-from gateway.runs.elsewhere import RunsElsewhere
+from gateway.runs.elsewhere import RunsElsewhere, StartRun
 from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import Hooks, LiveRun
 from gateway.runs.log import RESERVE, RunLog
@@ -42,7 +42,7 @@ from gateway.runs.parts import in_chunks
 from gateway.runs.rules import Rules
 from gateway.runs.states import States
 from gateway.runs.threads import UPLOADS, Threads, new_id
-from gateway.store import Delivery, LogEntry, Store, Unsynced
+from gateway.store import Delivery, LogEntry, Store, Undelivered, Unsynced
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,41 @@ class Starter:
     ) -> Run:
         self.not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
+        if entry.placed is not None and (process := entry.placed.process) is not None:
+            return await self._start_elsewhere(process, request, files)
+        return await self._start_here(new_id(), request, entry, files, caller=caller, told=told)
+
+    async def start_for(self, _: str, call: StartRun) -> Run:
+        """Start a run for another process. Raises what `start` raises, Undelivered if its agent has moved on."""
+        self.not_stopping()
+        request = call.request
+        entry = await self._roster.find(request.agent, request.protocol, request.metadata)
+        if entry.placed is not None and entry.placed.process is not None:
+            raise Undelivered(f"agent {request.agent} is connected to another gateway process by now")
+        return await self._start_here(call.run, request, entry, call.files, caller=None, told=True)
+
+    async def _start_elsewhere(self, process: str, request: RunRequest, files: Sequence[Attachment]) -> Run:
+        """Start a run where its agent is connected. It counts for the limits there."""
+        request = replace(request, traceparent=tracing.joined(request.traceparent, request.agent))
+        try:
+            run = await self._elsewhere.start(process, StartRun(new_id(), request, tuple(files)))
+        except Undelivered as error:
+            await self._roster.refresh_hosted()  # for the next try
+            raise Unavailable(f"agent {request.agent} cannot be reached now; try again", detail=str(error)) from error
+        if run.thread is not None:
+            self._conversations.watchers.tell(run.thread, run)
+        return run
+
+    async def _start_here(
+        self,
+        run_id: str,
+        request: RunRequest,
+        entry: Entry,
+        files: Sequence[Attachment],
+        *,
+        caller: Caller | None,
+        told: bool,
+    ) -> Run:
         slots = self._limits.run(
             request.protocol,
             request.principal,
@@ -110,19 +145,20 @@ class Starter:
             queues=request.if_busy is IfBusy.ENQUEUE,
         )
         try:
-            return await self._start(request, entry, files, caller, slots, told=told)
+            return await self._start(run_id, request, entry, files, caller=caller, slots=slots, told=told)
         except BaseException:
             slots.free()
             raise
 
     async def _start(
         self,
+        run_id: str,
         request: RunRequest,
         entry: Entry,
         files: Sequence[Attachment],
+        *,
         caller: Caller | None,
         slots: Slots,
-        *,
         told: bool,
     ) -> Run:
         agent = await entry.need()
@@ -130,7 +166,6 @@ class Starter:
         if entry.config:
             request = replace(request, config={**request.config, **entry.config})
         thread = await self._thread_for(request, agent)
-        run_id = new_id()
         mine = given(
             request,
             files,

@@ -1,4 +1,6 @@
-"""Agents that join of themselves, at work in every protocol: those of examples/joining, and the real SDKs' clients."""
+"""Agents that join of themselves, at work in every protocol: those of examples/joining, and the real SDKs' clients, of
+the gateway that the agents have joined and of another one on its store.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ import pytest
 from tests.e2e.doors import way
 from tests.support import agent_client, agent_communication
 from tests.support.peers import agent_connect_conversations, run_program
+from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Gateway, Process, start
 
 ROUTES = """\
@@ -54,17 +57,37 @@ def member(name: str, gateway: Gateway, *args: str) -> Iterator[Process]:
         yield process
 
 
-@pytest.fixture(scope="module")
-def gateway(
-    agent_protocol_server: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gateway]:
+@pytest.fixture(scope="module", params=["joined", "another on SQLite", "another on PostgreSQL"])
+def gateways(
+    request: pytest.FixtureRequest,
+    agent_protocol_server: Process,
+    agent_connect_agent: Process,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Gateway, Gateway]]:
+    """The gateway that agents join, and the one that clients use."""
     routes = ROUTES.format(agent_protocol=agent_protocol_server.url, agent_connect=agent_connect_agent.url)
-    with (
-        Gateway(routes, tmp_path_factory.mktemp("joined")) as running,
-        member("analyst", running),
-        member("planner", running, "writing"),
-    ):
-        yield running
+    with contextlib.ExitStack() as stack:
+        url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'shared.db'}"
+        if request.param == "another on PostgreSQL":
+            url = stack.enter_context(PostgresServer()).database()
+        routes += f"store: {{url: '{url}'}}\n"
+        joined = gateway = stack.enter_context(Gateway(routes, tmp_path_factory.mktemp("joined")))
+        if request.param != "joined":
+            gateway = stack.enter_context(Gateway(routes, tmp_path_factory.mktemp("asked")))
+        for name, *words in (("analyst",), ("planner", "writing")):
+            stack.enter_context(member(name, joined, *words))
+        until("agents that are active", lambda: {"analyst", "planner"} <= active(gateway))
+        yield joined, gateway
+
+
+@pytest.fixture(scope="module")
+def joined(gateways: tuple[Gateway, Gateway]) -> Gateway:
+    return gateways[0]
+
+
+@pytest.fixture(scope="module")
+def gateway(gateways: tuple[Gateway, Gateway]) -> Gateway:
+    return gateways[1]
 
 
 @dataclass(frozen=True)
@@ -125,6 +148,16 @@ def read(gateway: Gateway, uri: str) -> Any:
     return json.loads(content["text"])
 
 
+def statuses(gateway: Gateway) -> dict[str, str]:
+    """The status of each agent of the directory."""
+    return {each["id"]: each["status"] for each in read(gateway, "agent://directory")["agents"]}
+
+
+def active(gateway: Gateway) -> set[str]:
+    """The agents of the directory that are active."""
+    return {agent for agent, status in statuses(gateway).items() if status == "active"}
+
+
 def until(what: str, found: Callable[[], Any]) -> Any:
     """The first that is found, within some seconds."""
     end = time.monotonic() + PATIENCE
@@ -183,8 +216,9 @@ def test_a_task_that_must_be_approved_waits_for_it_in_whatever_protocol_it_came(
     assert ended["run"]["status"] == "success" and "tell" in json.dumps(ended["output"]["values"])
 
 
-def test_a_task_of_one_that_dies_goes_to_another(gateway: Gateway) -> None:
-    with member("analyst", gateway, "a-first-analyst") as dying, ThreadPoolExecutor() as pool:
+def test_a_task_of_one_that_dies_goes_to_another(joined: Gateway, gateway: Gateway) -> None:
+    with member("analyst", joined, "a-first-analyst") as dying, ThreadPoolExecutor() as pool:
+        until("agent that is active", lambda: "a-first-analyst" in active(gateway))
         for job in "abc":  # the better one is asked first
             praise = {"agentId": "a-first-analyst", "score": 10, "taskId": job}
             context(gateway, "tools/call", name="agentEvaluate", arguments=praise)
@@ -212,15 +246,12 @@ def test_one_is_known_after_a_restart_and_works_again_once_it_is_back(
 ) -> None:
     routes = ROUTES.format(agent_protocol=agent_protocol_server.url, agent_connect=agent_connect_agent.url)
 
-    def status(gateway: Gateway) -> Any:
-        return {each["id"]: each["status"] for each in read(gateway, "agent://directory")["agents"]}.get("analyst")
-
     with Gateway(routes, tmp_path) as gateway:
         with member("analyst", gateway):
-            assert status(gateway) == "active"
+            assert statuses(gateway)["analyst"] == "active"
             gateway.kill9()
         gateway.restart()
-        assert status(gateway) == "offline"
+        assert statuses(gateway)["analyst"] == "offline"
         failed = asked(gateway, "analyst", message=WORDS)
         assert failed["run"]["status"] == "error" and "not connected" in failed["output"]["description"]
         with member("analyst", gateway):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.e2e.conftest import routes
@@ -156,3 +159,136 @@ def test_a_session_whose_prompt_runs_in_the_other_process_is_closed_and_deleted_
         answer = two.ask(method, sessionId=session)
         assert "result" in answer, answer
         assert one.until("id", prompt)["result"]["stopReason"] == "cancelled"
+
+
+class Mason:
+    """An agent that joins a gateway: it says `one `, and `two` once it may go on."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.may_go_on = threading.Event()
+        self.asked: list[str] = []
+        self._connection = connection
+        capabilities = {"tools": [], "models": [], "specializations": [], "protocols": ["ACP-0.1"]}
+        agent = {"id": "mason", "name": "Mason", "capabilities": capabilities}
+        hello = {
+            "protocolVersion": "ACP-0.1",
+            "capabilities": {"agent": {}},
+            "clientInfo": {"name": "m", "version": "1"},
+        }
+        self._send(id="hello", method="initialize", params=hello)
+        self._send(id="join", method="agent/register", params={"agent": agent})
+        while (message := json.loads(connection.recv(timeout=PATIENCE))).get("id") != "join":
+            pass
+        assert "result" in message, message
+        self._serving = threading.Thread(target=self._serve, daemon=True)
+        self._serving.start()
+
+    def _send(self, **message: Any) -> None:
+        self._connection.send(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def _serve(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            for line in self._connection:
+                message = json.loads(line)
+                if message.get("method") == "agent/message" and "id" in message:
+                    threading.Thread(target=self._work, args=[message], daemon=True).start()
+                elif "method" in message and "id" in message:
+                    self._send(id=message["id"], result={})
+
+    def _work(self, message: dict[str, Any]) -> None:
+        params, meta = message["params"], message["params"]["_meta"]
+        self.asked.append(params["content"]["payload"]["messages"][0]["text"])
+        with contextlib.suppress(ConnectionClosed):
+            for word in ("one ", "two"):
+                said = {"type": "update", "payload": {"messages": [{"text": word}]}}
+                self._send(method="agent/message", params={"source": "mason", "content": said, "_meta": meta})
+                if word == "one ":
+                    assert self.may_go_on.wait(PATIENCE)
+            said = {"type": "response", "payload": {"messages": [{"text": "one two"}]}}
+            self._send(id=message["id"], result={"content": said, "_meta": meta})
+
+
+@contextlib.contextmanager
+def mason(gateway: Gateway) -> Iterator[Mason]:
+    with connect(f"{gateway.url.replace('http', 'ws')}/agent-context/ws", subprotocols=["mcp"], proxy=None) as line:  # type: ignore[list-item]
+        yield Mason(line)
+
+
+def listed(gateway: Gateway) -> bool:
+    found = httpx2.post(f"{gateway.url}/agent-connect/agents/search", json={}, timeout=PATIENCE).json()
+    return "mason" in json.dumps(found)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "it does not come true"
+        time.sleep(0.02)
+
+
+def values(gateway: Gateway, run: str, after: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events of a run's stream from one on, as long as the gateway lives."""
+    headers = {} if after is None else {"last-event-id": after}
+    client = httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE)
+    with client, client.stream("GET", f"/runs/{run}/stream", headers=headers) as response:
+        number = ""
+        for line in response.iter_lines():
+            if line.startswith("id: "):
+                number = line[4:]
+            elif line.startswith("data: "):
+                yield number, json.loads(line[6:])
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Gateway, Gateway]]:
+    """Two that may be killed."""
+    with contextlib.ExitStack() as stack:
+        url = f"sqlite:///{tmp_path / 'shared.db'}"
+        if request.param == "postgresql":
+            url = stack.enter_context(PostgresServer()).database()
+        made = []
+        for name in ("one", "two"):
+            (folder := tmp_path / name).mkdir()
+            made.append(stack.enter_context(Gateway(f"routes: []\nstore: {{url: '{url}'}}\n", folder)))
+        yield made[0], made[1]
+
+
+def test_a_client_of_one_gateway_hears_that_the_one_with_the_agent_was_killed_and_the_agent_joins_its_own(
+    pair: tuple[Gateway, Gateway],
+) -> None:
+    joined, asked = pair
+    body = {"agent_id": "mason", "input": {"message": "build"}, "on_disconnect": "continue"}
+    with mason(joined) as agent:
+        until(lambda: listed(asked))
+        run = httpx2.post(f"{asked.url}/agent-connect/runs", json=body, timeout=PATIENCE).json()["run_id"]
+        stream = values(asked, run)
+        assert next(event["values"]["message"] for _, event in stream if event.get("values")) == "one "
+        joined.kill9()
+        last = [event for _, event in stream][-1]
+        assert last["status"] == "error", last
+        assert agent.asked == ["build"]
+    refused = httpx2.post(f"{asked.url}/agent-connect/runs/wait", json=body, timeout=PATIENCE)
+    assert "not connected" in refused.text or refused.status_code == 503, refused.text
+    with mason(asked) as agent:
+        agent.may_go_on.set()
+        answer = httpx2.post(f"{asked.url}/agent-connect/runs/wait", json=body, timeout=PATIENCE).json()
+        assert answer["output"]["values"]["message"] == "one two", answer
+
+
+def test_a_run_goes_on_at_its_agent_when_the_gateway_that_was_asked_for_it_is_killed(
+    pair: tuple[Gateway, Gateway],
+) -> None:
+    joined, asked = pair
+    body = {"agent_id": "mason", "input": {"message": "build"}, "on_disconnect": "continue"}
+    with mason(joined) as agent:
+        until(lambda: listed(asked))
+        run = httpx2.post(f"{asked.url}/agent-connect/runs", json=body, timeout=PATIENCE).json()["run_id"]
+        stream = values(asked, run)
+        seen, _ = next((number, event) for number, event in stream if event.get("values"))
+        asked.kill9()
+        with contextlib.suppress(httpx2.TransportError):
+            assert not list(stream), "nothing is said after the cut"
+        agent.may_go_on.set()
+        rest = list(values(joined, run, seen))
+        assert rest[-1][1]["status"] == "success" and rest[-1][1]["values"]["message"] == "one two", rest
+        assert agent.asked == ["build"], "it was asked once"

@@ -6,14 +6,25 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, Conflict, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
-from gateway.core.types import Answer, Identity, IfBusy, Interrupt, Outcome, Run, RunStatus, Thread
+from gateway.core.errors import (
+    AgentGone,
+    Conflict,
+    InterlinguaError,
+    Invalid,
+    Limited,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
+from gateway.core.files import Attachment
+from gateway.core.types import Answer, Identity, IfBusy, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread
 from gateway.runs import Engine, elsewhere
 from gateway.runs.post import CarriedError, Unanswered
 from gateway.store import Message, Undelivered
@@ -178,12 +189,15 @@ def test_an_answer_that_is_not_acknowledged_in_time_is_unavailable_and_not_sent_
         NotFound("what?"),
         AgentGone("gone"),
         Undelivered("away"),
+        Limited("enough", retry_after=7.5),
+        AgentGone("gone", retry_after=3.0),
         InterlinguaError("internal error"),
     ],
 )
 def test_an_error_is_the_same_one_on_the_other_side(error: InterlinguaError) -> None:
     again = msgspec.json.decode(msgspec.json.encode(CarriedError.of(error)), type=CarriedError).error()
     assert (type(again), str(again), again.detail) == (type(error), str(error), error.detail)
+    assert getattr(again, "retry_after", None) == getattr(error, "retry_after", None)
     assert getattr(again, "path", None) == getattr(error, "path", None)
 
 
@@ -260,5 +274,128 @@ def test_calls_are_heard_without_a_bell(tmp_path: Path) -> None:
             assert not one.store.mailbox.has_bell and not other.store.mailbox.has_bell
             started = await asked(one)
             await other.runs.cancel(started.id, wait=True)
+
+    run(main())
+
+
+class Connected(Scripted):
+    """An agent that is connected to one process: see `gateway.contract.Placed`."""
+
+    process: str | None = None
+
+
+@asynccontextmanager
+async def connected(file: Path, script: Script = echo) -> AsyncIterator[tuple[Engine, Engine, Connected]]:
+    """The engine that the agent is connected to, another one, and the agent as that one sees it."""
+    there = Connected(script)
+    async with (
+        engine((route(), Connected(script)), store=SqliteStore(file, host="here")) as one,
+        engine((route(), there), store=SqliteStore(file, host="there")) as other,
+    ):
+        there.process = one.process
+        yield one, other, there
+
+
+def test_a_run_of_an_agent_of_another_process_is_driven_there_with_its_files_and_losses(tmp_path: Path) -> None:
+    got: list[bytes] = []
+    go_on = asyncio.Event()
+
+    async def reads(context: RunContext) -> None:
+        for file in await context.uploads():
+            got.append(b"".join([chunk async for chunk in context.open_artifact(file.id)]))
+        await go_on.wait()
+        await echo(context)
+
+    async def main() -> None:
+        async with connected(tmp_path / "s.db", reads) as (one, other, _):
+            thread = await other.threads.create(Thread(id="t", created_at=0, updated_at=0))
+            file = Attachment(name="a", media_type="text/plain", content=b"\xff\x00")
+            async with other.backchannel.join(thread.id) as news:
+                started = await other.runs.start(request("hi", thread="t", principal="ann"), files=[file], told=False)
+                assert await news.next() == started, "who watches the thread hears of it"
+            assert started.id in one.live and started.id not in other.live
+            assert (started.request.principal, started.request.protocol) == ("ann", "test")
+            other.runs.lost(started.id, "something", 2)
+            await until(lambda: one.live[started.id].record.losses == {"something": 2})
+            with pytest.raises(Conflict):
+                await other.runs.start(request("again", thread="t"))
+            go_on.set()
+            done = await other.runs.wait(started.id, 30)
+            assert done is not None and msgspec.json.decode(done.output) == {"message": "hi "}
+            assert done.losses == {"something": 2} and got == [file.content]
+            with pytest.raises(Invalid) as wrong:
+                await other.runs.start(request(input={"message": 7}))
+            assert wrong.value.path == "/input/message"
+
+    run(main())
+
+
+def test_a_run_that_nobody_waits_for_while_it_is_started_elsewhere_is_not_sent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connected(tmp_path / "s.db") as (one, other, _):
+            waits = asyncio.Event()
+            creating, create = asyncio.Event(), one.store.create_run
+
+            async def slow(*args: Any, **more: Any) -> bool:
+                created = await create(*args, **more)
+                creating.set()
+                await waits.wait()
+                return created
+
+            one.store.create_run = slow  # type: ignore[method-assign]
+            starting = asyncio.create_task(other.runs.start(request("hi")))
+            await creating.wait()
+            starting.cancel()
+            (found,) = await other.runs.list(RunQuery())
+            done = await other.runs.wait(found.id, 30)
+            assert done is not None and (done.status, done.dispatched) == (RunStatus.CANCELLED, True)
+
+    run(main())
+
+
+def test_an_agent_whose_process_has_died_or_that_has_moved_on_is_unavailable(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connected(tmp_path / "s.db") as (one, other, agent):
+            agent.process = "nobody"
+            with pytest.raises(Unavailable, match="cannot be reached now") as told:
+                await other.runs.start(request("hi"))
+            assert type(told.value) is Unavailable and told.value.retry_after > 0
+            agent.process = one.process
+            (entry,) = one.roster.configured
+            assert isinstance(entry.outbound, Connected)
+            entry.outbound.process = "a third one"
+            with pytest.raises(Unavailable, match="cannot be reached now"):
+                await other.runs.start(request("hi"))
+            assert await other.runs.list(RunQuery()) == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_who_asks_a_process_that_dies_over_a_start_has_the_run_if_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    async def main() -> None:
+        async with connected(tmp_path / "s.db", hangs) as (one, other, _):
+
+            async def dies(sender: str, call: elsewhere.StartRun) -> Run:
+                if written:
+                    await one._starter.start_for(sender, call)
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            one._post.serve(elsewhere.StartRun, dies)
+            starting = asyncio.create_task(other.runs.start(request("hi")))
+            await until(lambda: bool(one.live) or (not written and bool(one._post._answering)))
+
+            async def dead(_: str) -> bool:
+                return False
+
+            monkeypatch.setattr(other.store, "lives", dead)
+            if written:
+                assert (await starting).id in one.live
+            else:
+                with pytest.raises(Unavailable, match="has died"):
+                    await starting
 
     run(main())

@@ -65,7 +65,7 @@ class Directory:
         self._members = Members(options, gateway, self.links, self._liveness, now)
         self._revoking = Revoking(self._members, self._changed)
         self._shared = Replication(self._members, self._changed, self._revoking.stop)
-        self._registry = Registry(self._members, self._changed)
+        self._registry = Registry(self._members, self._changed, self._shared.probe)
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._metrics = Metrics(gateway, monotonic)
         self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self._suspend)

@@ -37,23 +37,27 @@ class GuardedLink:
     """The link of one registered agent, whichever connection that has at the moment. See `ContextLink`.
 
     `refusal` says why no run may be sent now, None if one may. `find`: the link over the agent's connection, None
-    while it has none. `own`: the link to its endpoint instead.
+    while it has none. `elsewhere`: the other process that has one. `own`: the link to its endpoint instead.
     """
 
     def __init__(
         self,
         refusal: Callable[[], InterlinguaError | None],
         find: Callable[[], ContextLink | None],
+        elsewhere: Callable[[], str | None],
         own: ContextLink | None = None,
     ) -> None:
         self._refusal = refusal
         self._find = find
+        self._elsewhere = elsewhere
         self._own = own
 
     @property
     def reachable(self) -> bool:
         if self._refusal() is not None:
             return False
+        if self._elsewhere() is not None:
+            return True
         link = self._link()
         return link is not None and link.reachable is not False
 
@@ -64,7 +68,8 @@ class GuardedLink:
         if (error := self._refusal()) is not None:
             raise error
         if (link := self._link()) is None:
-            raise Unavailable("the agent is not connected")
+            there = self._elsewhere() is not None
+            raise Unavailable(f"the agent is {'connected to another gateway' if there else 'not connected'}")
         return link.open(correlation, listener, capabilities)
 
     async def aclose(self) -> None:
@@ -156,9 +161,13 @@ class Members:
         if status == INACTIVE:
             why = "has missed its heartbeats" if self.liveness.silent(member) else f"says that it is {INACTIVE}"
             return Unavailable(f"agent {agent} {why}")
-        if member.elsewhere and member.joined.endpoint is None:
-            return Unavailable(f"agent {agent} is connected to another gateway")
         return None
+
+    def elsewhere(self, agent: str) -> str | None:
+        """The other process whose connection a registered agent is reached by; None where there is none."""
+        member = self.by_id.get(agent)
+        there = member is not None and member.elsewhere and member.joined.endpoint is None
+        return member.joined.process if member is not None and there else None
 
     def denied(self, *agents: str) -> Denied:
         """The error for what revoked agents do, or are asked."""
@@ -269,8 +278,12 @@ class Members:
         """A new outbound half: for another record, and after a revocation."""
         agent, endpoint = str(record["id"]), record.get("endpoint")
         own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
-        link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), own)
-        return Hosted(RegisteredOutbound(shown(record), link), timeout=self.options.agent_timeout)
+
+        def process() -> str | None:
+            return self.elsewhere(agent)
+
+        link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), process, own)
+        return Hosted(RegisteredOutbound(shown(record), link, process), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -39,11 +39,19 @@ _HTTP: Final = {"ws": "http", "wss": "https"}
 
 
 class Registry:
-    """One per directory. `changed` is called with the agents that have changed."""
+    """One per directory. `changed` is called with the agents that have changed, `probe` to look whether another
+    process is alive.
+    """
 
-    def __init__(self, members: Members, changed: Callable[[Iterable[str]], None]) -> None:
+    def __init__(
+        self,
+        members: Members,
+        changed: Callable[[Iterable[str]], None],
+        probe: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._members = members
         self._changed = changed
+        self._probe = probe
         self._swept = -1e9
         options = members.options
         self._reserved = {SELF, options.tasks_of}
@@ -62,6 +70,9 @@ class Registry:
             raise Conflict(f"the agent id {agent} belongs to the gateway")
         made = await self._checked(sent)
         async with members.lock(AGENT + agent):
+            known = members.by_id.get(agent)
+            if known is not None and known.elsewhere:  # it may have lost its gateway just now
+                await self._probe(known.joined.process)
             self._free(agent, principal, session)
             seen = members.now()
             joined = Joined(record=sent, process=members.gateway.process if session is not None else "", seen=seen)

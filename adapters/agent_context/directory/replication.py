@@ -263,15 +263,18 @@ class Replication:
             await self._gateway.records.keep(PROTOCOL, PROCESS + me, {}, owner=me)
 
     async def _probe(self) -> None:
-        """Find dead processes: the record of one that lives cannot be taken over."""
-        now, me = self._members.liveness.now(), self._gateway.process
-        others = self._alive - {me}
+        now = self._members.liveness.now()
+        others = self._alive - {self._gateway.process}
         if not others or now - self._probed < PROBE:
             return
         self._probed = now
-        for process in sorted(others):
+        await self.probe(*sorted(others))
+
+    async def probe(self, *processes: str) -> None:
+        """Notice those of the other processes that are dead: the record of one that lives cannot be taken over."""
+        for process in processes:
             try:
-                await self._gateway.records.keep(PROTOCOL, PROCESS + process, {}, owner=me)
+                await self._gateway.records.keep(PROTOCOL, PROCESS + process, {}, owner=self._gateway.process)
             except Conflict:
                 continue
             await self._gateway.records.forget(PROTOCOL, PROCESS + process)

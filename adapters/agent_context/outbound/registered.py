@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.agents import native as record_in
 from adapters.agent_context.outbound.link import ContextLink
@@ -30,12 +32,22 @@ def _id(agent: Agent) -> str | None:
     return found if isinstance(found, str) else None
 
 
-class RegisteredOutbound(AgentContextRuns):
-    """See `gateway.contract.Outbound` and `Supervised`. `record` is the agent's own, less its credentials."""
+def _here() -> None:
+    """Where every agent is connected to this process."""
 
-    def __init__(self, record: JsonObject, link: ContextLink) -> None:
+
+class RegisteredOutbound(AgentContextRuns):
+    """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
+
+    def __init__(self, record: JsonObject, link: ContextLink, process: Callable[[], str | None] = _here) -> None:
+        """`process` says which other process the agent is connected to."""
         super().__init__(link, chooser(str(record["id"]), "auto"))
         self._agent = agent_of(record)
+        self._process = process
+
+    @property
+    def process(self) -> str | None:
+        return self._process()
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`. As it registered."""
