@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from gateway import tracing
 from gateway.access import (
@@ -24,7 +24,6 @@ from gateway.access import (
     UsageLimits,
     awaiting,
     identifying,
-    limiting,
 )
 from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
@@ -48,7 +47,7 @@ from gateway.core.types import Artifact
 from gateway.front_page import FrontPage
 from gateway.health import HealthPages, View, VisibleAgents
 from gateway.registry import OPERATOR
-from gateway.routing import FixedPaths, traced
+from gateway.routing import FixedPaths, Identify, served
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
@@ -287,15 +286,16 @@ class App:
             if adapter.serve is None or options is None:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            known = inbound.known if isinstance(inbound, Knowing) else None
-            routes = limiting(inbound.routes(), partial(self.gateway.limits.admit, name), known, inbound.refusal)
+            identify: Identify | None = None
             if isinstance(options, AuthenticatingOptions) and options.by_request:
                 authenticator = Authenticator(options.authentication)
-                routes = identifying(routes, authenticator)
+                identify = identifying(authenticator)
                 self._views.append(partial(authenticator.sees, created=self.gateway.agents.created))
             elif isinstance(inbound, Knowing):
+                identify = partial(_known, inbound)
                 self._views.append(inbound.sees)
-            routes = [traced(route, name) for route in routes]
+            admit = partial(self.gateway.limits.admit, name)
+            routes = served(inbound.routes(), name, inbound.refusal, admit=admit, identify=identify)
             path = self._paths[name] = options.path or adapter.path
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
@@ -380,6 +380,10 @@ class App:
         if artifact is None or owner not in (artifact.run, artifact.thread):
             return PlainTextResponse("no such artifact\n", status_code=404)
         return StreamingResponse(self.gateway.files.open(artifact_id), headers=download_headers(artifact))
+
+
+def _known(inbound: Knowing, scope: Scope) -> str | None:
+    return inbound.known(scope["headers"])
 
 
 async def _described(entry: Entry) -> None:

@@ -8,7 +8,7 @@ as `Host`, and the page's site as `Origin`; programs send `Host` alone.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
@@ -106,16 +106,16 @@ class BrowserGuard:
         self._doors = [(path, f"{path}/", door) for path, door in doors.items()]
         self._judging = frozenset(judging)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if self._private:
             scope[origin.NEAR] = near
         asked = scope.get("path", "")
         for path, below, door in self._doors:
             if asked.startswith(below) or asked == path:
                 if (why := self._wrong(scope, path in self._judging)) is not None:
-                    return await door.refusal(Denied(why))(scope, receive, send)
+                    return door.refusal(Denied(why))(scope, receive, send)
                 break
-        await self._inner(scope, receive, send)
+        return self._inner(scope, receive, send)
 
     def _wrong(self, scope: Scope, judging: bool) -> str | None:
         """The reason to refuse a request; None to let it through."""

@@ -1,42 +1,95 @@
-"""Brings requests to their routes: counted and traced, and without a search where the path has no parameters."""
+"""Brings requests to their routes: admitted, counted, traced, and without a search where the path has no parameters.
+
+The functions in front of a route are made at start-up. Those that have nothing to wait for are no coroutines: each of
+these would be resumed whenever the request goes on.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import tracing
+from gateway.access import AwaitsKeys, Slots
+from gateway.core.errors import InterlinguaError
 
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 """The methods for which a route that takes any method is found without a search."""
 
+Admit = Callable[[str | None], Slots | None]
+Identify = Callable[[Scope], str | None]
+Refusal = Callable[[InterlinguaError], Response]
 
-def traced(route: BaseRoute, protocol: str) -> BaseRoute:
-    """Wrap a route's application: each request has a span, and its answer is counted."""
-    if isinstance(route, Route):
-        inner, path = route.app, route.path
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            given: str | None = None
-            for key, value in scope["headers"]:
-                if key == b"traceparent":
-                    given = value.decode("latin-1")
-                    break
+def served(
+    routes: Sequence[BaseRoute],
+    protocol: str,
+    refusal: Refusal,
+    *,
+    admit: Admit = lambda client: None,
+    identify: Identify | None = None,
+) -> Sequence[BaseRoute]:
+    """A protocol's routes, each with what is done before its application: its client is identified, the request, or
+    upgrade to a WebSocket, is admitted, and has a span; its answer is counted.
 
-            def counted(message: Message) -> Awaitable[None]:  # no coroutine of its own: every chunk passes here
-                if message["type"] == "http.response.start":
+    identify: returns the client's name; None where nobody asks. admit: given that name, returns what the request
+    takes until its route is done with it. Both raise what it is refused with.
+    """
+    for route in routes:
+        if isinstance(route, Route | WebSocketRoute):
+            app = _admitted(route.app, admit, identify, refusal)
+            route.app = _counted(app, protocol, route.path) if isinstance(route, Route) else app
+    return routes
+
+
+def _admitted(app: ASGIApp, admit: Admit, identify: Identify | None, refusal: Refusal) -> ASGIApp:
+    async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            slots = admit(None if identify is None else identify(scope))
+        except AwaitsKeys as awaits:
+            return await awaits.then(lambda: admitted(scope, receive, send))
+        except InterlinguaError as error:
+            return await refusal(error)(scope, receive, send)
+        try:
+            await app(scope, receive, send)
+        finally:
+            if slots is not None:
+                slots.free()
+
+    return admitted
+
+
+def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:
+    def counted(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        span: tracing.Span | None = None
+
+        def told(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                if span is not None:
                     span.answered(message["status"])
-                    tracing.metrics.requests.add(1, protocol, str(message["status"]))
-                return send(message)
+                tracing.metrics.requests.add(1, protocol, str(message["status"]))
+            return send(message)
 
-            with tracing.inbound_span(protocol, f"{scope['method']} {path}", given) as span:
-                await inner(scope, receive, counted)
+        given: str | None = None
+        for key, value in scope["headers"]:
+            if key == b"traceparent":
+                given = value.decode("latin-1")
+                break
+        if given is None and not tracing.tracing():
+            return app(scope, receive, told)
+        span = tracing.inbound_span(protocol, f"{scope['method']} {path}", given)
+        return _within(span, app(scope, receive, told))
 
-        route.app = app
-    return route
+    return counted
+
+
+async def _within(span: tracing.Span, serving: Awaitable[None]) -> None:
+    with span:
+        await serving
 
 
 class FixedPaths:
@@ -61,7 +114,7 @@ class FixedPaths:
             if (found := _found(routes, method, mount.path + route.path)) is not None
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if (
             scope.get("path") in self._mounts
         ):  # Starlette would redirect from the mount itself, and WebSockets follow no redirect
@@ -71,8 +124,8 @@ class FixedPaths:
             if found is not None:
                 app, more = found
                 scope.update(more)
-                return await app(scope, receive, send)
-        await self._inner(scope, receive, send)
+                return app(scope, receive, send)
+        return self._inner(scope, receive, send)
 
 
 def _is_function(route: Route) -> bool:

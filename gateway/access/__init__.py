@@ -19,9 +19,9 @@ from __future__ import annotations
 from gateway.access.authentication import AuthenticatingOptions, Authentication, Person, Signed
 from gateway.access.authenticator import EXPIRED, Authenticator, Created, Principal, challenge, roles_of, uncreated
 from gateway.access.credentials import Subjects, TokenOwners, bearer
-from gateway.access.identification import awaiting, client_of, identifying, refusal_headers, serving, visit_of
+from gateway.access.identification import awaiting, identifying, refusal_headers, serving, visit_of
 from gateway.access.issuer import AwaitsKeys, IssuerKeys, published_by
-from gateway.access.limits import Slots, UsageLimits, limiting
+from gateway.access.limits import Slots, UsageLimits
 from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns, fits
 from gateway.access.scoped_gateway import ScopedGateway
@@ -54,11 +54,9 @@ __all__ = [
     "awaiting",
     "bearer",
     "challenge",
-    "client_of",
     "each_its_own",
     "fits",
     "identifying",
-    "limiting",
     "published_by",
     "refusal_headers",
     "roles_of",

@@ -27,37 +27,33 @@ VISIT: Final = "interlingua.visit"
 """Key of a request's scope: the client's `Visit`, or the error that it is to be refused with."""
 
 
-def identifying(routes: Sequence[BaseRoute], authenticator: Authenticator) -> Sequence[BaseRoute]:
-    """Put the client of each request, or WebSocket, into its scope. The routes refuse those that they must."""
-    return wrapped(routes, lambda app: _identifying(app, authenticator))
+def identifying(authenticator: Authenticator) -> Callable[[Scope], str | None]:
+    """Put the client of a request, or WebSocket, into its scope; its name. The routes refuse those that they must.
 
+    The function that is returned raises AwaitsKeys.
+    """
 
-def wrapped(routes: Sequence[BaseRoute], wrap: Callable[[ASGIApp], ASGIApp]) -> Sequence[BaseRoute]:
-    """The routes, with something in front of the application of each."""
-    for route in routes:
-        if isinstance(route, Route | WebSocketRoute):
-            route.app = wrap(route.app)
-    return routes
-
-
-def _identifying(app: ASGIApp, authenticator: Authenticator) -> ASGIApp:
-    def identified(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
+    def identify(scope: Scope) -> str | None:
         try:
-            scope[VISIT] = Visit(authenticator, authenticator.identify(scope["headers"]))
-        except AwaitsKeys as awaits:
-            return awaits.then(lambda: identified(scope, receive, send))
+            visit = scope[VISIT] = Visit(authenticator, authenticator.identify(scope["headers"]))
+        except AwaitsKeys:
+            raise
         except (Unauthenticated, Unavailable) as error:
             scope[VISIT] = error
-        return app(scope, receive, send)
+            return None
+        return visit.principal.who.id
 
-    return identified
+    return identify
 
 
 def awaiting(routes: Sequence[BaseRoute], look: Callable[[Scope], object]) -> Sequence[BaseRoute]:
     """Have requests wait whose tokens cannot be judged before keys are fetched. `look` judges them: it may raise
     AwaitsKeys, and what the route then refuses the request with itself.
     """
-    return wrapped(routes, lambda app: _awaiting(app, look))
+    for route in routes:
+        if isinstance(route, Route | WebSocketRoute):
+            route.app = _awaiting(route.app, look)
+    return routes
 
 
 def _awaiting(app: ASGIApp, look: Callable[[Scope], object]) -> ASGIApp:
@@ -80,12 +76,6 @@ def visit_of(scope: Scope) -> Visit:
         log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], found)
         raise found
     return found
-
-
-def client_of(scope: Scope) -> str | None:
-    """The name of a request's client; None for one that nothing has identified."""
-    found = scope.get(VISIT)
-    return found.principal.who.id if isinstance(found, Visit) else None
 
 
 def refusal_headers(error: InterlinguaError) -> Headers:

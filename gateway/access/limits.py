@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from starlette.responses import Response
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from gateway.access.identification import client_of, wrapped
-from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS
 from gateway.contract.options import EVERY_OTHER, ClientLimits, DoorLimits, InboundOptions, RouteLimits
-from gateway.core.errors import InterlinguaError, Limited, Unavailable
+from gateway.core.errors import Limited, Unavailable
 
 Key: TypeAlias = tuple[str, str]
 """Of what is counted: the limit and whose it is."""
@@ -118,7 +112,7 @@ class UsageLimits:
 
     def request(self, door: str, client: str | None) -> None:
         """See `GatewayLimits`."""
-        self._count(door, client, self._of(door, client).requests, self._at_door(door).requests)
+        self._count(door, client, self._of(door, client).requests, self._doors.get(door, self._door).requests)
 
     def admit(self, door: str, client: str | None) -> Slots | None:
         """Count a request over HTTP, or an upgrade, as `request` does, and the connection that it takes.
@@ -126,7 +120,8 @@ class UsageLimits:
         The caller frees the slots when it is answered, its stream has ended or its WebSocket is closed. None where that
         is not limited. Raises Limited, Unavailable.
         """
-        own, shared = self._of(door, client), self._at_door(door)
+        own = _NOBODY if client is None else self._of(door, client)
+        shared = self._doors.get(door, self._door)
         slots = None
         if own.connections is not None or shared.connections is not None:
             mine, all_of_it = (
@@ -134,12 +129,13 @@ class UsageLimits:
                 ("door_connections", door, shared.connections),
             )
             slots = self._take(door, (mine, all_of_it), queues=False)
-        try:
-            self._count(door, client, own.requests, shared.requests)
-        except Unavailable:
-            if slots is not None:
-                slots.free()
-            raise
+        if own.requests is not None or shared.requests is not None:
+            try:
+                self._count(door, client, own.requests, shared.requests)
+            except Unavailable:
+                if slots is not None:
+                    slots.free()
+                raise
         return slots
 
     def _count(self, door: str, client: str | None, own: float | None, shared: float | None) -> None:
@@ -183,9 +179,9 @@ class UsageLimits:
         self, door: str, client: str | None, route: str, at: RouteLimits, thread: str | None
     ) -> Sequence[Taken]:
         return (
-            ("client_runs", client or "", self._of(door, client).runs),
+            ("client_runs", client or "", None if client is None else self._of(door, client).runs),
             (QUEUE, thread or "", None if thread is None else self._queue),
-            ("door_runs", door, self._at_door(door).runs),
+            ("door_runs", door, self._doors.get(door, self._door).runs),
             ("route_runs", route, at.runs),
         )
 
@@ -203,9 +199,6 @@ class UsageLimits:
                 raise self._over(door, limit, kind, why.format(name=name))
             keys.append(key)
         return Slots(used, keys)
-
-    def _at_door(self, door: str) -> DoorLimits:
-        return self._doors.get(door, self._door)
 
     def _at(self, limits: RouteLimits) -> RouteLimits:
         return limits.over(self._route) if limits.model_fields_set else self._route
@@ -230,38 +223,3 @@ _FULL: Final[Mapping[str, tuple[type[Unavailable], str]]] = {
     "door_runs": (Unavailable, "there are as many runs as there may be"),
     "route_runs": (Unavailable, "agent {name} has as many runs as it may"),
 }
-
-
-Admit = Callable[[str | None], Slots | None]
-Known = Callable[[Iterable[tuple[bytes, bytes]]], str | None]
-Refusal = Callable[[InterlinguaError], Response]
-
-
-def limiting(routes: Sequence[BaseRoute], admit: Admit, known: Known | None, refusal: Refusal) -> Sequence[BaseRoute]:
-    """Have each request, or upgrade to a WebSocket, admitted before its route has it.
-
-    admit: given the client's name, returns what the request takes until its route is done with it; raises what it is
-    refused with. known: the client by the headers; None where it is put into the scope, or nobody asks.
-    """
-    return wrapped(routes, lambda app: _limited(app, admit, known, refusal))
-
-
-def _limited(app: ASGIApp, admit: Admit, known: Known | None, refusal: Refusal) -> ASGIApp:
-    def limited(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
-        try:
-            slots = admit(client_of(scope) if known is None else known(scope["headers"]))
-        except AwaitsKeys as awaits:
-            return awaits.then(lambda: limited(scope, receive, send))
-        except InterlinguaError as error:
-            return refusal(error)(scope, receive, send)
-        serving = app(scope, receive, send)
-        return serving if slots is None else _freeing(slots, serving)
-
-    return limited
-
-
-async def _freeing(slots: Slots, serving: Awaitable[None]) -> None:
-    try:
-        await serving
-    finally:
-        slots.free()

@@ -180,6 +180,7 @@ class _Gateway:
         server = _Server(
             uvicorn.Config(
                 self._app.asgi,
+                interface="asgi3",
                 lifespan="off",
                 http="gateway.transport.asgi.uvicorn:PieceProtocol",
                 ws="gateway.transport.websocket.uvicorn:MessageProtocol",

@@ -29,6 +29,7 @@ from gateway.access import Authenticator, identifying
 from gateway.contract import Adapter, RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt
+from gateway.routing import served
 from gateway.runs import Engine
 from tests.support.scripted import AGENT, Scripted, echo, engine, route, until
 
@@ -179,7 +180,7 @@ async def doors(
         routes = inbound[adapter.name].routes()
         if options.by_request:  # type: ignore[attr-defined]
             asked.append(Authenticator(options.authentication))  # type: ignore[attr-defined]
-            routes = identifying(routes, asked[-1])
+            routes = served(routes, adapter.name, inbound[adapter.name].refusal, identify=identifying(asked[-1]))
         mounts.append(Mount(adapter.path, routes=list(routes)))
     config = uvicorn.Config(
         Starlette(routes=mounts), port=0, lifespan="off", log_level="warning", ws="websockets-sansio"

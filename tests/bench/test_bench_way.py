@@ -7,7 +7,7 @@ from __future__ import annotations
 from bench import way
 
 FILES = {"a chunk": 23, "/runs/wait": 73}
-CALLS = {"a chunk": 60, "/runs/wait": 630}
+CALLS = {"a chunk": 60, "/runs/wait": 605}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",

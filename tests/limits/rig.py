@@ -81,7 +81,9 @@ async def gateway(routes: str, **limits: Any) -> AsyncIterator[Limited]:
 
         use(app.gateway, (route("echo"), Scripted(echo)), (route("held", limits=limits), Scripted(held)))
         await app.start()
-        config = uvicorn.Config(app.asgi, lifespan="off", log_level="warning", ws="websockets-sansio")
+        config = uvicorn.Config(
+            app.asgi, interface="asgi3", lifespan="off", log_level="warning", ws="websockets-sansio"
+        )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         await until(lambda: server.started)

@@ -41,7 +41,7 @@ class RunOperations:
 
     async def create_and_wait(self, request: HttpRequest) -> Reply:
         """`POST .../runs/wait`: start, answer when it has stopped."""
-        timeout = parameters.seconds(request, "timeout")
+        timeout = parameters.seconds(request, "timeout") if request.scope["query_string"] else None
         body = await self._body(request)
         run = await self._start(request, body, told=timeout is not None)
         try:
@@ -67,9 +67,10 @@ class RunOperations:
             raise
 
     async def _body(self, request: HttpRequest) -> wire.RunCreate:
+        body = await request.body(self._limit)
         if "thread_id" in request.path_params:
-            return await parameters.body(request, wire.stateful, self._limit)
-        return await parameters.body(request, wire.stateless, self._limit)
+            return codec_request.read(wire.stateful, body)
+        return codec_request.read(wire.stateless, body)
 
     async def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Run:
         threaded = "thread_id" in request.path_params

@@ -176,7 +176,9 @@ async def served(
         await engine.roster.add_host(ADAPTER.name, inbound)
     mounts: list[BaseRoute] = [Mount(ADAPTER.path, routes=list(inbound.routes()))]
     app = FixedPaths(Starlette(routes=mounts), mounts)
-    config = uvicorn.Config(app, lifespan="off", log_level="warning", ws="websockets-sansio", http="httptools")
+    config = uvicorn.Config(
+        app, interface="asgi3", lifespan="off", log_level="warning", ws="websockets-sansio", http="httptools"
+    )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener or bound()[0]]))
     await until(lambda: server.started)

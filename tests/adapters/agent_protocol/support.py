@@ -24,6 +24,7 @@ from gateway.contract import TargetOptions
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.types import Agent, AgentCapabilities
+from gateway.routing import served
 from gateway.runs import Engine
 from tests.support.scripted import Scripted, engine, route
 
@@ -132,9 +133,9 @@ def app(gateway: Engine, **options: Any) -> Starlette:
     """The inbound half, mounted where it is by default."""
     assert ADAPTER.serve is not None
     serve = AgentProtocolServe(**options)
-    routes = ADAPTER.serve(serve, gateway).routes()
-    if serve.by_request:
-        routes = identifying(routes, Authenticator(serve.authentication))
+    inbound = ADAPTER.serve(serve, gateway)
+    identify = identifying(Authenticator(serve.authentication)) if serve.by_request else None
+    routes = served(inbound.routes(), ADAPTER.name, inbound.refusal, identify=identify)
     return Starlette(routes=[Mount(ADAPTER.path, routes=list(routes))])
 
 

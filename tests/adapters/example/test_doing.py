@@ -16,6 +16,7 @@ from adapters.example.outbound import ExampleOutbound
 from gateway.access import Authenticator, identifying
 from gateway.agents.entry import Entry
 from gateway.config import Route
+from gateway.routing import served
 from tests.support.aio import run
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import engine
@@ -39,7 +40,8 @@ async def between(told: list[Any], **options: Any) -> AsyncIterator[httpx2.Async
     async with serving(agent) as server, engine() as gateway:
         target = ExampleTarget(protocol="example", url=server.url, **options)
         gateway.use([Entry(Route(name="poet", target=target), ExampleOutbound(target))])
-        routes = identifying(ExampleInbound(serve, gateway).routes(), Authenticator(serve.authentication))
+        inbound, identify = ExampleInbound(serve, gateway), identifying(Authenticator(serve.authentication))
+        routes = served(inbound.routes(), "example", inbound.refusal, identify=identify)
         transport = httpx2.ASGITransport(Starlette(routes=list(routes)))
         async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
             client.headers["authorization"] = "Bearer ana-token"

@@ -215,7 +215,7 @@ async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> A
 @contextlib.asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
     """uvicorn on a free port; its URL."""
-    options: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "http": "httptools"}
+    options: dict[str, Any] = {"interface": "asgi3", "lifespan": "off", "log_level": "warning", "http": "httptools"}
     options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
     config = uvicorn.Config(app, host="127.0.0.1", port=0, ws="websockets-sansio", **options)
     server = uvicorn.Server(config)
