@@ -45,7 +45,7 @@ from gateway.contract import (
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
 from gateway.front_page import FrontPage
-from gateway.health import HealthPages, View, VisibleAgents
+from gateway.health import GatherAll, HealthPages, Overlooker, View, VisibleAgents
 from gateway.registry import OPERATOR
 from gateway.routing import FixedPaths, Identify, served
 from gateway.runs import Engine
@@ -81,10 +81,12 @@ class App:
         private: bool = False,
         serving: bool = True,
         reread: Callable[[], Awaitable[str]] | None = None,
+        gather: GatherAll | None = None,
     ) -> None:
         """`address` is where the gateway listens, for links to files where `public_url` is left out; `private` says
         that no other machine reaches it there. Without `serving` agents are described and none is run. `reread` is
-        called when an operator asks for a reload (see `AdminApi`).
+        called when an operator asks for a reload (see `AdminApi`). `gather` asks all workers how they are, where this
+        is one of several.
         """
         self.config = config
         self._serving = serving
@@ -117,10 +119,12 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self._warming = TaskSet()
         self.ready = False
+        self._overlooker = Overlooker(self.gateway, lambda: self.ready and self.gateway.store.reachable, gather)
+        self.report = self._overlooker.report
         self._enforcement: Enforcement | None = None
         self._use(config)
         routes = [
-            *HealthPages(self.gateway.roster, visible, lambda: self.ready and self.gateway.store.reachable).routes(),
+            *HealthPages(visible, self._overlooker).routes(),
             FrontPage(
                 {name: (config.adapters[name], path) for name, path in self._paths.items()},
                 self._published,
@@ -305,7 +309,7 @@ class App:
     ) -> Sequence[BaseRoute]:
         """The operator's routes."""
         operators = Operators(self.config.operators, names, near=open_near(self.config, private=private))
-        api = AdminApi(self.gateway, lambda: self.config, operators, reread)
+        api = AdminApi(self.gateway, lambda: self.config, operators, self._overlooker, reread)
         return [*awaiting(api.routes(), operators.admit), Console(operators).route()]
 
     def _published(self, protocol: str) -> Sequence[str]:

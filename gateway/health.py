@@ -3,32 +3,104 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from gateway import tracing
 from gateway.access import bearer
-from gateway.agents.roster import Roster
 from gateway.browser_guard import HostNames, comes_directly
 from gateway.config.models import Monitors
 from gateway.core.types import JsonObject
+from gateway.runs import Engine
+from gateway.tracing import metrics
+from gateway.workers.messages import Gathered, WorkerReport, packed, unpacked
 
 Sees = Callable[[str], bool]
 """Whether a client may see an agent, by its name."""
+GatherAll = Callable[[WorkerReport], Awaitable[Gathered | None]]
 View = Callable[[Iterable[tuple[bytes, bytes]]], Sees | None]
 """The same of one door, given the headers of a request: see `gateway.contract.Knowing.sees`."""
 
 
-class HealthPages:
-    """The pages. `ready`: whether the gateway takes runs."""
+class Overview:
+    """How a gateway is: all of its workers together, or the one process that it is."""
 
-    def __init__(self, roster: Roster, visible: VisibleAgents, ready: Callable[[], bool]) -> None:
-        self._roster = roster
-        self._visible = visible
+    def __init__(self, told: Gathered) -> None:
+        self._told = told
+        answering = [report for worker, report in told.reports.items() if worker not in told.silent]
+        self.serving = sum(report.ready for report in answering)
+        """How many workers take runs, of `places`."""
+        self.places = told.places
+        self.ready = _most(self.serving, told.places)
+        self.backlog = sum(report.backlog for report in told.reports.values())
+
+    @property
+    def agents(self) -> Mapping[str, bool]:
+        """Whether each agent is ready, by its name."""
+        found: dict[str, list[bool]] = {}
+        for worker, report in self._told.reports.items():
+            for name, ready in report.agents.items() if worker not in self._told.silent else ():
+                found.setdefault(name, []).append(ready)
+        return {name: _most(sum(each), len(each)) for name, each in found.items()}
+
+    def metrics(self) -> Sequence[metrics.Metric]:
+        """What all have counted."""
+        told = self._told
+        if told.places == 1:
+            return metrics.families
+        figures = (*(report.figures for report in told.reports.values()), told.ended)
+        return metrics.merged(unpacked(each) for each in figures)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the figures has to know."""
+        old = sorted(self._told.silent.items())
+        return [f"Worker {each} does not answer: its figures are {age:.0f} seconds old." for each, age in old]
+
+
+class Overlooker:
+    """Finds out how the gateway is."""
+
+    def __init__(self, engine: Engine, ready: Callable[[], bool], gather: GatherAll | None = None) -> None:
+        """ready: whether this process takes runs. gather: asks all workers, given how this one is."""
+        self._engine = engine
         self._ready = ready
+        self._gather = gather
+
+    def report(self) -> WorkerReport:
+        """How this process is."""
+        roster = self._engine.roster
+        waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
+        entries = (*waiting, *roster.entries)
+        return WorkerReport(
+            ready=self._ready(),
+            agents={entry.route.name: entry.ready for entry in entries if not entry.hidden},
+            backlog=self._engine.store.backlog,
+            figures=packed([metric.sent() for metric in metrics.families] if self._gather is not None else []),
+        )
+
+    async def all(self) -> Overview:
+        """How all processes are."""
+        own = self.report()
+        told = await self._gather(own) if self._gather is not None else None
+        return Overview(told or Gathered(number=0, places=1, reports={1: own}, silent={}, ended=packed([])))
+
+
+def _most(some: int, of: int) -> bool:
+    """Whether a gateway of several workers counts as what some of them are. One that restarts, hangs or is cut off
+    from an agent is to take no pod out of service: the others have its part.
+    """
+    return 2 * some >= of and some > 0
+
+
+class HealthPages:
+    """The pages."""
+
+    def __init__(self, visible: VisibleAgents, overlooker: Overlooker) -> None:
+        self._visible = visible
+        self._overlooker = overlooker
 
     def routes(self) -> Sequence[BaseRoute]:
         """Starlette routes at the gateway's root."""
@@ -42,21 +114,24 @@ class HealthPages:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, request: Request) -> Response:
-        waiting = [entry for entry in self._roster.configured if entry.many is not None and not entry.ready]
-        entries = (*waiting, *self._roster.entries)
-        agents = {entry.route.name: entry.ready for entry in entries if not entry.hidden}
-        ready = self._ready()
-        return JSONResponse(readiness(ready, agents, self._visible.to(request)), 200 if ready else 503)
+        found = await self._overlooker.all()
+        return JSONResponse(readiness(found, self._visible.to(request)), 200 if found.ready else 503)
 
     async def _metrics(self, request: Request) -> Response:
-        page = tracing.metrics.render(self._visible.to(request))
-        return Response(page, media_type=tracing.metrics.CONTENT_TYPE)
+        found = await self._overlooker.all()
+        page = metrics.render(self._visible.to(request), found.metrics(), found.remarks)
+        return Response(page, media_type=metrics.CONTENT_TYPE)
 
 
-def readiness(ready: bool, agents: Mapping[str, bool], sees: Sees | None) -> JsonObject:
-    """The answer of `/readyz`. agents: whether each is ready, by name. sees: None for a client that may see none."""
-    counts = {"agents": len(agents), "ready": sum(agents.values())}
-    found: JsonObject = {"ready": ready, "counts": counts}
+def readiness(overview: Overview, sees: Sees | None) -> JsonObject:
+    """The answer of `/readyz`. sees: None for a client that may see no agent."""
+    agents = overview.agents
+    found: JsonObject = {
+        "ready": overview.ready,
+        "counts": {"agents": len(agents), "ready": sum(agents.values())},
+    }
+    if overview.places > 1:
+        found["workers"] = {"all": overview.places, "ready": overview.serving}
     if sees is not None:
         found["agents"] = {name: fit for name, fit in agents.items() if sees(name)}
     return found

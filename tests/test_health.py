@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -10,7 +11,8 @@ from starlette.requests import Request
 from gateway.access import Authentication, Authenticator, Person, uncreated
 from gateway.browser_guard import HostNames
 from gateway.config.models import Monitors
-from gateway.health import View, VisibleAgents, readiness
+from gateway.health import Overview, View, VisibleAgents, readiness
+from gateway.workers.messages import Gathered, WorkerReport, packed
 
 AGENTS = ("mail", "mail-test", "code")
 
@@ -105,10 +107,42 @@ READY = {"mail": True, "mail-test": False, "code": True}
 COUNTS = {"agents": 3, "ready": 2}
 
 
+def overview(*workers: bool, silent: Mapping[int, float] = {}, agents: Mapping[str, bool] = READY) -> Overview:
+    """Of workers that are ready or are not. `silent` are those that do not answer, by number from 1."""
+    reports = {
+        number: WorkerReport(ready=ready, agents=agents, backlog=number, figures=packed([]))
+        for number, ready in enumerate(workers, 1)
+    }
+    return Overview(Gathered(number=1, places=len(workers), reports=reports, silent=silent, ended=packed([])))
+
+
 def test_who_may_know_of_no_agent_is_told_how_many_there_are() -> None:
-    assert readiness(False, READY, None) == {"ready": False, "counts": COUNTS}
+    assert readiness(overview(False), None) == {"ready": False, "counts": COUNTS}
 
 
 def test_who_may_know_of_some_is_told_those_and_how_many_there_are() -> None:
-    told = readiness(True, READY, lambda agent: agent != "code")
+    told = readiness(overview(True), lambda agent: agent != "code")
     assert told == {"ready": True, "counts": COUNTS, "agents": {"mail": True, "mail-test": False}}
+
+
+@pytest.mark.parametrize(
+    ("workers", "silent", "ready", "serving"),
+    [
+        ([True, True], {}, True, 2),
+        ([True, False], {}, True, 1),
+        ([True, True], {2: 9.0}, True, 1),
+        ([False, False], {}, False, 0),
+        ([True, False, False], {}, False, 1),
+        ([True, True, False, True], {1: 0.5, 2: 0.5}, False, 1),
+    ],
+)
+def test_several_workers_are_ready_while_half_of_them_answer_and_are(
+    workers: list[bool], silent: dict[int, float], ready: bool, serving: int
+) -> None:
+    told = readiness(overview(*workers, silent=silent), None)
+    assert (told["ready"], told["workers"]) == (ready, {"all": len(workers), "ready": serving})
+
+
+def test_figures_of_a_worker_that_does_not_answer_are_said_to_be_old() -> None:
+    assert overview(True, True).remarks == []
+    assert overview(True, True, silent={2: 7.4}).remarks == ["Worker 2 does not answer: its figures are 7 seconds old."]

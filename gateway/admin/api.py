@@ -18,6 +18,7 @@ from gateway.config import Config
 from gateway.contract import LIST_SECONDS, Batch
 from gateway.core.errors import InterlinguaError, Invalid, Unsupported
 from gateway.core.types import Answer, Identity, JsonObject, Outcome, Run, RunQuery, RunStatus
+from gateway.health import Overlooker
 from gateway.runs import Engine
 from gateway.tracing import metrics
 from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected, refusals
@@ -61,11 +62,13 @@ class AdminApi:
         engine: Engine,
         config: Callable[[], Config],
         operators: Operators,
+        overlooker: Overlooker,
         reread: Callable[[], Awaitable[str]] | None,
     ) -> None:
         self._engine = engine
         self._config = config
         self._operators = operators
+        self._overlooker = overlooker
         self._reread = reread
 
     def routes(self) -> Sequence[Route]:
@@ -93,12 +96,13 @@ class AdminApi:
     async def _summary(self, who: Identity | None, request: HttpRequest) -> Reply:
         """The operator's name, and the number of runs of each status."""
         counted = await asyncio.gather(*(self._engine.runs.count(RunQuery(statuses=(one,))) for one in RunStatus))
+        everybody = await self._overlooker.all()
         runs = {str(status): count for status, count in zip(RunStatus, counted, strict=True)}
         found = {
             "operator": who.id if who is not None else None,
             "process": self._engine.process,
             "runs": runs,
-            "backlog": self._engine.store.backlog,
+            "backlog": everybody.backlog,
         }
         return _json(found)
 
@@ -117,7 +121,9 @@ class AdminApi:
         """Every agent: what it is, where it is, how its runs went since the gateway started."""
         entries = [entry for entry in self._engine.roster.entries if not entry.hidden]
         await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in entries))
-        return _json({"agents": [_agent(entry) for entry in entries]})
+        everybody = await self._overlooker.all()
+        figures = {metric.name: metric for metric in everybody.metrics()}
+        return _json({"agents": [_agent(entry, figures) for entry in entries]})
 
     async def _protocols(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Every protocol: its door, if clients are served, and what it cannot say."""
@@ -139,9 +145,11 @@ class AdminApi:
 
     async def _losses(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Losses since the gateway started, with the reason where a protocol's list has one."""
+        everybody = await self._overlooker.all()
+        losses = next(metric for metric in everybody.metrics() if metric.name == metrics.losses.name)
         adapters = self._config().adapters
         reasons = {what: why for adapter in adapters.values() for what, why in adapter.losses.items()}
-        counted = sorted(metrics.losses.values.items(), key=lambda item: -item[1])
+        counted = sorted(losses.values.items(), key=lambda item: -item[1])
         return _json(
             {
                 "losses": [
@@ -293,9 +301,11 @@ def _shown(document: msgspec.Raw) -> JsonObject:
     return {"bytes": size, "document": document} if size <= SHOWN_BYTES else {"bytes": size}
 
 
-def _agent(entry: Entry) -> JsonObject:
+def _agent(entry: Entry, figures: Mapping[str, metrics.Metric]) -> JsonObject:
     name, agent = entry.route.name, entry.agent
     label = metrics.agent(name)
+    seconds = figures[metrics.run_seconds.name]
+    assert isinstance(seconds, metrics.Histogram)
     return {
         "name": name,
         "version": agent.version if agent is not None else None,
@@ -311,18 +321,18 @@ def _agent(entry: Entry) -> JsonObject:
         "converses": agent.converses if agent is not None else None,
         "input_schema": agent.input_schema if agent is not None else None,
         "text_input": agent.text_input if agent is not None else None,
-        "active": int(sum(n for labels, n in metrics.runs_active.values.items() if labels[0] == label)),
-        "started": int(sum(n for labels, n in metrics.runs_started.values.items() if labels[0] == label)),
-        "ended": _ended(label),
-        "seconds": {"p50": metrics.run_seconds.quantile(0.5, label), "p95": metrics.run_seconds.quantile(0.95, label)},
-        "losses": int(sum(n for labels, n in metrics.losses.values.items() if labels[0] == label)),
+        "active": int(figures[metrics.runs_active.name].total(label)),
+        "started": int(figures[metrics.runs_started.name].total(label)),
+        "ended": _ended(label, figures[metrics.runs_ended.name]),
+        "seconds": {"p50": seconds.quantile(0.5, label), "p95": seconds.quantile(0.95, label)},
+        "losses": int(figures[metrics.losses.name].total(label)),
     }
 
 
-def _ended(label: str) -> dict[str, int]:
+def _ended(label: str, ended: metrics.Metric) -> dict[str, int]:
     """How many runs of an agent ended, by status."""
     found: dict[str, int] = {}
-    for (agent, _, status), count in metrics.runs_ended.values.items():
+    for (agent, _, status), count in ended.values.items():
         if agent == label:
             found[status] = found.get(status, 0) + int(count)
     return found

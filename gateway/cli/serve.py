@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("interlingua")
 
 PER_WORKER = (
-    "with several workers /metrics and /readyz are of the worker that is asked, and a session over HTTP (MCP, Agent "
-    "Client) is known to its own worker alone: docs/deployment.md, Several workers"
+    "with several workers a session over HTTP (MCP, Agent Client) is known to its own worker alone: "
+    "docs/deployment.md, Several workers"
 )
+REPORT_SECONDS = 5.0
+"""How often a worker says unasked what it has counted: one that is killed takes no more than that along."""
 LEAVE_SECONDS = 0.3
 """How long a worker that is to stop serves as before, when it accepts no more: a connection that it has just accepted
 has its request under way.
@@ -167,6 +169,7 @@ class _Gateway:
             address=_address(listener, host, tls),
             private=not _shared(listener),
             reread=self._reread_by_all,
+            gather=link.gather if link is not None else None,
         )
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
@@ -174,7 +177,7 @@ class _Gateway:
         self._tasks = TaskSet()
 
     async def serve(self, watch: bool) -> None:
-        tracing.configure(self._config.telemetry)
+        tracing.configure(self._config.telemetry, worker=self._link.number if self._link is not None else None)
         metrics.routes_current.set(1)
         tls = self._tls
         server = _Server(
@@ -210,6 +213,8 @@ class _Gateway:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._app.stop()
             await asyncio.to_thread(tracing.shutdown)
+            if self._link is not None:
+                await self._link.leave(self._app.report())
             log.info("stopped")
 
     def _on_signals(self, server: _Server) -> None:
@@ -265,7 +270,7 @@ class _Gateway:
 
     async def _work(self, link: WorkerLink, server: _Server, greeting: str) -> None:
         """Do as the supervisor says. Without it this worker stops."""
-        from gateway.workers.messages import Adopt, Cover, Reload, ToWorker, Uncover, Up
+        from gateway.workers.messages import Adopt, AskWorker, Cover, Reload, ToWorker, Uncover, Up
 
         async def done(message: ToWorker) -> None:
             if isinstance(message, Reload):
@@ -275,10 +280,18 @@ class _Gateway:
             elif isinstance(message, Uncover):
                 server.uncover()
             elif isinstance(message, Adopt):
-                await self._app.gateway.adopt()
+                self._tasks.start(self._app.gateway.adopt())
+            elif isinstance(message, AskWorker):
+                link.say(self._app.report())
 
+        self._tasks.start(self._report(link))
         await link.follow(Up(greeting, self._config.limits.shutdown), done)
         self._end(server, signal.SIGTERM)
+
+    async def _report(self, link: WorkerLink) -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            link.say(self._app.report())
 
     async def _reread_by_all(self) -> str:
         """Reload here and at all other workers. What is wrong with the file is the same everywhere."""

@@ -64,10 +64,10 @@ _export: Export | None = None
 _current: ContextVar[Span | None] = ContextVar("interlingua_span", default=None)
 
 
-def configure(telemetry: Telemetry) -> bool:
+def configure(telemetry: Telemetry, *, worker: int | None = None) -> bool:
     """Begin to trace and to send metrics, if the file or the environment names an OTLP endpoint.
 
-    Called once at start. True if anything is traced.
+    Called once at start. True if anything is traced. worker: which of several this process is.
     """
     global _backend, _export  # noqa: PLW0603 - the switches of this module
     from gateway.tracing.endpoint import METRICS, TRACES, endpoint
@@ -76,11 +76,11 @@ def configure(telemetry: Telemetry) -> bool:
     if (to := endpoint(telemetry, TRACES)) is not None:
         from gateway.tracing.otel import Backend
 
-        _backend = Backend(to)
+        _backend = Backend(to, worker)
     if (to := endpoint(telemetry, METRICS)) is not None:
         from gateway.tracing.otel import Export
 
-        _export = Export(to)
+        _export = Export(to, worker)
     return _backend is not None
 
 

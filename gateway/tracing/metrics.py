@@ -2,13 +2,17 @@
 
 Plain dictionaries, changed on the event loop only: a count costs a fraction of a microsecond. They belong to the
 process, start at zero with it, and are kept whether anything is traced or not. Where metrics go over OTLP, too, it is
-these that are read (otel.py).
+these that are read (otel.py). Workers of one gateway send each other theirs (`sent`) and add them up (`merged`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,8 +31,21 @@ AGENT, KIND, TARGET = "agent", "kind", "target"
 Named = Callable[[str], bool]
 """Whether the reader may see an agent's name."""
 
-families: list[Metric] = []
-"""Every metric."""
+How = Literal["sum", "max", "min"]
+"""What several processes' values of one metric come to."""
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    """A metric of one process, for another one. `values` and `counts` are by labels; `counts` are of a histogram."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    how: How
+    values: list[tuple[tuple[str, ...], float]]
+    bounds: tuple[float, ...] = ()
+    counts: list[tuple[tuple[str, ...], list[int]]] = []
 
 
 class Labels:
@@ -58,11 +75,11 @@ class Metric:
     """A family of values, one for each combination of labels."""
 
     kind = "untyped"
+    bounds: tuple[float, ...] = ()
 
-    def __init__(self, name: str, help_text: str, *labels: str) -> None:
-        self.name, self.help, self.labels = name, help_text, labels
+    def __init__(self, name: str, help_text: str, *labels: str, how: How = "sum") -> None:
+        self.name, self.help, self.labels, self.how = name, help_text, labels, how
         self.values: dict[tuple[str, ...], float] = {}
-        families.append(self)
 
     def value(self, *labels: str) -> float:
         """Return the value for these labels, 0 if it was never set."""
@@ -71,6 +88,26 @@ class Metric:
     def clear(self) -> None:
         """Forget everything."""
         self.values.clear()
+
+    def total(self, *first: str) -> float:
+        """The sum of the values whose labels begin with these."""
+        return sum(value for labels, value in self.values.items() if labels[: len(first)] == first)
+
+    def sent(self) -> Family:
+        """All of it, for another process."""
+        values = list(self.values.items())
+        return Family(name=self.name, kind=self.kind, help=self.help, labels=self.labels, how=self.how, values=values)
+
+    def take(self, family: Family) -> None:
+        """Add what another process counted. A family of another shape is of another version, and is left out."""
+        if (family.kind, family.labels, family.bounds) == (self.kind, self.labels, self.bounds):
+            for labels, value in family.values:
+                self.values[labels] = _one(self.how, self.values[labels], value) if labels in self.values else value
+            for labels, counts in family.counts:
+                self._take_counts(labels, counts)
+
+    def _take_counts(self, labels: tuple[str, ...], counts: list[int]) -> None:
+        """Add the counts of a histogram."""
 
     def samples(self, named: Named) -> Iterator[str]:
         """The family's lines."""
@@ -123,6 +160,14 @@ class Histogram(Metric):
     def listen(self, listener: Callable[[float, Mapping[str, str]], None] | None) -> None:
         """Tell `listener`, if given, each observation with its labels from now on."""
         self._listener = listener
+
+    def sent(self) -> Family:
+        """All of it, for another process."""
+        return replace(super().sent(), bounds=self.bounds, counts=list(self.counts.items()))
+
+    def _take_counts(self, labels: tuple[str, ...], counts: list[int]) -> None:
+        before = self.counts.get(labels, [0] * len(counts))
+        self.counts[labels] = [sum(pair) for pair in zip(before, counts, strict=True)]
 
     def observe(self, value: float, *labels: str) -> None:
         """Count an observation."""
@@ -197,7 +242,11 @@ requests = Counter(
 )
 limited = Counter("interlingua_limited_total", "What was refused since it was too much, by limit.", "door", "limit")
 target_state = Gauge(
-    "interlingua_target_state", "0: the target gets runs; 1: it is tried; 2: it is ejected.", "agent", "target"
+    "interlingua_target_state",
+    "0: the target gets runs; 1: it is tried; 2: it is ejected.",
+    "agent",
+    "target",
+    how="max",
 )
 target_ejections = Counter("interlingua_target_ejections_total", "Times that a target was ejected.", "agent", "target")
 failovers = Counter(
@@ -206,8 +255,12 @@ failovers = Counter(
 retries = Counter("interlingua_retries_total", "Runs that no target took, and that were sent again.", "agent")
 reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "result")
 routes_current = Gauge(
-    "interlingua_routes_current", "1; 0 once the newest route table was refused, until one is taken."
+    "interlingua_routes_current", "1; 0 once the newest route table was refused, until one is taken.", how="min"
 )
+
+families: Sequence[Metric] = [each for each in tuple(globals().values()) if isinstance(each, Metric)]
+"""Every metric of this process, in the order in which they are defined."""
+_KINDS = {made.kind: made for made in (Counter, Gauge)}
 
 
 def agent(name: str) -> str:
@@ -225,14 +278,38 @@ def code(number: int) -> str:
     return _codes.label(str(number))
 
 
-def render(named: Named | None) -> str:
-    """Every metric as text, families that were never touched included. Agents that are not `named` (None: no agent is)
-    are counted together as OTHERS, so that all is counted for everybody.
+def merged(processes: Iterable[Iterable[Family]]) -> Sequence[Metric]:
+    """What several processes have counted together. Where two have a family of the same name and another shape, the
+    first counts.
     """
-    lines = [] if named is not None else ["# Agents are not named here: see telemetry.monitors of routes.yaml."]
+    found: dict[str, Metric] = {}
+    for sent in processes:
+        for family in sent:
+            if family.name not in found:
+                found[family.name] = _made(family)
+            found[family.name].take(family)
+    return tuple(found.values())
+
+
+def _made(family: Family) -> Metric:
+    if family.kind == Histogram.kind:
+        return Histogram(family.name, family.help, family.bounds, *family.labels)
+    return _KINDS.get(family.kind, Metric)(family.name, family.help, *family.labels, how=family.how)
+
+
+def _one(how: How, one: float, other: float) -> float:
+    return one + other if how == "sum" else max(one, other) if how == "max" else min(one, other)
+
+
+def render(named: Named | None, shown: Iterable[Metric] = families, remarks: Iterable[str] = ()) -> str:
+    """Metrics as text, families that were never touched included, with remarks before them. Agents that are not
+    `named` (None: no agent is) are counted together as OTHERS, so that all is counted for everybody.
+    """
+    lines = [f"# {remark}" for remark in remarks]
     if named is None:
+        lines.append("# Agents are not named here: see telemetry.monitors of routes.yaml.")
         named = _nobody
-    for metric in families:
+    for metric in shown:
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *metric.samples(named)]
     return "\n".join(lines) + "\n"
 

@@ -36,6 +36,7 @@ from gateway.tracing.endpoint import OtlpEndpoint
 
 Attributes = Mapping[str, str | int | bool]
 SERVER_ERROR = 500
+INSTANCE = "service.instance.id"
 SHUTDOWN_SECONDS = 3.0
 TOOL_METHODS = ("tools/call",)
 MOST_TOOLS = 1000
@@ -150,8 +151,8 @@ SETS: CardinalityLimits = {
 class Backend:
     """A tracer and where its spans go."""
 
-    def __init__(self, to: OtlpEndpoint) -> None:
-        self._provider = TracerProvider(resource=_resource(to.service), shutdown_on_exit=False)
+    def __init__(self, to: OtlpEndpoint, worker: int | None = None) -> None:
+        self._provider = TracerProvider(resource=_resource(to.service, worker), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint=to.url, headers=to.headers or None)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(names.SCOPE)
@@ -255,10 +256,10 @@ class Export:
     The SDK has no observable histogram: its own is told each value at the moment that ours is.
     """
 
-    def __init__(self, to: OtlpEndpoint) -> None:
+    def __init__(self, to: OtlpEndpoint, worker: int | None = None) -> None:
         self._exporter = OTLPMetricExporter(endpoint=to.url, headers=to.headers or None)
         reader = PeriodicExportingMetricReader(self._exporter, cardinality_limits=SETS)
-        self._provider = MeterProvider([reader], _resource(to.service), shutdown_on_exit=False)
+        self._provider = MeterProvider([reader], _resource(to.service, worker), shutdown_on_exit=False)
         meter = self._provider.get_meter(names.SCOPE)
         for metric in metrics.families:
             if isinstance(metric, metrics.Histogram):
@@ -290,12 +291,15 @@ def _reading(metric: metrics.Metric) -> Callable[[CallbackOptions], Iterable[Obs
     return read
 
 
-def _resource(service: str | None) -> Resource:
+def _resource(service: str | None, worker: int | None) -> Resource:
     """This gateway. `service`: its name in routes.yaml.
 
-    The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) counts where the file names none.
+    The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) counts where the file names none. An instance that it
+    names is all workers together: each gets a name of its own, since a receiver takes two with one name for one.
     """
     own = {}
+    if worker is not None and (named := _from_environment().attributes.get(INSTANCE)) is not None:
+        own[INSTANCE] = f"{named}.{worker}"
     with contextlib.suppress(metadata.PackageNotFoundError):  # run from a checkout that is not installed
         own["service.version"] = metadata.version(names.SERVICE)
     if service:

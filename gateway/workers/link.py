@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -12,9 +13,26 @@ from typing import Self
 
 import msgspec
 
-from gateway.workers.messages import LONGEST, VARIABLE, Changed, FromWorker, Seat, ToWorker, Up, say, to_worker
+from gateway.workers.messages import (
+    LONGEST,
+    VARIABLE,
+    Changed,
+    FromWorker,
+    Gather,
+    Gathered,
+    Seat,
+    ToWorker,
+    Up,
+    WorkerReport,
+    say,
+    to_worker,
+)
 
 log = logging.getLogger("interlingua")
+
+ANSWER_SECONDS = 0.8
+"""How long the supervisor is waited for. It waits for other workers itself, less long; a probe waits for a second."""
+LAST_WORD_SECONDS = 2.0
 
 
 class WorkerLink:
@@ -28,6 +46,11 @@ class WorkerLink:
         self._listeners = [socket.socket(fileno=each) for each in seat.listeners]
         self._place = seat.place
         self._writer: asyncio.StreamWriter | None = None
+        self._connected = asyncio.Event()
+        self._asked = 0
+        self._gathering: asyncio.Future[Gathered | None] | None = None
+        self._answer: asyncio.Future[Gathered] | None = None
+        self._gathered: Gathered | None = None
 
     @classmethod
     def inherited(cls) -> Self | None:
@@ -49,8 +72,12 @@ class WorkerLink:
         self._link.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=self._link, limit=LONGEST)
         self.say(up)
+        self._connected.set()
         while line := await _line(reader):
             message = to_worker.decode(line)
+            if isinstance(message, Gathered):
+                self._have(message)
+                continue
             try:
                 await handler(message)
             except Exception:
@@ -61,6 +88,42 @@ class WorkerLink:
     def say(self, message: FromWorker) -> None:
         """Say it to the supervisor."""
         say(self._writer, message)
+
+    async def gather(self, own: WorkerReport) -> Gathered | None:
+        """How all workers are, in bounded time. Who asks while another does waits with it. Where the supervisor does
+        not answer, it is what it said last; None if it never has.
+        """
+        if self._gathering is None:
+            self._gathering = asyncio.ensure_future(self._ask(own))
+        return await asyncio.shield(self._gathering)
+
+    async def _ask(self, own: WorkerReport) -> Gathered | None:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._connected.wait()
+                self._asked += 1
+                self._answer = asyncio.get_running_loop().create_future()
+                self.say(Gather(self._asked, own))
+                return await self._answer
+        except TimeoutError:
+            log.warning("the supervisor does not answer: figures are those that it last told")
+            return self._gathered
+        finally:
+            self._gathering = None
+
+    def _have(self, message: Gathered) -> None:
+        self._gathered = message
+        if message.number == self._asked and self._answer is not None and not self._answer.done():
+            self._answer.set_result(message)
+
+    async def leave(self, last: WorkerReport) -> None:
+        """This worker ends: say how it was, so that nothing that it counted is lost."""
+        if self._writer is not None:
+            self.say(last)
+            self._writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(LAST_WORD_SECONDS):
+                    await self._writer.wait_closed()
 
     def tell_others(self, why: str) -> None:
         """Have all other workers read their files again."""

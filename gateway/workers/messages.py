@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
+
+from gateway.tracing.metrics import Family
 
 VARIABLE = "INTERLINGUA_WORKER"
 LONGEST = 64 * 1024 * 1024
@@ -40,6 +43,40 @@ class Changed(Struct, frozen=True, tag=True):
     why: str
 
 
+class WorkerReport(Struct, frozen=True, kw_only=True, tag=True):
+    """How a worker is. agents: whether each is ready, by name. backlog: bytes that its store has still to write.
+    figures: its metrics, each a Family; only who adds them up decodes them.
+    """
+
+    ready: bool
+    agents: Mapping[str, bool]
+    backlog: int
+    figures: Raw
+
+
+class Gather(Struct, frozen=True, tag=True):
+    """A worker is asked how all of them are. It says how it is itself. number: what Gathered answers."""
+
+    number: int
+    own: WorkerReport
+
+
+class AskWorker(Struct, frozen=True, tag=True):
+    """Say how you are."""
+
+
+class Gathered(Struct, frozen=True, kw_only=True, tag=True):
+    """How all workers are. places: how many there shall be. reports: by worker, the last that it said. silent: by
+    worker, how many seconds ago that was, of those that do not answer. ended: counters of the workers that have ended.
+    """
+
+    number: int
+    places: int
+    reports: Mapping[int, WorkerReport]
+    silent: Mapping[int, float]
+    ended: Raw
+
+
 class Reload(Struct, frozen=True, tag=True):
     """Read the files again."""
 
@@ -62,12 +99,23 @@ class Adopt(Struct, frozen=True, tag=True):
     """A worker has ended: take over what it leaves in the store."""
 
 
-FromWorker = Up | Changed
-ToWorker = Reload | Cover | Uncover | Adopt
+FromWorker = Up | Changed | WorkerReport | Gather
+ToWorker = Reload | Cover | Uncover | Adopt | AskWorker | Gathered
 
 from_worker = msgspec.json.Decoder(FromWorker)
 to_worker = msgspec.json.Decoder(ToWorker)
 _encoder = msgspec.json.Encoder()
+_figures = msgspec.json.Decoder(list[Family])
+
+
+def packed(figures: Sequence[Family]) -> Raw:
+    """Metrics as a report has them."""
+    return Raw(_encoder.encode(figures))
+
+
+def unpacked(figures: Raw) -> Sequence[Family]:
+    """The same, to be added up."""
+    return _figures.decode(figures)
 
 
 def say(writer: asyncio.StreamWriter | None, message: FromWorker | ToWorker) -> None:

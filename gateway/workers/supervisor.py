@@ -20,27 +20,36 @@ from typing import Any
 
 import msgspec
 
+from gateway.tracing import metrics
 from gateway.transport.stdio.supervisor import Backoff
 from gateway.transport.tasks import TaskSet
 from gateway.workers.messages import (
     LONGEST,
     VARIABLE,
     Adopt,
+    AskWorker,
     Changed,
     Cover,
+    Gather,
+    Gathered,
     Reload,
     Seat,
     ToWorker,
     Uncover,
     Up,
+    WorkerReport,
     from_worker,
+    packed,
     say,
+    unpacked,
 )
 
 log = logging.getLogger("interlingua")
 
 STEADY_SECONDS = 10.0
 """A worker that was up for this long and ends is no sequel of the failures before."""
+REPORT_SECONDS = 0.4
+"""How long a worker that is asked how it is is waited for, all together: a probe waits for a second."""
 AFTER_SHUTDOWN = 20.0
 """Seconds beyond `limits.shutdown` after which a worker that was told to stop is killed."""
 
@@ -54,6 +63,11 @@ class WorkerProcess:
         self._writer: asyncio.StreamWriter | None = None
         self.up: asyncio.Future[Up] = asyncio.get_running_loop().create_future()
         self.since = 0.0
+        self.report: WorkerReport | None = None
+        self._heard = 0.0
+        self._asked: asyncio.Future[None] | None = None
+        self.hangs = False
+        """Whether it was asked how it is, and has not answered in time."""
         self.exited = asyncio.create_task(process.wait())
 
     async def messages(self) -> asyncio.StreamReader:
@@ -70,6 +84,29 @@ class WorkerProcess:
     def say(self, message: ToWorker) -> None:
         """Say it, if the worker is still there."""
         say(self._writer, message)
+
+    async def ask(self) -> None:
+        """Ask it how it is, unless it has still to answer, and wait until it has, has ended, or hangs."""
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_future()
+            self.say(AskWorker())
+        if not (await asyncio.wait([self._asked], timeout=REPORT_SECONDS))[0]:
+            self.hangs = True
+
+    def reported(self, report: WorkerReport) -> None:
+        """It has said how it is."""
+        self.report, self._heard, self.hangs = report, asyncio.get_running_loop().time(), False
+        self._answered()
+
+    def _answered(self) -> None:
+        if self._asked is not None:
+            self._asked.set_result(None)
+            self._asked = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since it said how it is."""
+        return asyncio.get_running_loop().time() - self._heard
 
     def kill(self, number: signal.Signals) -> None:
         """Send a signal, if it is still there."""
@@ -93,6 +130,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """It has ended."""
+        self._answered()
         if self._writer is not None:
             self._writer.close()
         else:
@@ -116,6 +154,8 @@ class WorkerSupervisor:
         self._covers: dict[int, WorkerProcess] = {}
         self._locks = [asyncio.Lock() for _ in listeners]
         self._tasks = TaskSet()
+        self._counted: list[metrics.Family] = []
+        """What the workers that have ended had counted: nothing that only grows goes back."""
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._signals = 0
         self._rolling = False
@@ -203,13 +243,35 @@ class WorkerSupervisor:
                     worker.came_up(message)
                 elif isinstance(message, Changed):
                     self._tell(Reload(message.why), but=worker)
+                elif isinstance(message, WorkerReport):
+                    worker.reported(message)
+                else:
+                    self._tasks.start(self._gather(worker, message))
         await worker.exited
         worker.close()
+        if worker.report is not None:
+            lasting = [each for each in unpacked(worker.report.figures) if each.kind != metrics.Gauge.kind]
+            self._counted = [each.sent() for each in metrics.merged((lasting, self._counted))]
         self._live.discard(worker)
         self._numbers.discard(worker.number)
         self._uncover(worker)
         if not self._ended.done():
             self._tell(Adopt(), but=worker)
+
+    async def _gather(self, asking: WorkerProcess, asked: Gather) -> None:
+        """Tell a worker how all are. A worker that hangs is waited for once."""
+        asking.reported(asked.own)
+        others = [each for each in self._live if each is not asking and each.up.done() and not each.hangs]
+        await asyncio.gather(*(each.ask() for each in others))
+        asking.say(
+            Gathered(
+                number=asked.number,
+                places=len(self._listeners),
+                reports={each.number: each.report for each in self._live if each.report is not None},
+                silent={each.number: each.age for each in self._live if each.hangs},
+                ended=packed(self._counted),
+            )
+        )
 
     async def _keep(self, worker: WorkerProcess) -> None:
         """Replace a worker whenever it ends by itself."""

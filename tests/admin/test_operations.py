@@ -25,6 +25,7 @@ from gateway.config import Config, loads
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Answer, Failure, Interrupt, RunStatus, Thread
+from gateway.health import Overlooker
 from gateway.runs import Engine
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
@@ -88,7 +89,7 @@ async def admin(
     async with engine() as made:
         made.use([Entry(route, Scripted(script)) for route in config.routes])
         operators = Operators(config.operators, HostNames(()), near=open_near(config, private=private))
-        api = AdminApi(made, lambda: config, operators, reread)
+        api = AdminApi(made, lambda: config, operators, Overlooker(made, lambda: True), reread)
         yield Admin(made, config, Starlette(routes=[*api.routes()]))
 
 

@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.core.events import UsageReported
@@ -122,3 +123,36 @@ def test_nobody_who_may_know_of_no_agent_reads_a_name_but_is_told_why() -> None:
     text = metrics.render(None)
     assert text.startswith("# Agents are not named here")
     assert 'interlingua_runs_started_total{agent="(others)",protocol="door"} 1\n' in text and "mail" not in text
+
+
+def test_what_several_processes_count_is_summed_and_states_are_the_worst_of_them() -> None:
+    processes = []
+    for state, current, count in ((0.0, 1.0, 2), (2.0, 0.0, 3)):
+        metrics.clear()
+        metrics.events.add(count, "mail")
+        metrics.watchers.set(count, "door")
+        metrics.target_state.set(state, "mail", "http://one")
+        metrics.routes_current.set(current)
+        metrics.run_seconds.observe(count, "mail", "success")
+        processes.append([metric.sent() for metric in metrics.families])
+    metrics.clear()
+    text = metrics.render(everybody, metrics.merged(processes), ["Read this."])
+    assert text.startswith("# Read this.\n# HELP interlingua_runs_started_total")
+    assert 'interlingua_events_total{agent="mail"} 5\n' in text
+    assert 'interlingua_watchers{protocol="door"} 5\n' in text
+    assert 'interlingua_target_state{agent="mail",target="http://one"} 2\n' in text
+    assert "\ninterlingua_routes_current 0\n" in text
+    assert 'interlingua_run_duration_seconds_count{agent="mail",status="success"} 2\n' in text
+    assert 'interlingua_run_duration_seconds_sum{agent="mail",status="success"} 5\n' in text
+    assert 'interlingua_run_duration_seconds_bucket{agent="mail",status="success",le="2.5"} 1\n' in text
+
+
+def test_a_metric_that_another_version_has_otherwise_counts_as_the_first_has_it() -> None:
+    metrics.run_seconds.observe(2, "mail", "success")
+    new = metrics.run_seconds.sent()
+    old = replace(new, bounds=(1.0,), counts=[(("mail", "success"), [0, 1])])
+    (found,) = metrics.merged([[new], [old]])
+    assert isinstance(found, metrics.Histogram)
+    assert found.bounds == metrics.run_seconds.bounds and found.counts == metrics.run_seconds.counts
+    (other,) = metrics.merged([[replace(new, labels=("agent",))], [new]])
+    assert other.labels == ("agent",) and list(other.values) == [("mail", "success")]

@@ -102,6 +102,20 @@ def test_a_histogram_keeps_its_bounds(receiver: Received) -> None:
     assert tuple(point.explicit_bounds) == metrics.run_seconds.bounds and point.sum == 0.2
 
 
+@pytest.mark.parametrize(("given", "instance"), [("service.instance.id=pod-a", "pod-a.2"), ("", None)])
+def test_each_of_several_workers_is_an_instance_of_its_own(
+    given: str, instance: str | None, receiver: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", given)
+    found = []
+    for worker in (1, 2):
+        tracing.configure(Telemetry.model_validate({"otlp": receiver.url}), worker=worker)
+        metrics.events.add(1, "mail")
+        tracing.shutdown()
+        found.append(receiver.resource["service.instance.id"])
+    assert found[0] != found[1] and instance in (None, found[1])
+
+
 Sent = set[str]
 BOTH, TRACES, METRICS, NEITHER = {"/v1/traces", "/v1/metrics"}, {"/v1/traces"}, {"/v1/metrics"}, set[str]()
 
