@@ -131,7 +131,7 @@ class Authenticator:
         except AwaitsKeys as awaits:
             await awaits.fetched()
         except (Unauthenticated, Unavailable):
-            return
+            pass
 
     def principal(self, token: str) -> Principal:
         """The owner of a token: a client of the list has the rights that the list gives it, others those of the token.

@@ -84,7 +84,7 @@ class Subjects:
         return found
 
 
-def subject(token: str, options: JwtOptions, keys: IssuerKeys | None = None) -> Subject | None:
+def subject(token: str, options: JwtOptions, keys: IssuerKeys | None) -> Subject | None:
     """The subject of a JWT that is valid now, by the key of the options or of an issuer; None for anything else.
 
     Raises AwaitsKeys, Unavailable, where that cannot be said.

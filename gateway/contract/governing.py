@@ -192,7 +192,8 @@ class RunGovernor(Protocol):
         decided anew.
         `pending`: the agent has announced the call, has not begun it, and may still ask for permission. A call that
         needs approval then waits for that question; else, and as soon as anything says that it has begun, the approval
-        is asked for at once.
+        is asked for at once. It never began if its end is a failure, or has no result and is emitted together with the
+        end of the run.
         """
 
     async def permission(

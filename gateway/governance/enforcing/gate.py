@@ -134,7 +134,7 @@ class RunGate:
             if call is None:
                 continue
             if isinstance(event, e.ToolCallEnded):
-                call.stopped(unbegun=event.failed or self.ending)
+                call.stopped(unbegun=event.failed or (self.ending and event.output is None))
             elif isinstance(event, e.ToolCallUpdated) and event.status not in WAITING:
                 call.begun()
         if self.ending:

@@ -246,15 +246,28 @@ def test_a_call_that_was_rejected_ends_the_run_if_its_agent_does_not_wait_for_th
     run(scene())
 
 
-@pytest.mark.parametrize("made", [True, False])
-def test_an_agent_that_makes_a_call_although_it_was_rejected_is_stopped(tmp_path: Path, made: bool) -> None:
+SENT = e.ToolCallEnded(call="c1", output="sent")
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [
+        ([[SENT], [e.RunFinished()]], True),
+        ([[SENT, e.RunFinished()]], True),
+        ([[e.ToolCallEnded(call="c1", output="not sent", failed=True)], [e.RunFinished()]], False),
+        ([[e.ToolCallEnded(call="c1"), e.RunFinished()]], False),
+    ],
+    ids=["made", "made at the end of the run", "failed", "left open"],
+)
+def test_an_agent_that_makes_a_call_although_it_was_rejected_is_stopped(
+    tmp_path: Path, said: list[list[e.Event]], made: bool
+) -> None:
     async def script(context: RunContext) -> None:
         announce(context, "send")
         await permission(context, "send")
-        context.emit(e.ToolCallEnded(call="c1", failed=not made, output="sent"))
-        await context.drain()
-        context.emit(e.RunFinished())
-        await context.drain()
+        for events in said:
+            context.emit(*events)
+            await context.drain()
 
     async def scene() -> None:
         async with house(tmp_path, script) as at:
