@@ -41,6 +41,7 @@ from gateway.contract import (
     Leaving,
     Outbound,
     TargetOptions,
+    unguessable,
 )
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
@@ -52,6 +53,7 @@ from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
 from gateway.store.opening import open_store
+from gateway.transport.asgi import refusals
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
 from gateway.transport.tasks import TaskSet
@@ -82,11 +84,12 @@ class App:
         serving: bool = True,
         reread: Callable[[], Awaitable[str]] | None = None,
         gather: GatherAll | None = None,
+        new_id: Callable[[], str] = unguessable,
     ) -> None:
         """`address` is where the gateway listens, for links to files where `public_url` is left out; `private` says
         that no other machine reaches it there. Without `serving` agents are described and none is run. `reread` is
         called when an operator asks for a reload (see `AdminApi`). `gather` asks all workers how they are, where this
-        is one of several.
+        is one of several. `new_id`: see `Gateway.new_id`.
         """
         self.config = config
         self._serving = serving
@@ -102,6 +105,7 @@ class App:
                 doors=config.inbound,
                 refused=partial(tracing.metrics.limited.add, 1),
             ),
+            new_id=new_id,
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
@@ -362,15 +366,21 @@ class App:
         except InterlinguaError as error:
             log.error("retention: %s", error)
 
+    def refusal(self, path: str, error: InterlinguaError) -> Response:
+        """The answer to a request that is not served, in the words of the protocol that its path is below."""
+        below = self._below(path)
+        return refusals.refusal(error) if below is None else self._inbound[below].refusal(error)
+
+    def _below(self, path: str) -> str | None:
+        return next((name for name, mount in self._paths.items() if f"{path}/".startswith(f"{mount}/")), None)
+
     async def _no_route(self, request: Request, error: Exception) -> Response:
         """An unknown path or a wrong method, in the words of the protocol that it is below."""
         assert isinstance(error, HTTPException)
         path = request.scope["path"]
-        below = next((name for name, mount in self._paths.items() if path.startswith(f"{mount}/")), None)
-        if below is None:
+        if self._below(path) is None:
             return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
-        told = f"{request.method} {path} is no operation of this protocol"
-        response = self._inbound[below].refusal(NotFound(told))
+        response = self.refusal(path, NotFound(f"{request.method} {path} is no operation of this protocol"))
         response.status_code = error.status_code
         response.headers.update(error.headers or {})
         return response

@@ -72,6 +72,9 @@ class ScopedGateway:
     def process(self) -> str:
         return self._gateway.process
 
+    def new_id(self) -> str:
+        return self._gateway.new_id()
+
     def requests(
         self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
     ) -> Requests:

@@ -9,6 +9,7 @@ import math
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
 from gateway.config.exposure import cautions, exposed, in_clear, local
-from gateway.core.errors import InterlinguaError
+from gateway.contract import unguessable
+from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
 from gateway.transport.tasks import TaskSet
@@ -34,13 +36,10 @@ from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 
 if TYPE_CHECKING:
     from gateway.workers.link import WorkerLink
+    from gateway.workers.session_router import SessionRouter
 
 log = logging.getLogger("interlingua")
 
-PER_WORKER = (
-    "with several workers a session over HTTP (MCP, Agent Client) is known to its own worker alone: "
-    "docs/deployment.md, Several workers"
-)
 REPORT_SECONDS = 5.0
 """How often a worker says unasked what it has counted: one that is killed takes no more than that along."""
 LEAVE_SECONDS = 0.3
@@ -70,8 +69,6 @@ def serve(
     with contextlib.closing(listener):
         if _shared(listener):
             allowed(config)
-        if link is not None and link.number == 1:
-            log.warning("%s", PER_WORKER)
         if link is None or link.number == 1:  # one says it for all
             for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
                 log.warning("%s", caution)
@@ -103,6 +100,15 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, up: Callable[[], None]) -> None:
         super().__init__(config)
         self._up = up
+        self._inside: tuple[str, Callable[..., asyncio.Protocol]] | None = None
+        self._heard: asyncio.Server | None = None
+
+    def hear(self, path: str, make: Callable[..., asyncio.Protocol]) -> None:
+        """Hear other workers, too, at a Unix socket. make: the protocol of a connection, of what uvicorn gives its own.
+
+        Called before the start.
+        """
+        self._inside = path, make
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -110,7 +116,14 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so once clients are served."""
+        """Say so once clients are served. Raises Unavailable."""
+        if self._inside is not None:
+            path, make = self._inside
+            running = asyncio.get_running_loop()
+            try:
+                self._heard = await running.create_unix_server(self._making(make), path, backlog=BACKLOG)
+            except OSError as error:
+                raise Unavailable(f"workers cannot reach each other at {path}: {error}") from None
         await super().startup(sockets)
         if self.started:
             self._up()
@@ -118,22 +131,25 @@ class _Server(uvicorn.Server):
     async def cover(self, listener: socket.socket) -> None:
         """Accept from one more listening socket, until `uncover`."""
 
-        def protocol(_loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Protocol:
-            make: Any = self.config.http_protocol_class
-            made: asyncio.Protocol = make(
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=_loop
-            )
-            return made
-
+        make: Any = self.config.http_protocol_class
         running = asyncio.get_running_loop()
         self.servers.append(
-            await running.create_server(protocol, sock=listener, ssl=self.config.ssl, backlog=self.config.backlog)
+            await running.create_server(self._making(make), sock=listener, ssl=self.config.ssl, backlog=BACKLOG)
         )
+
+    def _making(self, make: Callable[..., asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        return partial(make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def accept_no_more(self) -> None:
         """Leave new connections to others. Those that are open are served as before."""
         for server in self.servers:
             server.close()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Hear nobody any more, then let go of everybody."""
+        if self._heard is not None:
+            self._heard.close()
+        await super().shutdown(sockets)
 
     def uncover(self) -> None:
         """Accept from none but the first listening socket."""
@@ -170,7 +186,13 @@ class _Gateway:
             private=not _shared(listener),
             reread=self._reread_by_all,
             gather=link.gather if link is not None else None,
+            new_id=unguessable if link is None else link.new_id,
         )
+        self._router: SessionRouter | None = None
+        if link is not None:
+            from gateway.workers.session_router import SessionRouter
+
+            self._router = SessionRouter(self._app.asgi, self._app.refusal, link)
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
@@ -182,7 +204,7 @@ class _Gateway:
         tls = self._tls
         server = _Server(
             uvicorn.Config(
-                self._app.asgi,
+                self._router or self._app.asgi,
                 interface="asgi3",
                 lifespan="off",
                 http="gateway.transport.asgi.uvicorn:PieceProtocol",
@@ -200,6 +222,10 @@ class _Gateway:
             ),
             lambda: self._announce(server),
         )
+        if self._link is not None:
+            from gateway.transport.asgi.uvicorn import HandedProtocol
+
+            server.hear(self._link.socket_of(self._link.number), partial(HandedProtocol, self._app.asgi))
         self._on_signals(server)
         await self._app.start()
         try:
@@ -209,6 +235,8 @@ class _Gateway:
                 self._tasks.start(self._watch(str(tls.files[0]), lambda: tls.files, lambda: tls.loaded, self._renew))
             await server.serve(sockets=[self._listener])
         finally:
+            if self._router is not None:
+                self._router.close()
             self._tasks.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._app.stop()
@@ -243,6 +271,8 @@ class _Gateway:
     def _end(self, server: uvicorn.Server, number: int) -> None:
         """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
         self._app.quiet()
+        if self._router is not None:
+            self._router.quiet()
         if not server.should_exit:
             logging.getLogger("uvicorn.error").addFilter(_of_the_stop)
             if waiting := len(server.server_state.tasks):

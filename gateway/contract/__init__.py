@@ -45,6 +45,7 @@ from gateway.contract.gateway import (
     Watch,
     Watched,
     next_batch,
+    unguessable,
     unwatched,
 )
 from gateway.contract.governing import CallNews, RuleKeeping
@@ -120,6 +121,7 @@ __all__ = [
     "Watch",
     "Watched",
     "next_batch",
+    "unguessable",
     "unwatched",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -135,6 +136,11 @@ def unwatched(
 ) -> AbstractContextManager[Watched]:
     """The `Requests` of nobody: neither traced nor counted."""
     return nullcontext(_UNWATCHED)
+
+
+def unguessable() -> str:
+    """A new id, of a gateway that is alone on its port (`Gateway.new_id`)."""
+    return uuid.uuid4().hex
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -414,6 +420,13 @@ class Gateway(Protocol):
     @property
     def process(self) -> str:
         """This gateway process: no other one on the store has the same, nor has this one after a restart."""
+
+    def new_id(self) -> str:
+        """An unguessable id, for what only this process keeps, like a session over HTTP.
+
+        A request that has it as the value of a header, in its path or in its query comes to this process, whichever of
+        several workers its client connects to. Where this process has ended it comes to any.
+        """
 
     def requests(
         self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False

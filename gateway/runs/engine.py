@@ -11,7 +11,7 @@ from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
 from gateway.agents.hosts import HostedEntry
 from gateway.agents.roster import Roster
-from gateway.contract import Requests, Watch
+from gateway.contract import Requests, Watch, unguessable
 from gateway.contract.fitting import SchemaJudge
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
@@ -45,9 +45,17 @@ class Engine:
     """Implements `gateway.contract.Gateway`. One per process; `open` before the first call, `close` at the end."""
 
     def __init__(
-        self, store: Store, *, public_url: str = "", rules: Rules | None = None, limits: UsageLimits | None = None
+        self,
+        store: Store,
+        *,
+        public_url: str = "",
+        rules: Rules | None = None,
+        limits: UsageLimits | None = None,
+        new_id: Callable[[], str] = unguessable,
     ) -> None:
+        """new_id: see `Gateway.new_id`."""
         self.store = store
+        self.new_id = new_id
         self.limits = limits or UsageLimits()
         self.public_url = public_url
         self.roster = Roster(store)

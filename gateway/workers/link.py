@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import socket
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -27,6 +28,9 @@ from gateway.workers.messages import (
     say,
     to_worker,
 )
+
+MARK = "-w"
+"""Between what cannot be guessed of an id and its worker's number."""
 
 log = logging.getLogger("interlingua")
 
@@ -62,6 +66,14 @@ class WorkerLink:
     def listener(self) -> socket.socket:
         """The listening socket of this worker's place."""
         return self._listeners[self._place]
+
+    def new_id(self) -> str:
+        """See `Gateway.new_id`: the worker's number is in it."""
+        return f"{uuid.uuid4().hex}{MARK}{self.number}"
+
+    def socket_of(self, number: int) -> str:
+        """The path of the Unix socket at which a worker hears the others."""
+        return os.path.join(self.folder, f"{number}.sock")
 
     def copy_of(self, place: int) -> socket.socket:
         """A copy of another place's listening socket. Closing it leaves the others as they are."""

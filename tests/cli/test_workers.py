@@ -100,6 +100,22 @@ def test_two_processes_serve_one_port_and_greet_once(gateway: Gateway) -> None:
     assert len(processes) == 2
 
 
+def test_a_session_over_http_is_known_to_both_whichever_is_asked(gateway: Gateway) -> None:
+    asked = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    began = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+    url = f"{gateway.url}/agent-communication/mcp"
+    with httpx2.Client(trust_env=False, timeout=30, headers={**asked, "connection": "close"}) as http:
+        opened = {http.post(url, json=began).headers["mcp-session-id"] for _ in range(20)}
+        assert len({session[-3:] for session in opened}) == 2
+        for session in opened:
+            own = {"mcp-session-id": session}
+            for _ in range(4):
+                answer = http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=own)
+                assert answer.status_code == 200 and answer.json()["result"]["tools"]
+            assert [http.delete(url, headers=own).status_code for _ in range(2)] == [200, 404]
+
+
 class Clients:
     """Each request on a connection of its own, so by chance at any worker."""
 

@@ -64,9 +64,8 @@ class Doors:
         address = self.address
         if address is None:
             return None
-        door = self._open[server.id] = HttpDoor(
-            server, ends, f"{address}/{server.id}", lambda: self._open.pop(server.id, None)
-        )
+        id = self._gateway.new_id()
+        door = self._open[id] = HttpDoor(server, ends, f"{address}/{id}", lambda: self._open.pop(id, None))
         return door
 
     def find(self, id: str) -> HttpDoor | None:

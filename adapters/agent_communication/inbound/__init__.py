@@ -39,6 +39,7 @@ class AgentCommunicationInbound:
             asks=options.authenticates,
             watching=partial(gateway.requests, PROTOCOL),
             admit=partial(_admit, gateway.limits),
+            new_id=gateway.new_id,
         )
 
     def routes(self) -> Sequence[BaseRoute]:

@@ -78,6 +78,7 @@ class AgentContextInbound:
             dialects={VERSION: MCP_VERSION},
             watching=partial(gateway.requests, PROTOCOL),
             admit=lambda session: gateway.limits.request(PROTOCOL, people.name(session)),
+            new_id=gateway.new_id,
         )
         path = options.path or PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]

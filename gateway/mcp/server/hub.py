@@ -10,7 +10,7 @@ from typing import Protocol
 from starlette.types import Scope
 
 from gateway.access import Visit, visit_of
-from gateway.contract import Requests, unwatched
+from gateway.contract import Requests, unguessable, unwatched
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.contract import McpSession, Service
@@ -54,6 +54,7 @@ class Hub:
         watching: Watching = nobody_watches,
         *,
         admit: Admit = anything,
+        new_id: Callable[[], str] = unguessable,
     ) -> None:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
@@ -61,6 +62,7 @@ class Hub:
         self.options = options
         self.dialects = dialects
         self.admit = admit
+        self.new_id = new_id
         self._asks = asks
         self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False

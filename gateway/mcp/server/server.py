@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError
 from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.http.endpoint import response
@@ -36,13 +37,15 @@ class McpServer:
         asks: bool = False,
         watching: Watching = nobody_watches,
         admit: Admit = anything,
+        new_id: Callable[[], str] = unguessable,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
         handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
         clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
         watching: traces and counts the requests. admit: refuses those on a WebSocket that are too many.
+        new_id: of a session (`gateway.contract.Gateway.new_id`).
         """
-        self._hub = Hub(service, options, dialects, asks, watching, admit=admit)
+        self._hub = Hub(service, options, dialects, asks, watching, admit=admit, new_id=new_id)
         self.streamable = StreamableEndpoint(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = McpSocket(self._hub)

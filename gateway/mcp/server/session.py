@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -43,7 +42,7 @@ class HandshakeSession(ABC):
 
     def __init__(self, hub: Hub, agent: str | None) -> None:
         self.hub = hub
-        self.id = uuid.uuid4().hex
+        self.id = hub.new_id()
         self.agent = agent
         self.client = NOBODY
         self.log_level: str | None = None

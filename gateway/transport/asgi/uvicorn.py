@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from enum import Enum
-from typing import Any
+from typing import Any, Final, Literal
 
+import msgspec
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.transport.asgi.request import EXTENSION
@@ -27,6 +29,12 @@ HEAD_SECONDS = 60.0
 """For a whole head, and for a connection's first byte. As long as nginx and Node wait."""
 SILENT_SECONDS = 120.0
 """For the next byte of a body that is not whole, however long the whole takes."""
+
+
+FOREVER: Final = 10 * 365 * 24 * 3600
+"""Seconds that a worker keeps a connection on which nothing is asked: who opened it lets go of it."""
+FROM: Final = b"interlingua-from"
+"""The header that has the origin of a request which another process of the gateway hands over."""
 
 
 class AwaitedInput(Enum):
@@ -205,3 +213,40 @@ class PieceProtocol(HttpToolsProtocol):
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
+
+
+class RequestOrigin(msgspec.Struct, frozen=True, array_like=True):
+    """The client of a request, the address at which it came in, and whether by TLS: as in ASGI."""
+
+    client: tuple[str, int] | None
+    server: tuple[str, int | None] | None
+    scheme: Literal["http", "https"]
+
+
+_origin = msgspec.json.Decoder(RequestOrigin)
+
+
+class HandedProtocol(PieceProtocol):
+    """A connection that another worker has opened. Its requests go to `app`, and no further."""
+
+    _begun = False
+    """Whether a header of the request has come."""
+
+    def __init__(self, app: ASGIApp, **of_server: Any) -> None:
+        super().__init__(**of_server)
+        self.app = app
+        self.timeout_keep_alive = FOREVER
+
+    def on_message_begin(self) -> None:
+        """See PieceProtocol."""
+        self._begun = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take the first header for the origin, if it has that name."""
+        first, self._begun = not self._begun, True
+        if not first or name != FROM:
+            super().on_header(name, value)
+            return
+        origin = _origin.decode(value)
+        self.scope["client"], self.scope["server"], self.scope["scheme"] = origin.client, origin.server, origin.scheme

@@ -29,6 +29,7 @@ from starlette.routing import Mount, Route
 
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
+from gateway.contract import unguessable
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import Agent, Thread
 from gateway.transport.pipe import Pipe
@@ -147,6 +148,7 @@ class Rig:
         self.notified: list[str] = []
         self.threads = RigThreads({"old1"})
         self.agents = RigAgents()
+        self.new_id = unguessable
         self.alive: set[ScriptedAgent] = set()
         self.most = 1000
         self.server: HttpServer

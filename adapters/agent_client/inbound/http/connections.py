@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
 
 from adapters.agent_client.inbound.http.connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
@@ -21,7 +20,7 @@ Converse = Callable[[HttpConnection, str | None], Awaitable[None]]
 
 
 class EditorHttpConnections:
-    """By id. `buffer`, `stall`: see HttpConnection.
+    """By id, which `new_id` makes. `buffer`, `stall`: see HttpConnection.
 
     A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
     nothing was POSTed, for as long as the option `idle` says.
@@ -31,12 +30,14 @@ class EditorHttpConnections:
         self,
         options: AgentClientServe,
         converse: Converse,
+        new_id: Callable[[], str],
         *,
         buffer: int = BUFFER_BYTES,
         stall: float = STALL_SECONDS,
     ) -> None:
         self._options = options
         self._converse = converse
+        self._new_id = new_id
         self._buffer = buffer
         self._stall = stall
         self._table = SessionTable[HttpConnection](options.idle, self._on_idle)
@@ -53,7 +54,7 @@ class EditorHttpConnections:
         # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
         most = 2 * self._options.max_sessions
         connection = HttpConnection(
-            uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most
+            self._new_id(), agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most
         )
         self._table.add(connection)
         self._tasks.start(self._serve(connection), name=connection.name)

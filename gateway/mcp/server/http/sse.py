@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import parse_qs
@@ -36,8 +35,8 @@ END_SECONDS = 1.0
 class EventPipe:
     """See `gateway.transport.pipe.Pipe`."""
 
-    def __init__(self, exchange: HttpRequest, visit: Visit | None) -> None:
-        self.id = uuid.uuid4().hex
+    def __init__(self, id: str, exchange: HttpRequest, visit: Visit | None) -> None:
+        self.id = id
         self.visit = visit
         self._exchange = exchange
         self._inbox = Inbox(INBOX_BYTES)
@@ -107,7 +106,7 @@ class SseEndpoint(McpEndpoint):
         accepts(exchange, EVENTS)
         session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
         with self.hub.connected():
-            await self._serve(exchange, EventPipe(exchange, visit), session)
+            await self._serve(exchange, EventPipe(self.hub.new_id(), exchange, visit), session)
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await exchange.end()

@@ -1,0 +1,364 @@
+"""One worker hands requests to another: what a client sends, sees and breaks off, and what either end's death does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+import uvloop
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.contract import unguessable
+from gateway.core.errors import InterlinguaError, NotFound
+from gateway.transport.asgi import HttpRequest
+from gateway.transport.asgi.uvicorn import HandedProtocol
+from gateway.workers.session_router import SessionRouter
+from tests.support.aio import run
+from tests.support.scripted import until
+
+THEIRS, OURS = f"{unguessable()}-w2", f"{unguessable()}-w1"
+WITHIN = 30.0
+
+Serve = Callable[[HttpRequest], Awaitable[None]]
+
+
+class Seat:
+    """See `WorkerLink`: worker 1 of two."""
+
+    number, workers = 1, 2
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def socket_of(self, number: int) -> str:
+        return str(self._folder / f"{number}.sock")
+
+
+@dataclass
+class Pair:
+    """Worker 1, which clients connect to, and worker 2. `serve` is what worker 2 does with a request."""
+
+    url: str
+    port: int
+    router: SessionRouter
+    server: asyncio.Server
+    connections: set[Any]
+    seen: list[Scope] = field(default_factory=list)
+
+    def client(self, **options: Any) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(base_url=self.url, trust_env=False, timeout=WITHIN, **options)
+
+    def die(self) -> None:
+        """Worker 2 ends as if it was killed: its connections are cut, and its socket refuses."""
+        self.server.close()
+        for connection in list(self.connections):
+            connection.transport.abort()
+
+    async def raw(self, request: str, session: str = THEIRS) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(f"{request} HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\n".encode())
+        return reader, writer
+
+
+async def told(request: HttpRequest) -> None:
+    """Answer with what came."""
+    body = b"".join([piece async for piece in request.chunks()])
+    scope = request.scope
+    headers = [(name.decode(), value.decode()) for name, value in scope["headers"]]
+    said = {key: scope[key] for key in ("client", "scheme", "method", "path", "server")}
+    said |= {"headers": headers, "query": scope["query_string"].decode(), "body": len(body)}
+    await JSONResponse(said, headers={"x-worker": "2"})(scope, request.receive, request.send)
+
+
+def refusal(path: str, error: InterlinguaError) -> Response:
+    return PlainTextResponse(str(error), 404 if isinstance(error, NotFound) else 503)
+
+
+async def here(scope: Scope, receive: Receive, send: Send) -> None:
+    """Worker 1 itself."""
+    await PlainTextResponse("here", headers={"x-worker": "1"})(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def pair(folder: Path, serve: Serve = told) -> AsyncIterator[Pair]:
+    found: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found.append(scope)
+        await serve(HttpRequest(scope, receive, send))
+
+    seat: Any = Seat(folder)
+    router = SessionRouter(here, refusal, seat)
+    front, state = _server(router), uvicorn.server.ServerState()
+    make = partial(HandedProtocol, app, config=front.config, server_state=state, app_state={})
+    inside = await asyncio.get_running_loop().create_unix_server(make, seat.socket_of(2))
+    task = asyncio.create_task(front.serve())
+    await until(lambda: front.started)
+    port = front.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Pair(f"http://127.0.0.1:{port}", port, router, inside, state.connections, found)
+    finally:
+        for connection in list(front.server_state.connections):
+            connection.transport.abort()
+        await until(lambda: not (front.server_state.tasks or state.tasks))
+        router.close()
+        inside.close()
+        await until(lambda: not state.connections)
+        front.should_exit = front.force_exit = True
+        await task
+
+
+def _server(app: ASGIApp) -> uvicorn.Server:
+    http: Any = "gateway.transport.asgi.uvicorn:PieceProtocol"
+    config = uvicorn.Config(app, "127.0.0.1", 0, interface="asgi3", http=http, lifespan="off", log_level="critical")
+    return uvicorn.Server(config)
+
+
+@pytest.mark.parametrize("where", ["header", "query", "path"])
+def test_a_request_goes_to_the_worker_that_its_id_names(where: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pair(tmp_path) as both, both.client() as client:
+            for id, worker in ((THEIRS, "2"), (OURS, "1"), ("other", "1"), (f"{unguessable()}-w9", "1")):
+                headers = {"x-some-id": id} if where == "header" else {}
+                path = {"query": f"/messages?a=1&session_id={id}", "path": f"/-/mcp/{id}"}.get(where, "/mcp")
+                answer = await client.get(path, headers=headers)
+                assert answer.headers["x-worker"] == worker, id
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_request_arrives_as_it_was_sent_and_from_whom(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pair(tmp_path) as both, both.client() as client:
+            forged = {"interlingua-from": '[["10.0.0.1", 1], ["10.0.0.2", 2], "https"]'}
+            headers = [*forged.items(), ("Authorization", "Bearer x"), ("Mcp-Session-Id", THEIRS), ("x-two", "1")]
+            answer = await client.post("/a%20b/c?d=%20e&f", headers=[*headers, ("x-two", "2")], content=b"12345")
+            said = answer.json()
+            assert (said["client"][0], said["scheme"]) == ("127.0.0.1", "http")
+            assert said["server"] == ["127.0.0.1", both.port]
+            assert (said["method"], said["path"], said["query"]) == ("POST", "/a b/c", "d=%20e&f")
+            got = [tuple(each) for each in said["headers"]]
+            assert [value for name, value in got if name == "x-two"] == ["1", "2"]
+            assert ("authorization", "Bearer x") in got and ("content-length", "5") in got
+            assert [name for name, _ in got].count("interlingua-from") == 1, "the client's, which counts for nothing"
+            assert answer.headers.get_list("date") and len(answer.headers.get_list("date")) == 1
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_passes_whole(chunked: bool, tmp_path: Path) -> None:
+    size = 5_000_000
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield bytes(size // 50)
+
+    async def work() -> None:
+        async with pair(tmp_path) as both, both.client() as client:
+            content: Any = pieces() if chunked else bytes(size)
+            headers = {"mcp-session-id": THEIRS, "expect": "100-continue"}
+            answer = await client.post("/", headers=headers, content=content)
+            assert answer.json()["body"] == size
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_connections_between_workers_are_kept_and_as_many_as_are_needed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pair(tmp_path) as both, both.client() as client:
+            headers = {"mcp-session-id": THEIRS}
+            for _ in range(10):
+                assert (await client.post("/", headers=headers, content=b"x")).status_code == 200
+            assert len(both.connections) == 1
+            answers = await asyncio.gather(*(client.post("/", headers=headers, content=b"x") for _ in range(100)))
+            assert [each.json()["body"] for each in answers] == [1] * 100
+            assert 1 <= len(both.connections) <= 100
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_an_answer_comes_piece_by_piece_and_nobody_waits_for_its_end(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def serve(request: HttpRequest) -> None:
+        await request.begin(
+            200, [(b"content-type", b"text/event-stream"), (b"set-cookie", b"a"), (b"set-cookie", b"b")]
+        )
+        await request.sent(b"data: 1\n\n")
+        await go.wait()
+        await request.end(b"data: 2\n\n")
+
+    async def work() -> None:
+        async with (
+            pair(tmp_path, serve) as both,
+            both.client() as client,
+            client.stream("GET", "/", headers={"mcp-session-id": THEIRS}) as answer,
+        ):
+            assert answer.headers.get_list("set-cookie") == ["a", "b"]
+            pieces = answer.aiter_raw()
+            assert await anext(pieces) == b"data: 1\n\n"
+            go.set()
+            assert b"".join([piece async for piece in pieces]) == b"data: 2\n\n"
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_client_that_does_not_read_holds_the_answer_back(tmp_path: Path) -> None:
+    sent = 0
+
+    async def serve(request: HttpRequest) -> None:
+        nonlocal sent
+        await request.begin(200, [])
+        for _ in range(1000):
+            await request.sent(bytes(100_000))
+            sent += 1
+        await request.end()
+
+    async def work() -> None:
+        async with pair(tmp_path, serve) as both:
+            reader, writer = await both.raw("GET /")
+            writer.write(b"\r\n")
+            await until(lambda: any(each.flow.write_paused for each in both.connections) and sent > 10)
+            assert sent < 300, "of 1000: some megabytes are in the sockets"
+            while await reader.read(1 << 20):
+                if sent == 1000:
+                    break
+            writer.close()
+            await until(lambda: sent == 1000)
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_worker_that_does_not_read_holds_the_client_back(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def serve(request: HttpRequest) -> None:
+        await go.wait()
+        await told(request)
+
+    async def work() -> None:
+        async with pair(tmp_path, serve) as both:
+            reader, writer = await both.raw("POST /")
+            size = 50_000_000
+            writer.write(f"content-length: {size}\r\n\r\n".encode())
+            sending = asyncio.create_task(_all(writer, size))
+            await until(lambda: any(each.flow.read_paused for each in both.connections))
+            assert not sending.done()
+            go.set()
+            await sending
+            body = (await reader.readuntil(b"}")).partition(b"\r\n\r\n")[2]
+            assert json.loads(body)["body"] == size
+            writer.close()
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+async def _all(writer: asyncio.StreamWriter, size: int) -> None:
+    for _ in range(size // 100_000):
+        writer.write(bytes(100_000))
+        await writer.drain()
+
+
+@pytest.mark.parametrize("when", ["body", "answer", "stream"])
+def test_a_client_that_goes_is_gone_at_the_other_worker_too(when: str, tmp_path: Path) -> None:
+    left: list[str] = []
+
+    async def serve(request: HttpRequest) -> None:
+        try:
+            if when == "stream":
+                await request.begin(200, [])
+                await request.sent(b"x")
+            async for _ in request.chunks():
+                pass
+            await request.gone()
+            left.append("gone")
+        except Exception as error:
+            left.append(type(error).__name__)
+
+    async def work() -> None:
+        async with pair(tmp_path, serve) as both:
+            reader, writer = await both.raw("POST /")
+            writer.write(b"content-length: 100000\r\n\r\n" + bytes(100 if when == "body" else 100_000))
+            await until(lambda: bool(both.seen))
+            if when == "stream":
+                assert (await reader.readuntil(b"x\r\n")).startswith(b"HTTP/1.1 200")
+            writer.close()
+            await until(lambda: bool(left))
+            assert left == [{"body": "ClientGone"}.get(when, "gone")]
+            await until(lambda: not both.connections)
+            async with both.client() as client:  # and nothing of it is in the way of the next
+                assert (await client.get("/")).text == "here"
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path) -> None:
+    async def serve(request: HttpRequest) -> None:
+        await request.begin(200, [])
+        await request.sent(b"data: 1\n\n")
+        await request.gone()
+
+    async def work() -> None:
+        async with pair(tmp_path, serve) as both, both.client() as client:
+            with pytest.raises(httpx2.RemoteProtocolError):
+                async with client.stream("GET", "/", headers={"mcp-session-id": THEIRS}) as answer:
+                    async for piece in answer.aiter_raw():
+                        assert piece == b"data: 1\n\n"
+                        both.die()
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_what_a_dead_worker_had_is_not_there_in_the_words_of_the_door(tmp_path: Path) -> None:
+    async def serve(request: HttpRequest) -> None:
+        await request.gone()
+
+    async def work() -> None:
+        headers = {"mcp-session-id": THEIRS}
+        async with pair(tmp_path, serve) as both, both.client() as client:
+            asking = asyncio.create_task(client.post("/", headers=headers, content=b"x"))
+            await until(lambda: bool(both.seen))
+            both.die()
+            answer = await asking
+            assert (answer.status_code, answer.text.split(":")[0]) == (404, "no such session")
+            assert (await client.post("/", headers=headers, content=b"x")).text == "here", "which knows no such session"
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_worker_that_stops_ends_streams_that_it_passes_on_and_no_answers(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def serve(request: HttpRequest) -> None:
+        await request.begin(200, [])
+        await request.sent(b"first")
+        await go.wait()
+        await request.end(b" last")
+
+    async def work() -> None:
+        headers = {"mcp-session-id": THEIRS}
+        async with pair(tmp_path, serve) as both, both.client() as client:
+            async with (
+                client.stream("GET", "/", headers=headers) as stream,
+                client.stream("POST", "/", headers=headers) as answer,
+            ):
+                read, got = stream.aiter_raw(), answer.aiter_raw()
+                assert [await anext(read), await anext(got)] == [b"first", b"first"]
+                both.router.quiet()
+                assert [piece async for piece in read] == []
+                go.set()
+                assert [piece async for piece in got] == [b" last"]
+            assert (await client.get("/", headers=headers)).text == "here", "no stream begins any more"
+
+    run(work(), loop_factory=uvloop.new_event_loop)
