@@ -139,9 +139,7 @@ class App:
             *mounts,
         ]
         starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
-        self.asgi: ASGIApp = FixedPaths(starlette, routes)
-        if private or config.hosts:
-            self.asgi = self._kept(self.asgi, names, private)
+        self.asgi: ASGIApp = self._kept(FixedPaths(starlette, routes), names, private)
 
     async def start(self) -> None:
         """Open the store and the audit logs, take unfinished runs up again, begin with callbacks and retention.
@@ -322,9 +320,12 @@ class App:
         return [name for name in self.gateway.agents.names(protocol) if name in told]
 
     def _kept(self, inner: ASGIApp, names: HostNames, private: bool) -> BrowserGuard:
-        """The doors that ask nobody who he is are kept from other sites' pages."""
+        """Keep other sites' pages from the doors that authenticate nobody. Where other machines reach the gateway under
+        names that it is not told, only the pages of those doors are judged that check `Origin` themselves.
+        """
         options = self.config.inbound
-        open_to_all = {path: name for name, path in self._paths.items() if not options[name].authenticates}
+        named = private or bool(self.config.hosts)
+        open_to_all = {path: name for name, path in self._paths.items() if named and not options[name].authenticates}
         judging = [path for path, name in open_to_all.items() if options[name].judges_pages]
         doors = {path: self._inbound[name] for path, name in open_to_all.items()}
         return BrowserGuard(inner, names, doors, judging, private=private)

@@ -48,6 +48,10 @@ class HostNames:
         name = _named(page)
         return self._known(name) if name else False
 
+    def served(self, page: str, host: str) -> bool:
+        """Whether a page with this `Origin` is the gateway's own: served under this `Host`, a name of the gateway."""
+        return page.partition("://")[2] == host and self.asked(host)
+
     def _known(self, name: str) -> bool:
         return _near(name) or any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
@@ -98,17 +102,16 @@ class BrowserGuard:
     ) -> None:
         """doors: those that are guarded, by the path that they are mounted at. judging: paths of those that check
         `Origin` themselves. private: no other machine reaches the gateway, so that doors which check `Origin`, guarded
-        or not, take pages of this machine (see `origin.admit`).
+        or not, take pages of this machine beside the gateway's own (see `origin.admit`).
         """
         self._inner = inner
-        self._private = private
+        self._own = (lambda page, host: near(page, host) or names.served(page, host)) if private else names.served
         self._names = names
         self._doors = [(path, f"{path}/", door) for path, door in doors.items()]
         self._judging = frozenset(judging)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if self._private:
-            scope[origin.NEAR] = near
+        scope[origin.OWN] = self._own
         asked = scope.get("path", "")
         for path, below, door in self._doors:
             if asked.startswith(below) or asked == path:

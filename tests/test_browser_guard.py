@@ -208,6 +208,17 @@ def test_where_other_machines_reach_the_gateway_no_page_may_connect_that_is_not_
     assert run(greeted(path, "other.example", "http://localhost:6274", **shared)).status_code == 403
 
 
+@pytest.mark.parametrize("path", JUDGING)
+def test_where_other_machines_reach_the_gateway_its_own_pages_may_connect(path: str) -> None:
+    shared = {"private": False, "address": "", "more": "hosts: [gateway.example]\n"}
+    for host in ("gateway.example", "192.0.2.7:8080", "localhost:8080"):
+        assert run(greeted(path, host, f"https://{host}", **shared)).status_code == 200, host
+    unnamed = {**shared, "more": ""}
+    assert run(greeted(path, "192.0.2.7:8080", "http://192.0.2.7:8080", **unnamed)).status_code == 200
+    for host in ("gateway.example", "evil.example:8080"):
+        assert run(greeted(path, host, f"http://{host}", **unnamed)).status_code == 403, host
+
+
 def test_a_page_of_this_machine_shows_a_token_where_clients_do() -> None:
     async def status(host: str, token: str | None) -> int:
         shown = {} if token is None else {"authorization": f"Bearer {token}"}

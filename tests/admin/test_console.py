@@ -16,14 +16,15 @@ from tests.support.agent_client import agent_client_agent_command
 from tests.support.peers import BUILT, PEERS, lines_of, node, peer_modules
 from tests.support.processes import ROOT, Gateway, free_port, start
 
+FILES = ROOT / "gateway" / "admin" / "ui"
 EXAMPLES = ROOT / "examples" / "agents"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> \u202etxt.exe \x1b[31m <b>bold</b>"
 
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[Gateway]:
-    """A gateway with three agents, its store in the folder."""
-    port = free_port()
+    """A gateway with four agents, its store in the folder."""
+    port, other = free_port(), free_port()
     table = f"""
 routes:
   - name: gardener
@@ -32,9 +33,12 @@ routes:
     target: {{protocol: agent_connect, url: "http://127.0.0.1:{port}", agent: mailcomposer}}
   - name: flood
     target: {{protocol: agent_client, command: {json.dumps(agent_client_agent_command("py"))}}}
+  - name: reporter
+    target: {{protocol: agent_protocol, url: "http://127.0.0.1:{other}"}}
 """
     composer = [sys.executable, str(EXAMPLES / "mailcomposer.py"), "--port", str(port)]
-    with start(composer, port=port), Gateway(table, folder) as running:
+    reporter = [sys.executable, str(EXAMPLES / "reporter.py"), "--port", str(other)]
+    with start(composer, port=port), start(reporter, port=other), Gateway(table, folder) as running:
         yield running
 
 
@@ -94,13 +98,6 @@ def test_every_page_is_reached_by_the_keyboard_and_every_field_has_a_label(gatew
     assert "gardener" in agents and "Agent Connect Protocol" in protocols and "agent_client" in agents
 
 
-@pytest.mark.parametrize("protocol", ["agent_connect", "agent_protocol"])
-def test_an_agent_is_tried_as_a_client_of_a_protocol(protocol: str, gateway: Gateway, http: httpx2.Client) -> None:
-    assert "Invite Ada" in seen(gateway, "attempt", "composer", protocol, "invite Ada")["said"]
-    newest = http.get("/admin/runs", params={"agent": "composer", "limit": 1}).json()["runs"][0]
-    assert newest["protocol"] == protocol
-
-
 def test_what_clients_and_agents_say_is_text(gateway: Gateway, http: httpx2.Client) -> None:
     found = seen(gateway, "hostile", asking(http, HOSTILE))
     assert found["elements"] == 0
@@ -126,8 +123,9 @@ def test_the_page_is_guarded_and_light(gateway: Gateway, http: httpx2.Client) ->
     page = http.get("/ui/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
-    files = ("", "console.css", "console.js", "api.js", "forms.js", "log.js", "view.js")
-    assert sum(len(http.get(f"/ui/{file}").content) for file in files) < 150_000
+    sizes = seen(gateway, "weight")["sizes"]
+    assert sum(sizes.values()) < 150_000, sizes
+    assert {path.stem for path in FILES.rglob("*.js")} == {Path(path).stem for path in sizes if path.endswith(".js")}
     assert http.get("/ui/", headers={"host": "evil.example"}).status_code == 403
     assert http.get("/ui/../api.py").status_code == 404
 

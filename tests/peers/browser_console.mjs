@@ -1,6 +1,7 @@
 // A person at the console, in a real Chromium: `node browser_console.mjs --sdk FOLDER --scratch FOLDER --url URL STORY [WORD...]`.
 // Prints what was seen as one JSON object. Fails on any error in the page, a refused resource included.
 
+import { readFile } from "node:fs/promises";
 import { load } from "./agent_client_sdk.mjs";
 
 const argv = process.argv.slice(2);
@@ -62,13 +63,101 @@ const STORIES = {
     }
     return { seen };
   },
-  async attempt(agent, protocol, text) {
-    await page.goto(`${url}/ui/#/try?agent=${agent}`);
-    await page.selectOption("label:has-text('protocol') select", protocol);
-    await page.fill("textarea[name=message], textarea[name=answer]", text);
-    await page.click("text=Send");
-    await page.waitForSelector("text=The runs of this agent");
-    return { said: await page.textContent("[aria-live] pre") };
+  // Turns with agents, each {protocol, agent, say, files, answer, cancel, token, operator, again}; what was seen of each. say: text, or
+  // what is filled in by the fields' names. again: in the conversation of the turn before. cancel: once this text, or this
+  // class, is seen. answer: "decline", or what is filled in, of each question.
+  async talk(turns) {
+    const seen = [];
+    for (const { protocol, agent, say, files, answer, cancel, token, operator, again } of JSON.parse(turns)) {
+      if (!again) {
+        await page.goto("about:blank");
+        await page.goto(`${url}/ui/#/try?agent=${agent}`);
+        if (operator && (await page.locator("h1:has-text('Try'), h1:has-text('Who')").first().innerText()).startsWith("Who")) {
+          await page.fill("input[type=password]", operator);
+          await page.click("text=Enter");
+        }
+        await page.selectOption("select[name=protocol]", protocol);
+        if (token) await page.fill("input[name=token]", token);
+      }
+      for (const [name, text] of Object.entries(typeof say === "string" ? { "message],form > label > textarea[name=text": say } : say)) await page.fill(`form > label > [name=${name}]`, text);
+      if (files) await page.setInputFiles("input[name=files]", files);
+      await page.click("button:text-is('Send')");
+      const turn = page.locator("section.turn").last();
+      const question = turn.locator(".question");
+      const end = turn.locator("p.wrong, p.faint:has-text('Done'), p.faint:has-text('Stopped')");
+      const asked = [];
+      if (cancel) {
+        await turn.locator(cancel.startsWith(".") ? cancel : `text=${cancel}`).first().waitFor();
+        await page.click("button:text-is('Cancel')");
+      }
+      for (let at = 0; ; at += 1) {
+        await question.or(end).first().waitFor();
+        if (!(await question.count())) break;
+        asked.push(await question.innerText());
+        if (answer === "decline") {
+          await question.locator("button:text-is('Decline')").click();
+          await question.waitFor({ state: "detached" });
+          continue;
+        }
+        for (const [name, value] of Object.entries(answer[at] ?? answer.at(-1))) {
+          const field = question.locator(`[name=${name}]`);
+          const kind = await field.evaluate((one) => one.type);
+          if (kind === "checkbox") await field.setChecked(value);
+          else await (kind.startsWith("select") ? field.selectOption({ label: value }) : field.fill(value));
+        }
+        const box = await question.elementHandle();
+        await question.locator("button.main").click();
+        await box.waitForElementState("hidden");
+      }
+      const saved = [];
+      for (const button of await turn.locator("button.file").all()) {
+        const [download] = await Promise.all([page.waitForEvent("download"), button.click()]);
+        saved.push({ name: download.suggestedFilename(), text: await readFile(await download.path(), "utf8") });
+      }
+      seen.push({ elements: await turn.locator("img, script, b, a").count(), said: await turn.locator("pre[aria-live]").innerText(), asked, saved, end: await end.first().innerText(),
+        error: await turn.locator("p.wrong + pre").allInnerTexts(), beside: await turn.locator(".beside").innerText() });
+    }
+    return { seen };
+  },
+  // A form of a schema is filled in by the fields' names and submitted; its value, or the first field that the browser refuses.
+  async form(schema, filled, added) {
+    await page.goto(`${url}/ui/#/try`);
+    await page.waitForSelector("h1:has-text('Try')");
+    await page.evaluate(async (asked) => {
+      const { fields } = await import("/ui/forms.js");
+      const form = document.createElement("form");
+      const [inputs, value] = fields(asked);
+      form.append(...inputs.flat(9), document.createElement("button"));
+      form.onsubmit = async (event) => { event.preventDefault(); window.found = await value(); };
+      document.getElementById("main").replaceChildren(form);
+    }, JSON.parse(schema));
+    for (const name of JSON.parse(added)) await page.click(`button:text-is('Add to ${name}')`);
+    for (const [name, value] of JSON.parse(filled)) {
+      const field = page.locator(`[name="${name}"]`).first();
+      const kind = await field.evaluate((one) => one.type);
+      if (kind === "checkbox") await page.getByLabel(value, { exact: true }).check();
+      else if (kind === "file") await field.setInputFiles(value);
+      else await (kind.startsWith("select") ? field.selectOption({ label: value }) : field.fill(value));
+    }
+    await page.click("form > button:last-child");
+    const refused = await page.evaluate(() => document.querySelector("main :invalid:not(form):not(fieldset)")?.name ?? null);
+    if (refused === null) await page.waitForFunction(() => "found" in window);
+    const bare = await page.evaluate(() => [...document.querySelectorAll("main input, main select, main textarea")].filter((one) => !one.labels.length).length);
+    return { refused, value: refused === null ? await page.evaluate(() => window.found) : null, bare };
+  },
+  // Every page and every client: how many bytes of them come from the gateway.
+  async weight() {
+    const sizes = new Map();
+    const coming = [];
+    page.on("response", (response) => response.ok() && coming.push(response.body().then((body) => sizes.set(new URL(response.url()).pathname, body.length), () => {})));
+    for (const name of ["runs", "agents", "try", "protocols"]) {
+      await page.goto(`${url}/ui/#/${name}`);
+      await page.waitForSelector("main h1");
+    }
+    await page.evaluate(async () => { for (const one of await (await fetch("/admin/protocols")).json().then((found) => found.protocols)) await import(`/ui/clients/${one.name}.js`).catch(() => {}); });
+    await page.waitForLoadState("networkidle");
+    await Promise.all(coming);
+    return { sizes: Object.fromEntries([...sizes].filter(([path]) => path.startsWith("/ui/"))) };
   },
   // What others say is text: nothing of it becomes an element, and nothing turns around what stands beside it.
   async hostile(run) {
@@ -115,6 +204,9 @@ try {
   const seen = await STORIES[story](...words);
   if (wrong.length) throw new Error(wrong.join("\n"));
   console.log(JSON.stringify(seen));
+} catch (error) {
+  console.error(await page.innerText("main").catch(() => "no page"));
+  throw error;
 } finally {
   await browser.close();
 }

@@ -2,9 +2,17 @@
 
 const TOKEN = "interlingua.operator";
 
-export class Refused extends Error {
-  constructor(status, message) {
+// An error in the words of whoever was asked. said: all of it, as it came.
+export class Failed extends Error {
+  constructor(message, said) {
     super(message);
+    this.said = said;
+  }
+}
+
+export class Refused extends Failed {
+  constructor(status, message, said) {
+    super(message, said);
     this.status = status;
   }
 }
@@ -21,11 +29,29 @@ function authorized(headers) {
 async function refusal(response) {
   const text = await response.text();
   let said = text;
+  let found;
   try {
-    const found = JSON.parse(text);
-    said = typeof found === "string" ? found : found.error ?? found.detail ?? text;
+    found = JSON.parse(text);
+    said = typeof found === "string" ? found : found.error ?? found.message ?? found.detail ?? text;
   } catch { /* no JSON: the text says it */ }
-  return new Refused(response.status, String(said).slice(0, 2000) || response.statusText);
+  return new Refused(response.status, String(said).slice(0, 2000) || response.statusText, found);
+}
+
+// Asks a protocol's door as a client with this token, and not as the operator.
+export function caller(door, token, signal) {
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const call = async (method, path, body) => {
+    const json = body !== undefined && !(body instanceof FormData);
+    const response = await fetch(`${door}${path}`, { method, signal, body: json ? JSON.stringify(body) : body,
+      headers: json ? { ...headers, "content-type": "application/json" } : headers });
+    if (!response.ok) {
+      const error = await refusal(response);
+      error.message = `${response.status}: ${error.message}`;
+      throw error;
+    }
+    return (response.headers.get("content-type") ?? "").includes("json") ? response.json() : null;
+  };
+  return { call, headers };
 }
 
 export async function get(path, query = {}, signal) {
@@ -49,10 +75,14 @@ export async function post(path, body) {
 }
 
 // Yields {id, event, data} of a stream, as they come. `own`: with the operator's token.
-export async function* events(path, { method = "GET", headers = {}, body, signal, own = true } = {}) {
+export async function* events(path, { headers = {}, signal, own = true } = {}) {
   const accept = { accept: "text/event-stream", ...headers };
-  const response = await fetch(path, { method, headers: own ? authorized(accept) : accept, body, signal });
+  const response = await fetch(path, { headers: own ? authorized(accept) : accept, signal });
   if (!response.ok) throw await refusal(response);
+  yield* streamed(response);
+}
+
+export async function* streamed(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

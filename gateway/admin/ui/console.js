@@ -3,6 +3,7 @@
 import { Refused, events, get, keepToken, post } from "./api.js";
 import { fields } from "./forms.js";
 import { Log } from "./log.js";
+import { trial } from "./try.js";
 import { definitions, duration, el, json, moment, size, status, table, tell } from "./view.js";
 
 const REFRESH = 2000;
@@ -171,7 +172,7 @@ function question(path, asked) {
   const send = async (event, outcome) => {
     event.preventDefault();
     try {
-      await post(`${path}/answer`, outcome ? { outcome, interrupt: asked.id } : { value: value(), interrupt: asked.id });
+      await post(`${path}/answer`, outcome ? { outcome, interrupt: asked.id } : { value: await value(), interrupt: asked.id });
       tell("Answered.");
     } catch (error) {
       tell(error.message);
@@ -234,72 +235,6 @@ async function matrix(signal) {
     ...protocols.map((one) => el("section", {}, el("h2", {}, one.title),
       definitions([["clients", one.door ? `served at ${one.door}` : "not served here"], ["agents", one.calls ? "called" : "not called"]]),
       Object.keys(one.losses).length > 0 && table(["lost", "why"], Object.entries(one.losses), `What ${one.title} cannot say`))));
-}
-
-// --- try ----------------------------------------------------------------------------------------------------------
-
-// Clients of two protocols. Each yields {output}, all that is said so far, and {asks}, the id of a run that asks.
-const SPEAKERS = {
-  agent_connect: async function* agentConnect(door, agent, input, headers, signal) {
-    const body = JSON.stringify({ agent_id: agent, input, stream_mode: "values" });
-    for await (const { data } of events(`${door}/runs/stream`, { method: "POST", headers, body, signal, own: false })) {
-      const said = JSON.parse(data);
-      if (said.type === "values") yield { output: said.values };
-      if (said.status === "interrupted") yield { asks: said.run_id };
-      if (said.errcode !== undefined) throw new Error(said.description ?? "the run has failed");
-    }
-  },
-  agent_protocol: async function* agentProtocol(door, agent, input, headers, signal) {
-    const base = `${door}/${encodeURIComponent(agent)}/ap/v1/agent/tasks`;
-    const ask = async (path, body) => {
-      const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
-      if (!response.ok) throw new Refused(response.status, await response.text());
-      return response.json();
-    };
-    const task = await ask(base, typeof input === "string" ? { input } : { input: JSON.stringify(input), additional_input: input });
-    let text = "";
-    for (let last = false; !last;) {
-      const step = await ask(`${base}/${task.task_id}/steps`, {});
-      if (step.output) text += `${text && "\n"}${step.output}`;
-      yield { output: text };
-      last = step.is_last;
-    }
-  },
-};
-
-async function trial(signal, query) {
-  const [{ agents }, { protocols }] = await Promise.all([get("/admin/agents", {}, signal), get("/admin/protocols", {}, signal)]);
-  const served = protocols.filter((one) => one.door && SPEAKERS[one.name]);
-  const agent = agents.find((one) => one.name === query.get("agent")) ?? agents[0];
-  if (!agent || !served.length) {
-    main.replaceChildren(el("h1", {}, "Try"), el("p", {}, "There is no agent, or no protocol that this page speaks is served."));
-    return;
-  }
-  const [inputs, value] = fields(agent.input_schema ?? {});
-  const protocol = el("select", {}, served.map((one) => el("option", { value: one.name }, one.title)));
-  const token = el("input", { type: "password", autocomplete: "off", placeholder: "where the door asks for one" });
-  const said = el("div", { "aria-live": "polite" });
-  const speak = async (event) => {
-    event.preventDefault();
-    said.replaceChildren(el("p", { class: "faint" }, "…"));
-    const headers = { "content-type": "application/json", ...(token.value ? { authorization: `Bearer ${token.value}` } : {}) };
-    const chosen = served.find((one) => one.name === protocol.value);
-    try {
-      for await (const { output, asks } of SPEAKERS[chosen.name](chosen.door, agent.name, value(), headers, signal)) {
-        if (output !== undefined) said.replaceChildren(json(output));
-        if (asks) said.append(el("p", {}, "The agent asks. ", el("a", { href: `#/run/${asks}` }, "Answer on the page of its run")));
-      }
-      said.append(el("p", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, "The runs of this agent")));
-    } catch (error) {
-      if (!signal.aborted) said.append(el("p", { class: "wrong" }, error.message));
-    }
-  };
-  main.replaceChildren(el("h1", {}, `Try ${agent.name}`),
-    el("form", { class: "answer", onsubmit: speak },
-      el("label", {}, "agent", el("select", { onchange: (event) => { location.hash = `#/try?${new URLSearchParams({ agent: event.target.value })}`; } },
-        agents.map((one) => el("option", { value: one.name, selected: one === agent }, one.name)))),
-      el("label", {}, "protocol", protocol), el("label", {}, "client's token", token), inputs,
-      el("button", { class: "main" }, "Send")), said);
 }
 
 // --------------------------------------------------------------------------------------------------------------------

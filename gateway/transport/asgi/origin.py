@@ -13,23 +13,23 @@ from starlette.types import Scope
 
 from gateway.core.errors import Denied
 
-NEAR: Final = "interlingua.near"
-"""Key of a request's scope: a function of `Origin` and `Host`, whether page and gateway are both on this machine.
+OWN: Final = "interlingua.own"
+"""Key of a request's scope: a function of `Origin` and `Host`, whether the page is one that needs no permission.
 
-Set only where no other machine reaches the gateway.
+The gateway's own pages do not, nor, where no other machine reaches the gateway, those of this machine.
 """
 
 
 def admit(page: str | None, scope: Scope, origins: Collection[str]) -> None:
     """Raises Denied for a page (the value of `Origin`; None for a program) that may not connect.
 
-    `origins` may. So may pages of this machine where NEAR is set: the program that served them could connect itself.
+    `origins` may, and so may those of OWN: the program that served a page of this machine could connect itself.
     """
     if page is None or page in origins:
         return
-    near = scope.get(NEAR)
+    own = scope.get(OWN)
     host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-    if near is None or not near(page, host):
+    if own is None or not own(page, host):
         raise Denied(f"pages of {page} may not connect here (see `origins`)")
 
 
