@@ -107,17 +107,18 @@ class StreamDecoder:
         self._differ = deltas.Differ()
         self._head: bytes | None = None  # of the last message up to its `values`, with which it ended
 
-    def feed(self, messages: Sequence[bytes], where: str) -> list[e.Event]:
+    def feed(self, messages: Sequence[bytes], where: str, *, last: bool = False) -> list[e.Event]:
         """Events for the `data` of streamed messages that have come together, in order. `where` names the request in
-        errors.
+        errors. `last`: the stream has ended with them. A run that said all in its last message has no events: its
+        verdict says it.
         """
         out: list[e.Event] = []
         at = 0
         try:
             while at < len(messages):
-                grown = self._grown(messages, at, out)
+                grown = self._grown(messages, at, out) if self._head is not None else 0
                 if not grown and messages[at]:
-                    self._message(messages[at], out)
+                    self._message(messages[at], out, last=last and at == len(messages) - 1)
                 at += grown or 1
         except AgentError as error:
             self.broken = AgentBroken(f"{where} sent {error}", detail=error.detail)
@@ -140,8 +141,7 @@ class StreamDecoder:
         What the texts are in is not read again: it is the same, and so is all that was made of it.
         """
         head, grow, end = self._head, self._differ.grow, at
-        if head is None:
-            return 0
+        assert head is not None, "`_head` was looked at"
         while end < len(messages):
             data = messages[end]
             if not data.startswith(head) or data[-1] != CLOSE or not grow(data, len(head), len(data) - 1):
@@ -154,7 +154,7 @@ class StreamDecoder:
                 out.append(e.PartDelta(part=PART, delta=delta))
         return end - at
 
-    def _message(self, data: bytes, out: list[e.Event]) -> None:
+    def _message(self, data: bytes, out: list[e.Event], *, last: bool = False) -> None:
         """Raises AgentError for one that cannot be read, whose text goes on after "sent"."""
         self._head = None
         try:
@@ -164,6 +164,10 @@ class StreamDecoder:
         if update.run_id != self.run_id:
             self._belongs(update.run_id)
         if update.type == "values" and update.values is not ABSENT:
+            if last and update.status == "success" and not self._opened and not self._resumed:
+                self.last = update.values
+                self.verdict, self.settled = RunSuccess(update.values), True
+                return None
             self._values(update.values, update.status, None, out)
             if self.verdict is None:
                 self._head = _before(data, bytes(update.values))

@@ -204,6 +204,8 @@ class Follower:
                 raise NotOffered(await refusal(opened), where)
             self._truth = None
             self._poller.hear()
+            if opened.whole:  # there is nothing to wait for
+                return await self._read(opened, where, thread)
             try:
                 with Deadline() as self._silence:
                     watchdog = _Later(self._options.idle_timeout, partial(self._watch, self._silence))
@@ -230,7 +232,8 @@ class Follower:
             if ready:
                 self._last_id = frames.last_event_id
                 poller.hear()
-                events = decoder.feed([frame.data for frame in ready if frame.event in READ], where)
+                said = [frame.data for frame in ready if frame.event in READ]
+                events = decoder.feed(said, where, last=opened.whole)
                 if events:
                     context.emit(*events)
                     self._breaks = 0
@@ -254,6 +257,8 @@ class Follower:
                     await context.drain()
                 if decoder.broken is not None:
                     raise decoder.broken
+                if opened.whole:
+                    break
                 if decoder.settled:
                     self._silence.move(loop.time() + SETTLED_SILENCE)
                 elif decoder.verdict is not None:

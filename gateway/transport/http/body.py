@@ -52,6 +52,11 @@ class Body:
         elif not response.whole and int(headers.get("content-length", 0)) > max_bytes:
             raise self._too_large(max_bytes)
 
+    @property
+    def whole(self) -> bool:
+        """Whether the body has arrived, to its end."""
+        return self._gunzip is None and self._response.whole
+
     def __aiter__(self) -> Body:
         return self
 

@@ -80,6 +80,11 @@ class StreamResponse:
         self.content_type = media_type(headers)
         self._body = body
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing more will arrive than `chunks` gives without waiting."""
+        return self._body.whole
+
     async def read(self, max_bytes: int | None = None) -> bytes:
         """Read the rest of the body, e.g. of an error. Raises as `chunks` does.
 
