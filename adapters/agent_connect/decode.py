@@ -94,7 +94,7 @@ class StreamDecoder:
     `broken` the error of a message that made no sense: those after it are not read.
     """
 
-    __slots__ = ("_differ", "_head", "_opened", "_resumed", "broken", "last", "run_id", "settled", "verdict")
+    __slots__ = ("_differ", "_head", "_resumed", "broken", "last", "run_id", "settled", "verdict")
 
     def __init__(self, run_id: str | None = None, *, resumed: bool = False) -> None:
         self.run_id = run_id
@@ -103,8 +103,7 @@ class StreamDecoder:
         self.last: msgspec.Raw | None = None
         self.broken: AgentError | None = None
         self._resumed = resumed
-        self._opened = False
-        self._differ = deltas.Differ()
+        self._differ: deltas.Differ | None = None  # None before the first snapshot
         self._head: bytes | None = None  # of the last message up to its `values`, with which it ended
 
     def feed(self, messages: Sequence[bytes], where: str, *, last: bool = False) -> list[e.Event]:
@@ -140,8 +139,9 @@ class StreamDecoder:
 
         What the texts are in is not read again: it is the same, and so is all that was made of it.
         """
-        head, grow, end = self._head, self._differ.grow, at
-        assert head is not None, "`_head` was looked at"
+        head, differ, end = self._head, self._differ, at
+        assert head is not None and differ is not None, "there was a message before"
+        grow = differ.grow
         while end < len(messages):
             data = messages[end]
             if not data.startswith(head) or data[-1] != CLOSE or not grow(data, len(head), len(data) - 1):
@@ -149,7 +149,7 @@ class StreamDecoder:
             end += 1
         if end > at:
             self.last = msgspec.Raw(messages[end - 1][len(head) : -1])
-            delta = self._differ.grown()
+            delta = differ.grown()
             if delta is not None:
                 out.append(e.PartDelta(part=PART, delta=delta))
         return end - at
@@ -164,7 +164,7 @@ class StreamDecoder:
         if update.run_id != self.run_id:
             self._belongs(update.run_id)
         if update.type == "values" and update.values is not ABSENT:
-            if last and update.status == "success" and not self._opened and not self._resumed:
+            if last and update.status == "success" and self._differ is None and not self._resumed:
                 self.last = update.values
                 self.verdict, self.settled = RunSuccess(update.values), True
                 return None
@@ -199,8 +199,8 @@ class StreamDecoder:
             self.verdict = _failed({}, status)
 
     def _snapshot(self, values: msgspec.Raw, origin: JsonObject | None, out: list[e.Event]) -> None:
-        if not self._opened:
-            self._opened = True
+        if self._differ is None:
+            self._differ = deltas.Differ()
             out.append(e.PartStarted(part=PART, message=MESSAGE, kind="data"))
         self.last = values
         change = self._differ.feed(bytes(values))

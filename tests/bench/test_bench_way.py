@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from bench import way
 
-FILES = {"a chunk": 23, "/runs/wait": 73}
-CALLS = {"a chunk": 60, "/runs/wait": 605}
+FILES = {"a chunk": 23, "/runs/wait": 64}
+CALLS = {"a chunk": 60, "/runs/wait": 480}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",

@@ -67,6 +67,33 @@ def test_what_is_no_url_is_refused_and_not_repeated_in_the_error(url: str) -> No
     assert "a.test" not in str(caught.value)
 
 
+def test_requests_with_the_same_head_have_lengths_of_their_own_and_others_heads_of_their_own(run: Run) -> None:
+    async def test() -> None:
+        async with serving(hello) as server, HttpClient(server.url, headers={"X-Share": "100%d"}) as client:
+            for path, headers, body in (
+                ("/a", None, b"1"),
+                ("/a", None, b"22"),
+                ("/a", {"X-More": "5% %s"}, b"22"),
+                ("/b?q=%20", None, b"22"),
+                ("/a", None, b""),
+            ):
+                await client.request("POST", path, json=body, headers=headers)
+            for path in range(200):
+                await client.request("POST", f"/{path}", json=b"4444")
+            seen = server.seen
+            assert {one.headers["x-share"] for one in seen} == {"100%d"}
+            assert [(one.target, one.body, one.headers.get("x-more")) for one in seen[:5]] == [
+                ("/a", b"1", None),
+                ("/a", b"22", None),
+                ("/a", b"22", "5% %s"),
+                ("/b?q=%20", b"22", None),
+                ("/a", b"", None),
+            ]
+            assert [one.target for one in seen[5:]] == [f"/{path}" for path in range(200)]
+
+    run(test())
+
+
 def test_credentials_in_a_url_are_sent_unless_a_header_has_others(run: Run) -> None:
     async def test() -> None:
         async with serving(hello) as server:

@@ -11,8 +11,7 @@ import pytest
 import uvloop
 
 from gateway.core.errors import AgentGone, InterlinguaError
-from gateway.transport.http import HttpClient
-from gateway.transport.http.response import StreamResponse
+from gateway.transport.http import HttpClient, StreamResponse
 from tests.support import aio
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import until
@@ -102,7 +101,7 @@ def test_what_was_held_back_is_poured_in_the_order_in_which_it_came(run: Run) ->
 
     async def test() -> None:
         async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            await until(lambda: response._body._response._connection.paused)  # it has read ahead as far as it does
+            await until(lambda: response._response._connection.paused)  # it has read ahead as far as it does
             assert await poured(response) == (b"".join(pieces), False)
 
     run(test())

@@ -41,7 +41,8 @@ class AgentConnectOutbound:
 
     async def run(self, context: RunContext) -> None:
         """Send the run, see it to its end."""
-        follower = self._follower(context)
+        run_id = context.run.id
+        follower = self._runs[run_id] = self._follower(context)
         try:
             starter = RunSender(context, self._client, self._locator, self._quirks, follower)
             verdict = await starter.start()
@@ -49,14 +50,14 @@ class AgentConnectOutbound:
                 raise AgentGone("the agent went away before it named the run")
             await follower.conclude(verdict)
         finally:
-            self._runs.pop(context.run.id, None)
+            self._runs.pop(run_id, None)
 
     async def attach(self, context: RunContext) -> None:
         """Find the run again and see it to its end."""
         remote = RemoteRun.of(context.run.upstream or {})
         if remote is None:
             raise AgentFailed("nothing is known of where the run is at the agent")
-        follower = self._follower(context, resumed=True)
+        follower = self._runs[context.run.id] = self._follower(context, resumed=True)
         try:
             await follower.name(remote)
             await follower.conclude(await follower.again())
@@ -97,9 +98,7 @@ class AgentConnectOutbound:
     def _follower(self, context: RunContext, *, resumed: bool = False) -> Follower:
         can = (self._locator.agent or context.agent).capabilities
         streams = self._target.stream == "always" or (self._target.stream == "auto" and can.streaming)
-        follower = Follower(context, self._client, self._target, streams=streams, resumed=resumed)
-        self._runs[context.run.id] = follower
-        return follower
+        return Follower(context, self._client, self._target, streams=streams, resumed=resumed)
 
 
 def _named(upstream: JsonObject) -> str:

@@ -51,7 +51,7 @@ SETTLED_SILENCE = 1.0
 
 
 class Follower:
-    """Sees one run through. `remote` is None until the agent has named the run (`named` is set then)."""
+    """Sees one run through. `remote` is None until the agent has named the run."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class Follower:
         streams: bool,
         resumed: bool,
     ) -> None:
-        self.named = asyncio.Event()
+        self._named: asyncio.Event | None = None
+        """Set when the agent has named the run; None until a cancel waits for that."""
         self._context = context
         self._client = client
         self._options = options
@@ -73,7 +74,8 @@ class Follower:
         self._poller = Poller(client, options, self._trace, self._decoder)
         self._breaks = 0
         self._last_id = ""
-        self._silence = Deadline()
+        self._silence: Deadline | None = None
+        """Of the stream that is read, if it can be silent."""
         self._truth: Verdict | None = None
 
     @property
@@ -93,13 +95,13 @@ class Follower:
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
         self._poller.found(remote)
         self._decoder.expect(remote.run_id)
-        await self._record()
-        self.named.set()
+        await self._record(remote)
+        if self._named is not None:
+            self._named.set()
 
-    async def _record(self, **more: Any) -> None:
-        assert self.remote is not None
-        thread = {"thread_id": self.remote.thread} if self.remote.thread else None
-        await self._context.set_upstream({**self.remote.record(), **more}, thread=thread)
+    async def _record(self, remote: RemoteRun, **more: Any) -> None:
+        thread = {"thread_id": remote.thread} if remote.thread else None
+        await self._context.set_upstream({**remote.record(), **more}, thread=thread)
 
     # --- to the end --------------------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class Follower:
     async def _keep(self, beyond: JsonObject) -> None:
         """Keep the output's fields beyond the core, for clients of the same protocol."""
         if self.remote is not None:
-            await self._record(**{UPSTREAM_OUTPUT: beyond})
+            await self._record(self.remote, **{UPSTREAM_OUTPUT: beyond})
 
     async def _follow(self) -> Verdict:
         """Watch a run that works until it has a verdict."""
@@ -202,19 +204,20 @@ class Follower:
         ) as opened:
             if not 200 <= opened.status < 300:
                 raise NotOffered(await refusal(opened), where)
-            self._truth = None
+            self._truth = self._silence = None
             self._poller.hear()
             if opened.whole:  # there is nothing to wait for
                 return await self._read(opened, where, thread)
             try:
-                with Deadline() as self._silence:
-                    watchdog = _Later(self._options.idle_timeout, partial(self._watch, self._silence))
+                with Deadline() as silence:
+                    self._silence = silence
+                    watchdog = _Later(self._options.idle_timeout, partial(self._watch, silence))
                     try:
                         return await self._read(opened, where, thread)
                     finally:
                         await watchdog.stop()
             except TimeoutError:
-                if not self._silence.expired:
+                if not silence.expired:
                     raise
         if self._truth is None and self._decoder.settled:
             return self._decoder.verdict  # it has said how it ended, and only the end of the stream is missing
@@ -223,8 +226,8 @@ class Follower:
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
         context, decoder, poller = self._context, self._decoder, self._poller
         frames = sse.SseDecoder(last_event_id=self._last_id)
-        loop = asyncio.get_running_loop()
-        opening, named = True, self.remote is not None
+        silence, loop = self._silence, asyncio.get_running_loop()
+        opening, named = True, poller.remote is not None
 
         def hear(chunk: bytes) -> bool:
             """All that is done with a piece without waiting. Whether that was all."""
@@ -239,8 +242,8 @@ class Follower:
                     self._breaks = 0
             elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
                 poller.hear()
-            quiet = decoder.verdict is None and decoder.broken is None and self._silence.due is None
-            return context.flowing and quiet
+            moved = silence is not None and silence.due is not None
+            return decoder.verdict is None and decoder.broken is None and not moved and context.flowing
 
         async for chunk in opened.chunks():
             if opening and (start := chunk.lstrip()):
@@ -253,20 +256,23 @@ class Follower:
                 if not named and decoder.run_id is not None:
                     named = True
                     await self.name(RemoteRun(decoder.run_id, thread, thread))
-                if not context.flowing:
-                    await context.drain()
                 if decoder.broken is not None:
                     raise decoder.broken
                 if opened.whole:
                     break
+                if not context.flowing:
+                    await context.drain()
                 if decoder.settled:
-                    self._silence.move(loop.time() + SETTLED_SILENCE)
+                    if silence is not None:
+                        silence.move(loop.time() + SETTLED_SILENCE)
                 elif decoder.verdict is not None:
                     return None if named else self._nameless(decoder.verdict, where)
-                elif self._silence.due is not None:
-                    self._silence.move(None)
+                elif silence is not None and silence.due is not None:
+                    silence.move(None)
                 if not named or not await opened.pour(hear):
                     break
+            if opened.whole:
+                break
         frames.close()
         if decoder.settled and not frames.truncated:
             return decoder.verdict  # it has said everything, even if not the run's name
@@ -329,9 +335,10 @@ class Follower:
         if question.kind is not None:  # asked in the words of the older specification, answered in them
             value = {"interrupt_type": question.kind, "resume_payload": value}
         await self._resume(value)
-        self._poller.found(replace(self.remote, questions=self.remote.questions + 1))
+        remote = replace(self.remote, questions=self.remote.questions + 1)
+        self._poller.found(remote)
         self._decoder.forget()
-        await self._record()
+        await self._record(remote)
         return True
 
     async def _resume(self, value: Json) -> None:
@@ -356,14 +363,17 @@ class Follower:
 
     async def cancel(self) -> None:
         """Ask the agent to stop the run. That it cannot is a loss, not an error."""
-        try:
-            async with asyncio.timeout(NAMED_WITHIN):
-                await self.named.wait()
-        except TimeoutError:
-            return self._context.lost("cancel_unsupported")
+        if self.remote is None:
+            self._named = asyncio.Event()
+            try:
+                async with asyncio.timeout(NAMED_WITHIN):
+                    await self._named.wait()
+            except TimeoutError:
+                return self._context.lost("cancel_unsupported")
         assert self.remote is not None
         await stop(self._context, self._client, self.remote)
-        self._silence.move(asyncio.get_running_loop().time() + SETTLED_SILENCE)
+        if self._silence is not None:
+            self._silence.move(asyncio.get_running_loop().time() + SETTLED_SILENCE)
 
 
 async def stop(context: RunContext, client: AgentConnectClient, remote: RemoteRun) -> None:

@@ -19,19 +19,19 @@ LISTED = 100
 
 
 class Locator:
-    """Finds the target's agent once and remembers it. `agent` is what it last said of itself."""
+    """Finds the target's agent once and remembers it. `known` is its id, `agent` what it last said of itself."""
 
     def __init__(self, target: AgentConnectTarget, client: AgentConnectClient) -> None:
         self._target = target
         self._client = client
-        self._id: str | None = None
+        self.known: str | None = None
         self.agent: Agent | None = None
 
     async def id(self, *, again: bool = False) -> str:
         """The agent's id. Raises NotFound, AgentGone, AgentTimeout, AgentBroken, AgentFailed."""
-        if self._id is None or again:
-            self._id = await self._find()
-        return self._id
+        if self.known is None or again:
+            self.known = await self._find()
+        return self.known
 
     async def describe(self) -> Agent:
         """The agent, asked anew."""
@@ -39,7 +39,7 @@ class Locator:
         if self.agent is None:  # the server was started anew with other ids, perhaps
             self.agent = await self._described(await self.id(again=True))
         if self.agent is None:
-            raise NotFound(f"the server at {self._target.url} does not describe agent {self._id}")
+            raise NotFound(f"the server at {self._target.url} does not describe agent {self.known}")
         return self.agent
 
     async def _described(self, agent_id: str) -> Agent | None:

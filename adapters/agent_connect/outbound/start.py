@@ -69,7 +69,6 @@ class RunSender:
         self._locator = locator
         self._quirks = quirks
         self._follower = follower
-        self._threads = RemoteThreads(client, self._trace)
         self._fresh = True
         """The agent's thread is new, or there is none: it knows nothing of ours."""
         self._knows = False
@@ -89,7 +88,7 @@ class RunSender:
         Raises Unsupported where the server has no way for a run on a thread, Conflict where another run is in the way,
         AgentError for other refusals.
         """
-        thread = await self._thread()
+        thread = await self._thread() if self._context.thread is not None else None
         threaded = thread is not None
         if thread is not None and self._before is None and not self._quirks.trusted:
             with contextlib.suppress(AgentError):  # sending the run tells what is wrong
@@ -110,7 +109,8 @@ class RunSender:
                 last = refusal
                 tried.append(way)
             else:
-                self._quirks.started(tried, threaded, way)
+                if tried or threaded:
+                    self._quirks.started(tried, threaded, way)
                 return verdict
         complaint = last.complaint()
         if threaded and last.reply.status != 500:
@@ -141,7 +141,7 @@ class RunSender:
         body = encode(
             _run_create(
                 self._context.run.request,
-                await self._agent_id(),
+                self._locator.known or await self._agent_id(),
                 (await self._context.recall(fresh=self._fresh, knows=self._knows)).input,
                 threaded=thread is not None,
                 stream_mode=modes,
@@ -213,9 +213,10 @@ class RunSender:
 
     def _modes(self) -> list[str] | None:
         """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""
-        if not self._quirks.stream_mode or not self._can.custom_streaming:
+        can = self._can
+        if not self._quirks.stream_mode or not can.custom_streaming:
             return None
-        return ["values", "custom"] if self._can.streaming else ["custom"]
+        return ["values", "custom"] if can.streaming else ["custom"]
 
     # --- what may be missing -----------------------------------------------------------------------------------
 
@@ -226,9 +227,7 @@ class RunSender:
             raise AgentGone(str(error), detail=error.detail) from error
 
     async def _thread(self) -> str | None:
-        """The agent's own thread for this run; made with the first run. None for an agent without threads."""
-        if self._context.thread is None:
-            return None
+        """The agent's own thread for a run on one; made with the first run. None for an agent without threads."""
         if not self._can.threads:
             return None
         known = (self._context.upstream_thread or {}).get("thread_id")
@@ -242,7 +241,9 @@ class RunSender:
         """Give the agent's thread the state of ours. Whether it has it."""
         if isinstance(state.values, dict):  # the specification has no other
             with contextlib.suppress(AgentError, Invalid, Unsupported):  # the run tells whether the thread is there
-                await self._threads.update(thread_id, None, state.values, state.messages or None)
+                await RemoteThreads(self._client, self._trace).update(
+                    thread_id, None, state.values, state.messages or None
+                )
                 return True
         self._context.lost("thread_state")
         return False
@@ -250,7 +251,8 @@ class RunSender:
     async def _new_thread(self) -> str:
         thread = self._context.thread
         self._before = frozenset()
-        return await self._threads.create(thread.metadata if thread is not None else {})
+        threads = RemoteThreads(self._client, self._trace)
+        return await threads.create(thread.metadata if thread is not None else {})
 
     async def _relocate(self, thread: str | None) -> bool:
         """Something that we name is not there: look for both anew, once. False if neither has changed."""

@@ -1,20 +1,19 @@
 """HTTP/1.1 calls to agents: a client of our own on httptools' parser, which is loaded at the first call.
 
 client.py      HttpClient: request, stream, upload, download; what adapters use
-response.py    HttpResponse, StreamResponse
-headers.py     ResponseHeaders
-body.py        a response's bytes: limits, idle timeout, decompression
+response.py    HttpResponse, ResponseHeaders
+body.py        StreamResponse, whose body arrives: limits, idle timeout, decompression
 session.py     the requests to one target: URLs, headers, redirects, the one retry
 outgoing.py    a request before it is sent: URL, head, form
 pool.py        connections: made (addresses, TLS), kept while idle, limited
 connection.py  one connection: a request out, a response in
 """
 
+from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.client import HttpAuth, HttpClient
 from gateway.transport.http.credentials import credentials_of
-from gateway.transport.http.headers import ResponseHeaders
 from gateway.transport.http.outgoing import FilePart, segment
-from gateway.transport.http.response import HttpResponse, StreamResponse, Unreachable, come_later
+from gateway.transport.http.response import HttpResponse, ResponseHeaders, Unreachable, come_later
 
 __all__ = [
     "FilePart",

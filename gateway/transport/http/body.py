@@ -1,15 +1,16 @@
-"""Reads the body of one response, with limits, an idle timeout and decompression."""
+"""A response whose body arrives: read with limits, an idle timeout and decompression."""
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from gateway.core.errors import AgentBroken, AgentTimeout
 from gateway.transport.deadline import CLOCK_SLACK
+from gateway.transport.http.response import media_type
 
 if TYPE_CHECKING:
     from gateway.transport.http.connection import WireResponse
@@ -20,13 +21,25 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # told apart by their first bytes
 _MAX_MEMBERS = 16  # a gzip file may be several; each one costs a copy of what follows it
 
 
-class Body:
-    """An async iterator over the body, made by `HttpClient`, used by one task.
+class StreamResponse:
+    """A response whose body is still arriving. Valid inside `async with client.stream(...)`, used by one task.
 
-    Raises AgentBroken at once for an encoding that was not asked for, or an announced length over `max_bytes`.
+    Made by `HttpClient`. Raises AgentBroken at once for an encoding that was not asked for, or an announced length over
+    `max_bytes`.
     """
 
-    __slots__ = ("_gunzip", "_idle_timeout", "_left", "_loop", "_max_bytes", "_response", "_timer", "_waiting_since")
+    __slots__ = (
+        "_gunzip",
+        "_idle_timeout",
+        "_left",
+        "_loop",
+        "_max_bytes",
+        "_response",
+        "_timer",
+        "_waiting_since",
+        "headers",
+        "status",
+    )
 
     def __init__(
         self,
@@ -43,7 +56,8 @@ class Body:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_since: float | None = None
         self._gunzip: Gunzip | None = None
-        headers = response.headers
+        self.status = response.status
+        headers = self.headers = response.headers
         encoding = headers.get("content-encoding")
         if encoding and encoding.lower() != "identity":
             if encoding.lower() not in _COMPRESSED:
@@ -54,14 +68,32 @@ class Body:
 
     @property
     def whole(self) -> bool:
-        """Whether the body has arrived, to its end."""
+        """Whether nothing more will arrive than `chunks` gives without waiting."""
         return self._gunzip is None and self._response.whole
 
-    def __aiter__(self) -> Body:
+    @property
+    def content_type(self) -> str:
+        """The content type in lower case without its parameters, "" if there is none."""
+        return media_type(self.headers)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Iterate over the body as it arrives, without delay and never b"".
+
+        Bytes that arrived before an error are yielded before it is raised. Raises AgentTimeout if nothing arrives for
+        the stream's `idle_timeout` (the time that the caller takes does not count), AgentGone if the
+        agent closes before the end, AgentBroken if the body is malformed or over the limit. Leaving
+        the loop early is fine: leaving the `async with` closes the connection.
+        """
+        return self
+
+    def __aiter__(self) -> StreamResponse:
         return self
 
     async def __anext__(self) -> bytes:
-        chunk = await (self._receive() if self._gunzip is None else self._inflate(self._gunzip))
+        if self._gunzip is not None:
+            chunk = await self._inflate(self._gunzip)
+        else:
+            chunk = await (self._response.receive() if self._idle_timeout is None else self._receive())
         if not chunk:
             raise StopAsyncIteration
         return self._counted(chunk)
@@ -74,7 +106,10 @@ class Body:
         return chunk
 
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
-        """Implements `StreamResponse.pour`."""
+        """Give `take` the pieces that `chunks` would give, each from where it comes off the socket: no task is woken
+        for it. True as soon as `take` has returned false, False at the end. What `take` raises is raised here; it
+        runs in this task's context, and must not wait.
+        """
         response = self._response
         if not response.over and self._gunzip is None and self._idle_timeout is None:
             stopped = self._loop.create_future()
@@ -103,7 +138,10 @@ class Body:
         return False
 
     async def read(self, max_bytes: int | None = None) -> bytes:
-        """Read the rest of the body."""
+        """Read the rest of the body, e.g. of an error. Raises as `chunks` does.
+
+        AgentBroken if it is larger than `max_bytes` (default: the stream's own limit).
+        """
         if max_bytes is not None and max_bytes < self._left:
             self._left = self._max_bytes = max_bytes
         parts = [chunk async for chunk in self]

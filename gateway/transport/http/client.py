@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from gateway.core.errors import AgentTimeout, Invalid, Unavailable
 from gateway.transport.deadline import Deadline
-from gateway.transport.http.body import Body
+from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.outgoing import BearerTokens, BytesBody, FilePart, Form, Outgoing, Params, TlsFiles
-from gateway.transport.http.response import HttpResponse, StreamResponse
+from gateway.transport.http.response import HttpResponse
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard
@@ -173,7 +173,7 @@ class HttpClient:
         """
         body, kind = (body, None) if json is None else (json, _JSON)
         out = Outgoing(method, path, headers, params, body, kind, False, redirects)
-        return _Streaming(self, out, timeout, max_bytes or (1 << 62), idle_timeout)
+        return _Streaming(self, out, self._seconds(timeout), max_bytes or (1 << 62), idle_timeout)
 
     def download(
         self,
@@ -205,46 +205,33 @@ class HttpClient:
         session = self._bound()
         try:
             with Deadline(seconds):
-                response, body = await self._open(session, out, limit, None)
+                opened = await self._open(session, out, limit, None)
                 try:
-                    return HttpResponse(response.status, response.headers, await body.read())
+                    return HttpResponse(opened.status, opened.headers, await opened.read())
                 finally:
-                    body.close()
+                    opened.close()
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
-    async def _begin(
-        self, out: Outgoing, timeout: float | None, limit: int, idle: float | None
-    ) -> tuple[WireResponse, Body]:
-        seconds = self._seconds(timeout)
-        session = self._bound()
+    async def _open(self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None) -> StreamResponse:
+        """The head of the answer, without a time limit."""
+        response = await (session.open(out) if self._tokens is None else self._known(session, out, self._tokens))
         try:
-            with Deadline(seconds):
-                return await self._open(session, out, limit, idle)
-        except TimeoutError:
-            raise _late(session.target(out.path), seconds) from None
-
-    async def _open(
-        self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None
-    ) -> tuple[WireResponse, Body]:
-        response = await self._answered(session, out)
-        try:
-            return response, Body(response, session.loop, max_bytes=limit, idle_timeout=idle)
+            return StreamResponse(response, session.loop, max_bytes=limit, idle_timeout=idle)
         except BaseException:
             response.close()
             raise
 
-    async def _answered(self, session: HttpConnections, out: Outgoing) -> WireResponse:
+    @staticmethod
+    async def _known(session: HttpConnections, out: Outgoing, tokens: BearerTokens) -> WireResponse:
         """The head of the answer. Where a token is refused the request is sent once more, with a new one."""
-        if self._tokens is None:
-            return await session.open(out)
-        token = await self._tokens.token()
+        token = await tokens.token()
         response = await session.open(out, f"Bearer {token}")
         if response.status != 401 or not out.repeatable:
             return response
         response.close()
-        self._tokens.refused(token)
-        return await session.open(out, f"Bearer {await self._tokens.token()}")
+        tokens.refused(token)
+        return await session.open(out, f"Bearer {await tokens.token()}")
 
     def _bound(self) -> HttpConnections:
         """Return the session. The first call makes it, on the loop that runs then."""
@@ -273,20 +260,29 @@ class HttpClient:
 class _Streaming:
     """The context manager of `HttpClient.stream`. Enter it once."""
 
-    __slots__ = ("_body", "_call", "_client")
+    __slots__ = ("_call", "_client", "_opened", "_seconds")
 
     def __init__(
-        self, client: HttpClient, out: Outgoing, timeout: float | None, limit: int, idle: float | None
+        self, client: HttpClient, out: Outgoing, seconds: float | None, limit: int, idle: float | None
     ) -> None:
         self._client = client
-        self._call = (out, timeout, limit, idle)
+        self._call = (out, limit, idle)
+        self._seconds = seconds
 
     async def __aenter__(self) -> StreamResponse:
-        response, self._body = await self._client._begin(*self._call)
-        return StreamResponse(response.status, response.headers, self._body)
+        session, seconds = self._client._bound(), self._seconds
+        if seconds is None:
+            self._opened = await self._client._open(session, *self._call)
+            return self._opened
+        try:
+            with Deadline(seconds):
+                self._opened = await self._client._open(session, *self._call)
+        except TimeoutError:
+            raise _late(session.target(self._call[0].path), seconds) from None
+        return self._opened
 
     async def __aexit__(self, *_: object) -> None:
-        self._body.close()
+        self._opened.close()
 
 
 def _late(target: str, seconds: float | None) -> AgentTimeout:

@@ -21,8 +21,8 @@ from typing import cast
 import httptools
 
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
-from gateway.transport.http.headers import ResponseHeaders
 from gateway.transport.http.outgoing import Pieces
+from gateway.transport.http.response import ResponseHeaders
 
 HEAD_BYTES = 64 * 1024
 """The longest head, and the most bytes of trailers, of interim responses or of chunk extensions in one go."""
@@ -76,7 +76,7 @@ class WireResponse:
         data = held[0] if len(held) == 1 else b"".join(held)
         held.clear()
         self._size = 0
-        if self._connection is not None:
+        if self._connection is not None and self._connection.paused:
             self._connection.read_on()
         return data
 
@@ -111,7 +111,8 @@ class WireResponse:
             return
         self._held.append(data)
         self._size += len(data)
-        self._wake()
+        if self._waiter is not None or self.listener is not None:
+            self._wake()
         if self._size > HELD_BYTES and self._connection is not None:
             self._connection.wait()
 
@@ -122,7 +123,8 @@ class WireResponse:
             self.fail(error)
         elif self.error is None:
             self.whole = True
-            self._wake()
+            if self._waiter is not None or self.listener is not None:
+                self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -164,7 +166,7 @@ class CallConnection(asyncio.Protocol):
         self._heard = False  # a byte of the response has come
         self._named = 0  # bytes of headers and trailers
         self._quiet = 0  # bytes since the last one of the body
-        self._headers: ResponseHeaders | None = ResponseHeaders()  # None after the head
+        self._headers: list[tuple[bytes, bytes]] | None = []  # None after the head
         self._interim = False
         self._until_close = False
         self._response: WireResponse | None = None
@@ -326,13 +328,16 @@ class CallConnection(asyncio.Protocol):
     def _finish(self, error: InterlinguaError | None) -> None:
         """End the exchange. The connection is kept if nothing speaks against it."""
         self._busy = False
-        keep = error is None and self._keep and self._sending is None and self.open
-        if not keep:
-            if self._transport is not None:
-                self._transport.abort()
+        transport = self._transport
+        keep = error is None and self._keep and self._sending is None
+        if not keep or transport is None or transport.is_closing():
+            keep = False
+            if transport is not None:
+                transport.abort()
             if self._sending is not None:
                 self._sending.cancel()
-        self.read_on()  # the end may have come in the read that filled it
+        if self.paused:  # the end may have come in the read that filled it
+            self.read_on()
         head, self._head = self._head, None
         response, self._response = self._response, None
         self._tell_over(self, keep)
@@ -356,18 +361,19 @@ class CallConnection(asyncio.Protocol):
         if self._named > HEAD_BYTES:
             self._fault = "a head that is too long"
         elif self._headers is not None:
-            self._headers.add(name, value)
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head has come."""
-        parser, headers = self._parser, self._headers
-        if self._ended or self._fault is not None or parser is None or headers is None:
+        parser, lines = self._parser, self._headers
+        if self._ended or self._fault is not None or parser is None or lines is None:
             return
         status = parser.get_status_code()
         version = parser.get_http_version()
         if 100 <= status < 200 and status != 101:
-            self._interim, self._headers = True, ResponseHeaders()
+            self._interim, self._headers = True, []
             return
+        headers = ResponseHeaders(lines)
         encodings = headers.getall("transfer-encoding")
         if version not in ("1.1", "1.0"):
             self._fault = f"HTTP/{version}"

@@ -1,19 +1,15 @@
-"""The results of calls."""
+"""The results of calls: whole responses, and the headers of any."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentGone
-from gateway.transport.http.headers import ResponseHeaders
-
-if TYPE_CHECKING:
-    from gateway.transport.http.body import Body
 
 
 class Unreachable(AgentGone):
@@ -41,6 +37,43 @@ def media_type(headers: Mapping[str, str]) -> str:
     return headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
+class ResponseHeaders(Mapping[str, str]):
+    """Headers by name, in any case. A name that came several times has its first value; `getall` has all."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, lines: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """lines: names and values, as they came."""
+        found: dict[str, list[str]] = {}
+        for name, value in lines:
+            try:
+                text = value.decode()
+            except UnicodeDecodeError:
+                text = value.decode("latin-1")
+            found.setdefault(name.decode("latin-1").lower(), []).append(text)
+        self._values = found
+
+    def getall(self, name: str) -> list[str]:
+        """Every value, in the order in which they came."""
+        return self._values.get(name.lower(), [])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = self._values.get(name.lower())
+        return default if found is None else found[0]
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()][0]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 class HttpResponse(msgspec.Struct, frozen=True):
     """A complete response, of any status."""
 
@@ -64,47 +97,3 @@ class HttpResponse(msgspec.Struct, frozen=True):
             return msgspec.json.decode(self.body)
         except (ValueError, RecursionError) as exc:  # msgspec's errors, and bytes that are no text
             raise AgentBroken("the agent's answer is not JSON", detail=str(exc)) from exc
-
-
-class StreamResponse:
-    """A response whose body is still arriving. Valid inside `async with client.stream(...)`.
-
-    `content_type` is in lower case without its parameters.
-    """
-
-    __slots__ = ("_body", "content_type", "headers", "status")
-
-    def __init__(self, status: int, headers: ResponseHeaders, body: Body) -> None:
-        self.status = status
-        self.headers = headers
-        self.content_type = media_type(headers)
-        self._body = body
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing more will arrive than `chunks` gives without waiting."""
-        return self._body.whole
-
-    async def read(self, max_bytes: int | None = None) -> bytes:
-        """Read the rest of the body, e.g. of an error. Raises as `chunks` does.
-
-        AgentBroken if it is larger than `max_bytes` (default: the stream's own limit).
-        """
-        return await self._body.read(max_bytes)
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Iterate over the body as it arrives, without delay and never b"".
-
-        Bytes that arrived before an error are yielded before it is raised. Raises AgentTimeout if nothing arrives for
-        the stream's `idle_timeout` (the time that the caller takes does not count), AgentGone if the
-        agent closes before the end, AgentBroken if the body is malformed or over the limit. Leaving
-        the loop early is fine: leaving the `async with` closes the connection.
-        """
-        return self._body
-
-    async def pour(self, take: Callable[[bytes], bool]) -> bool:
-        """Give `take` the pieces that `chunks` would give, each from where it comes off the socket: no task is woken
-        for it. True as soon as `take` has returned false, False at the end. What `take` raises is raised here; it
-        runs in this task's context, and must not wait.
-        """
-        return await self._body.pour(take)

@@ -88,6 +88,23 @@ def test_broken_messages_end_the_run_and_keep_what_came(frame: bytes, said: str)
     assert ctx.snapshots() == [{"m": "a"}]
 
 
+@pytest.mark.parametrize(("before", "parts"), [(b"", 0), (event({"m": "a"}), 1)], ids=["in one message", "in two"])
+def test_a_run_that_comes_whole_in_one_message_is_told_by_its_end_alone(before: bytes, parts: int) -> None:
+    body = before + event({"m": "ab"}, status="success")
+
+    async def whole(asked: Exchange) -> None:
+        await asked.answer(body, content_type="text/event-stream")
+
+    ctx = ended(script(stream=whole))
+    assert ctx.output == {"m": "ab"} and isinstance(ctx.end, e.RunFinished)
+    assert sum(isinstance(event, e.PartStarted) for event in ctx.events) == parts
+
+
+def test_what_a_run_says_is_shown_at_once_while_its_stream_is_open() -> None:
+    ctx = ended(script(stream=streams(event({"m": "ab"}, status="success"), then="hang")), idle_timeout=60)
+    assert ctx.snapshots() == [{"m": "ab"}] and isinstance(ctx.end, e.RunFinished)
+
+
 def test_a_stream_that_breaks_is_joined_again() -> None:
     broken = streams(event({"m": "a"}), then="reset")
     joined = streams(event({"m": "ab"}), event({"m": "abc"}, status="success"))
