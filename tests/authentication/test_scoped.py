@@ -536,7 +536,7 @@ class Behind:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any, Any]] = []
-        self.agents = self.runs = self.threads = self.records = self
+        self.agents = self.runs = self.threads = self.records = self.limits = self
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
@@ -563,6 +563,7 @@ def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
         await there.records.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
         assert await there.records.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
         await there.records.forget("p", "n")
+        there.limits.request("p", "bob")
         assert behind.asked == [
             ("created", ("secret",), {}),
             ("routed", ("secret",), {}),
@@ -573,6 +574,7 @@ def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
             ("keep", ("p", "n", {"a": 1}), {"owner": "x", "expires_at": 7.0}),
             ("kept", ("p",), {}),
             ("forget", ("p", "n"), {}),
+            ("request", ("p", "bob"), {}),
         ]
 
     run(main())

@@ -47,6 +47,8 @@ class RunGate:
         self.session = session
         self.judge = Judge(run, rules, session, self._stop, tell)
         self._tool_call_of = tool_call_of or _of_none
+        self.taken = 0
+        """How many events the agent has said."""
         self.ending = False
         """Whether the agent has told the end of the run."""
         self._failing = False
@@ -60,6 +62,7 @@ class RunGate:
 
     def take(self, events: Sequence[e.Event]) -> None:
         """Take the agent's events. Raises IllegalEvent for one shown at once; one that waits is only counted."""
+        self.taken += len(events)
         if not events:
             return
         if self.judge.closed or self.ending:

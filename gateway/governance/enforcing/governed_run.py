@@ -179,22 +179,19 @@ class GovernedContext(RuledRun):
         self._intercepted = run
         self._gate = governed.gate
         self._recall = governed.recall
-        self._taken = 0
 
     @property
     def heard(self) -> int:
         """See `RunContext.heard`. What waits at the gate was heard."""
-        return self._taken + self._intercepted.heard
+        return self._gate.taken + self._intercepted.heard
 
     def emit(self, *events: e.Event) -> None:
         """See `RunContext.emit`. What stands behind a call that waits is judged later."""
-        self._taken += 1
         self._gate.take(events)
 
     def note(self, update: ThreadUpdate) -> None:
         event = self._intercepted.noted(update)
         if event is not None:
-            self._taken += 1
             self._gate.take((event,))
 
     async def add_artifact(
@@ -209,7 +206,6 @@ class GovernedContext(RuledRun):
         artifact = await self._intercepted.store_artifact(
             name, content, media_type=media_type, relative_path=relative_path, metadata=metadata
         )
-        self._taken += 1
         self._gate.take((e.ArtifactAdded(artifact=artifact),))
         return artifact
 

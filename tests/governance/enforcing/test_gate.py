@@ -10,7 +10,7 @@ import pytest
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import IllegalEvent
-from gateway.core.types import Answer, RunStatus
+from gateway.core.types import Answer, RunStatus, ThreadUpdate
 from gateway.governance.policy import PolicyRules
 from tests.governance.enforcing.support import NO, YES, audited, house, told, verified
 from tests.governance.enforcing.test_permissions import REJECT, announce, permission
@@ -37,6 +37,28 @@ def test_what_stands_before_a_call_that_waits_is_shown_at_once(tmp_path: Path) -
         async with house(tmp_path, script) as at:
             await at.asked(one := await at.start())
             assert await at.shown(one) == ["before", "? approval-c1"]
+            await at.answer(one, YES)
+            await at.ended(one)
+
+    run(scene())
+
+
+def test_an_agent_was_heard_by_whatever_it_said_also_if_that_waits_at_the_gate(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        before = context.heard
+        context.emit(e.ToolCallStarted(call="c1", name="send"))
+        await context.drain()
+        heard = [before, context.heard]
+        context.note(ThreadUpdate(protocol="test", kind="title", data={"title": "noted"}))
+        heard.append(context.heard)
+        await context.add_artifact("a.txt", b"a")
+        heard.append(context.heard)
+        assert heard == sorted({*heard})
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            await at.asked(one := await at.start())
             await at.answer(one, YES)
             await at.ended(one)
 
