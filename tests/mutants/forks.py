@@ -218,19 +218,22 @@ class _Hanging:
             self._test = None
 
     def _watch(self) -> None:
-        before: deque[tuple[float, float]] = deque()
+        before: deque[tuple[float, float, int]] = deque()
+        busy = 0
         while True:
             time.sleep(IDLE / 8)
             now = time.monotonic()
-            before.append((now, _could_run()))
+            busy += _busy()
+            before.append((now, _could_run(), busy))
             while len(before) > 1 and before[1][0] <= now - IDLE:
                 before.popleft()
             if (test := self._test) is None:
                 continue
             name, began, used = test
             usual = self._seconds.get(name, IDLE)
-            (since, then), (_, ran) = before[0], before[-1]
-            waits = ran - then < WAITS * (now - since) and now - began > max(IDLE, 3 * usual) and not _programs()
+            (since, then, first), (_, ran, _) = before[0], before[-1]
+            idle = ran - then < WAITS * (now - since) and busy - first < WAITS * len(before)
+            waits = idle and now - began > max(IDLE, 3 * usual) and not _programs()
             if waits or time.process_time() - used > RUNS + 5 * usual or now - began > 2 * (SLACK + 10 * usual):
                 self._failed.note(name)
                 os._exit(FAILED)
@@ -278,6 +281,18 @@ def _could_run() -> float:
             ran, waited, _ = file.read_text().split()
             found += int(ran) + int(waited)
     return found / 1e9
+
+
+def _busy() -> bool:
+    """Whether another thread runs, or waits for a processor or the disk, at this moment: with many other programs on
+    the machine it may wait for long before that counts in `_could_run`."""
+    for file in SCHEDULED.glob("*/stat"):
+        with contextlib.suppress(OSError):
+            if int(file.parent.name) != threading.get_native_id():
+                state, *_ = file.read_text().rpartition(")")[2].split()
+                if state in "RD":
+                    return True
+    return False
 
 
 def _programs() -> bool:
