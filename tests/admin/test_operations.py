@@ -21,12 +21,13 @@ from gateway.admin import AdminApi, Operators, open_near
 from gateway.admin.api import EVENTS_BYTES, SHOWN_BYTES
 from gateway.agents.entry import Entry
 from gateway.browser_guard import HostNames
-from gateway.config import Config, loads
+from gateway.config import BreakerOptions, Config, loads
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Answer, Failure, Interrupt, RunStatus, Thread
 from gateway.health import Overlooker
 from gateway.runs import Engine
+from tests.runs.test_targets import Program, away, grouped
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
 
@@ -437,6 +438,34 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
                 **fixed, **unknown, "name": "unspoken", "description": "of the route", "labels": {"a": ["b"]},
                 "ready": False, "active": 0, "started": 0, "ended": {}, "losses": 0,
             }  # fmt: skip
+
+    run(scene())
+
+
+def test_targets_are_told_with_which_of_them_get_runs_also_for_the_agents_that_a_route_hosts() -> None:
+    other = replace(AGENT, input_schema={"type": "object", "properties": {"city": {"type": "string"}}})
+    one, two, three = Program("one"), Program("two", other), Program("three")
+    three.down = away()
+
+    async def scene() -> None:
+        async with admin() as at:
+            group = grouped([one, two, three], weights=(3.0, 1.0, 0.5), breaker=BreakerOptions(failures=1, first=30))
+            entry = Entry(group.route, group, group)
+            at.engine.use([entry, Entry(route("guest"), Scripted(echo), host=entry)])
+            await group.describe()
+            for found in (await at.get("/agents"))["agents"]:
+                told = found["targets"]
+                waits = [each.pop("wait") for each in told]
+                assert waits[:2] == [0, 0] and 0 < waits[2] == round(waits[2], 1)
+                assert told[1].pop("reason") != ""
+                unlike = [each.pop("unlike") for each in told]
+                assert (unlike, [each["state"] for each in told]) == (
+                    [False, True, False],
+                    ["closed", "closed", "open"],
+                )
+                assert [each["weight"] for each in told] == [3.0, 1.0, 0.5]
+                assert [each["target"] for each in told] == ["http://one", "http://two", "http://three"]
+                assert (told[0]["reason"], told[2]["reason"]) == ("", "no connection could be made")
 
     run(scene())
 
