@@ -173,6 +173,7 @@ routes:
     lossy: refuse
     limits: {runs: 100, starts: 20}
     backpressure: false
+    record: wire
     manifest: examples/governed/mailcomposer/ACP.md
 
   - name: reporter

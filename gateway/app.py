@@ -47,6 +47,7 @@ from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
 from gateway.front_page import FrontPage
 from gateway.health import GatherAll, HealthPages, Overlooker, View, VisibleAgents
+from gateway.recording import Recorder
 from gateway.registry import OPERATOR
 from gateway.routing import FixedPaths, Identify, served
 from gateway.runs import Engine
@@ -93,6 +94,7 @@ class App:
         """
         self.config = config
         self._serving = serving
+        self._recorder = Recorder()
         self.gateway = Engine(
             open_store(config.store.url, str(config.base), fsync=config.store.fsync),
             public_url=str(config.public_url or address),
@@ -106,6 +108,7 @@ class App:
                 refused=partial(tracing.metrics.limited.add, 1),
             ),
             new_id=new_id,
+            recorder=self._recorder,
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
@@ -180,6 +183,7 @@ class App:
         self._warming.cancel()
         await asyncio.gather(*self._tasks, *self._warming, return_exceptions=True)
         await self.gateway.close()
+        self._recorder.close()
         await self._callbacks.aclose()
 
     async def conversing(self, protocol: str) -> Conversing:
@@ -245,6 +249,7 @@ class App:
             if before is not None:
                 self._enforced().replace(before.outbound, entry.outbound)
         self.gateway.use(entries)
+        self._recorder.follow(config)
         return old
 
     # --- what governs routes -----------------------------------------------------------------------------------
@@ -311,7 +316,7 @@ class App:
     ) -> Sequence[BaseRoute]:
         """The operator's routes."""
         operators = Operators(self.config.operators, names, near=open_near(self.config, private=private))
-        api = AdminApi(self.gateway, lambda: self.config, operators, self._overlooker, reread)
+        api = AdminApi(self.gateway, lambda: self.config, operators, self._overlooker, reread, recorder=self._recorder)
         return [*awaiting(api.routes(), operators.admit), Console(operators).route()]
 
     def _published(self, protocol: str) -> Sequence[str]:

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway import tracing
 from gateway.access import AwaitsKeys, Slots
 from gateway.core.errors import InterlinguaError
+from gateway.transport.asgi.request import EXTENSION
+from gateway.transport.tap import TAP, Exchange
 
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 """The methods for which a route that takes any method is found without a search."""
@@ -34,7 +36,8 @@ def served(
     identify: Identify | None = None,
 ) -> Sequence[BaseRoute]:
     """A protocol's routes, each with what is done before its application: its client is identified, the request, or
-    upgrade to a WebSocket, is admitted, and has a span; its answer is counted.
+    upgrade to a WebSocket, is admitted, and has a span; its answer is counted. Where the wire of a run is recorded, it
+    is noted.
 
     identify: returns the client's name; None where nobody asks. admit: given that name, returns what the request
     takes until its route is done with it. Both raise what it is refused with.
@@ -65,6 +68,8 @@ def _admitted(app: ASGIApp, admit: Admit, identify: Identify | None, refusal: Re
 
 def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:
     def counted(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if TAP.on:
+            scope, receive, send = _noted(scope, receive, send)
         span: tracing.Span | None = None
 
         def told(message: Message) -> Awaitable[None]:
@@ -90,6 +95,13 @@ def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:
 async def _within(span: tracing.Span, serving: Awaitable[None]) -> None:
     with span:
         await serving
+
+
+def _noted(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
+    """A request of which notes are taken. Pieces of its answer come by `send`, as all else does."""
+    exchange = Exchange(scope, receive, send)
+    extensions = {name: each for name, each in scope.get("extensions", {}).items() if name != EXTENSION}
+    return {**scope, "extensions": extensions}, exchange.receive, exchange.send
 
 
 class FixedPaths:

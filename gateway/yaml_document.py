@@ -50,12 +50,15 @@ class Mistake:
 
 @dataclass
 class Document:
-    """A file as plain values. `lines` has the line of every key and list item, the root at ()."""
+    """A file as plain values. `lines` has the line of every key and list item, the root at (); `filled` the values that
+    came from the environment.
+    """
 
     file: str
     value: Any = None
     lines: dict[Where, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
+    filled: set[str] = field(default_factory=set)
 
     def fill(self) -> None:
         """Take an empty file for an empty mapping."""
@@ -230,6 +233,8 @@ class _Reader:
             self.document.refuse(where, "write ${VAR} or ${VAR:-default}; a plain '${' is written '$${'", line)
             return ""
         value = (self.env or {}).get(name)
+        if value:
+            self.document.filled.add(value)
         if default is not None:
             return value or default
         if value is None:

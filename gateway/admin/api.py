@@ -16,9 +16,10 @@ from gateway.admin.operators import Operators
 from gateway.agents.entry import Entry
 from gateway.config import Config
 from gateway.contract import LIST_SECONDS, Batch
-from gateway.core.errors import InterlinguaError, Invalid, Unsupported
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Answer, Identity, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.health import Overlooker
+from gateway.recording import LIMITS, MOST_SECONDS, Recorder, RunRecording
 from gateway.runs import Engine
 from gateway.tracing import metrics
 from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected, refusals
@@ -35,6 +36,7 @@ EVENTS_BYTES: Final = 1024 * 1024
 SHOWN_BYTES: Final = 256 * 1024
 """The largest input or output that is shown in a run; of a larger one its size is."""
 KEEP_ALIVE: Final = 15.0
+RECORDED_SECONDS: Final = 600
 NO_STORE: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -52,6 +54,14 @@ class OperatorCancel(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class OperatorRecording(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a wish to have the wire of runs recorded, or not, for some seconds. `agent`: left out, all."""
+
+    record: bool
+    agent: str | None = None
+    seconds: int = RECORDED_SECONDS
+
+
 class AdminApi:
     """The operations. `reread` reads the route table again: it returns what is wrong with the file, "" for nothing.
     None where there is no file.
@@ -64,7 +74,10 @@ class AdminApi:
         operators: Operators,
         overlooker: Overlooker,
         reread: Callable[[], Awaitable[str]] | None,
+        *,
+        recorder: Recorder,
     ) -> None:
+        self._recorder = recorder
         self._engine = engine
         self._config = config
         self._operators = operators
@@ -79,10 +92,12 @@ class AdminApi:
             "/admin/agents": {"GET": self._agents},
             "/admin/protocols": {"GET": self._protocols},
             "/admin/losses": {"GET": self._losses},
+            "/admin/recording": {"GET": self._recording, "POST": self._record},
             "/admin/reload": {"POST": self._reloaded},
             "/admin/runs": {"GET": self._runs},
             "/admin/runs/{run}": {"GET": self._run},
             "/admin/runs/{run}/events": {"GET": self._events},
+            "/admin/runs/{run}/wire": {"GET": self._wire},
             "/admin/runs/{run}/answer": {"POST": self._answer},
             "/admin/runs/{run}/cancel": {"POST": self._cancel},
         }
@@ -177,7 +192,8 @@ class AdminApi:
 
     async def _run(self, who: Identity | None, request: HttpRequest) -> Reply:
         """One run, whole."""
-        return _json(_whole(await self._engine.runs.get(request.path_params["run"])))
+        run = await self._engine.runs.get(request.path_params["run"])
+        return _json({**_whole(run), "recorded": self._recorder.of(run.id) is not None})
 
     async def _answer(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Answers a question of a run."""
@@ -198,9 +214,7 @@ class AdminApi:
         run = request.path_params["run"]
         await self._engine.runs.get(run)
         if "text/event-stream" in (request.header("accept") or ""):
-            last = request.header("last-event-id")
-            after = int(last) if last is not None and last.isascii() and last.isdigit() else None
-            await self._follow(run, _number(request, "after", 0, 0, 2**53) if after is None else after, request)
+            await self._follow(run, _after(request), request)
             return None
         after = _number(request, "after", 0, 0, 2**53)
         entries = await self._engine.store.events(run, after, max_bytes=EVENTS_BYTES)
@@ -221,6 +235,73 @@ class AdminApi:
                         await out.sent(b": alive\n\n")
                 last = msgspec.json.encode(_listed(watch.run))
                 await out.end(b"event: run\ndata: %b\n\n" % last)
+
+    # --- their wire --------------------------------------------------------------------------------------------------
+
+    async def _recording(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """What is recorded now, until when, and how much is kept."""
+        recorder = self._recorder
+        names = dict.fromkeys(entry.route.name for entry in self._engine.roster.entries if not entry.hidden)
+        return _json(
+            {
+                "agents": {name: recorder.wanted(name, name) for name in names},
+                "wishes": [
+                    {"agent": agent, "record": wish.record, "until": wish.until}
+                    for agent, wish in recorder.wishes.items()
+                ],
+                "runs": recorder.runs,
+                "bytes": recorder.bytes,
+                "limits": LIMITS,
+            }
+        )
+
+    async def _record(self, who: Identity | None, request: HttpRequest) -> Reply:
+        """Has the wire of an agent's runs, or of all, recorded or not from now on, for some time."""
+        body = await _body(request, OperatorRecording)
+        if not 1 <= body.seconds <= MOST_SECONDS:
+            raise Invalid(f"seconds: from 1 to {MOST_SECONDS}")
+        if body.agent is not None and body.agent not in {entry.route.name for entry in self._engine.roster.entries}:
+            raise NotFound(f"there is no agent {body.agent!r}")
+        self._recorder.turn(body.agent, body.record, body.seconds)
+        return await self._recording(who, request)
+
+    async def _wire(self, who: Identity | None, request: HttpRequest) -> Reply | None:
+        """What was recorded of a run above `after`: a page of it, or for who accepts `text/event-stream` all that comes
+        until the run ends. `Last-Event-ID` counts as `after`.
+        """
+        run = request.path_params["run"]
+        await self._engine.runs.get(run)
+        recording, after = self._recorder.of(run), _after(request)
+        if recording is None:
+            raise NotFound("the wire of this run is not recorded here")
+        if "text/event-stream" not in (request.header("accept") or ""):
+            entries = recording.page(after, EVENTS_BYTES)
+            last = entries[-1][0] if entries else after
+            return Reply(200, b'{"entries":[%b],"last":%d}' % (b",".join(data for _, data in entries), last), NO_STORE)
+        await self._listen(recording, after, request)
+        return None
+
+    async def _listen(self, recording: RunRecording, after: int, request: HttpRequest) -> None:
+        out = EventStream(request, NO_STORE[1:])
+        await out.sent(b": following\n\n")
+        with WhileConnected(request):
+            while True:
+                if not await recording.news(after, KEEP_ALIVE):
+                    await out.sent(b": alive\n\n")
+                    continue
+                if not (entries := recording.page(after, EVENTS_BYTES)):
+                    break
+                after = entries[-1][0]
+                await out.sent(b"".join(b"id: %d\ndata: %b\n\n" % entry for entry in entries))
+            await out.end(b"event: over\ndata: {}\n\n")
+
+
+def _after(request: HttpRequest) -> int:
+    """The number after which a client goes on: `Last-Event-ID` of one that was interrupted, else `after`."""
+    last = request.header("last-event-id")
+    if last is not None and last.isascii() and last.isdigit() and len(last) < 20:
+        return int(last)
+    return _number(request, "after", 0, 0, 2**53)
 
 
 def _frames(batch: Batch) -> bytes:

@@ -6,6 +6,7 @@ that the JSON Schema, and so every editor, shows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
@@ -220,6 +221,11 @@ class Route(Section):
     )
     backpressure: bool = Field(
         default=False, description="Slow the agent down for slow readers instead of letting them fall behind."
+    )
+    record: Literal["wire"] | None = Field(
+        default=None,
+        description="`wire`: what clients and the agent say is recorded for operators (`/admin`, the console), without "
+        "secrets and within bounds, in the memory of the process that drives the run.",
     )
     manifest: str | None = Field(
         default=None,
@@ -457,7 +463,12 @@ class Config(Section):
 
     def located(self, document: Document) -> None:
         """Once, by whoever reads the file: where its keys stand."""
-        self._places = _Places(document.file, lines=document.lines)
+        self._places = _Places(document.file, lines=document.lines, filled=document.filled)
+
+    @property
+    def filled(self) -> Collection[str]:
+        """The values that came from the environment."""
+        return self._places.filled
 
     @property
     def adapters(self) -> Registry:

@@ -4,15 +4,16 @@
     engine <--------InterceptedRun-------- RunInterceptor <-----RunContext----- the half that is wrapped
 
 The engine asks the interceptor before it commits what changes a run, and hands it the run in place of the half. The
-half gets whatever context the interceptor makes for it.
+half gets whatever context the interceptor makes for it. A `RunRecorder` stands beside all runs, and changes none.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Protocol, runtime_checkable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from typing import Final, Protocol, runtime_checkable
 
+from gateway.contract.gateway import Watch
 from gateway.contract.outbound import RunContext, Runner
 from gateway.core.events import Custom, Event
 from gateway.core.types import Answer, Artifact, Failure, Interrupt, JsonObject, Outcome, Run, ThreadUpdate
@@ -83,6 +84,44 @@ class RunInterceptor(Runner, Protocol):
 
     def close(self) -> None:
         """Let go of the run without ending it: the gateway stops."""
+
+
+class RunRecorder(Protocol):
+    """Records what is said of runs on the wire. The engine calls it only while `on`."""
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is recorded."""
+
+    def beginning(self, run: InterceptedRun) -> AbstractContextManager[None]:
+        """Entered while the run's own task is begun: all that it says to an agent is the run's."""
+
+    def telling(self, run_id: str) -> None:
+        """Called in another task of the run's, in which its agent is told to stop."""
+
+    def named(self, run_id: str) -> None:
+        """A client's message names the run. Called while it is handled."""
+
+    def watched(self, run_id: str, watch: Watch) -> Watch:
+        """The watch for one who tells the run's client."""
+
+
+class Unrecorded:
+    """The `RunRecorder` of a gateway that records nothing."""
+
+    on: Final = False
+
+    def beginning(self, run: InterceptedRun) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def telling(self, run_id: str) -> None:
+        """Do nothing."""
+
+    def named(self, run_id: str) -> None:
+        """Do nothing."""
+
+    def watched(self, run_id: str, watch: Watch) -> Watch:
+        return watch
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from gateway.agents.hosts import HostedEntry
 from gateway.agents.roster import Roster
 from gateway.contract import Requests, Watch, unguessable
 from gateway.contract.fitting import SchemaJudge
+from gateway.contract.interception import RunRecorder, Unrecorded
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
@@ -52,6 +53,7 @@ class Engine:
         rules: Rules | None = None,
         limits: UsageLimits | None = None,
         new_id: Callable[[], str] = unguessable,
+        recorder: RunRecorder | None = None,
     ) -> None:
         """new_id: see `Gateway.new_id`."""
         self.store = store
@@ -61,7 +63,7 @@ class Engine:
         self.roster = Roster(store)
         self.conversations = Threads(store)
         self._owed: Callable[[Delivery], None] = _ignore_delivery
-        rules = rules or Rules()
+        rules, recorder = rules or Rules(), recorder or Unrecorded()
         self._post = PostOffice(store, self._rung)
         self._followed = FollowedRuns(store, self._post)
         self._readers = RemoteReaders(store, self._rung)
@@ -77,11 +79,12 @@ class Engine:
             limits=self.limits,
             owed=self._owes,
             elsewhere=elsewhere,
+            recorder=recorder,
         )
         self.live = self._starter.live
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.agents = EngineAgents(self.roster)
-        self.runs = EngineRuns(store, self._starter, self.agents, elsewhere, self._followed)
+        self.runs = EngineRuns(store, self._starter, self.agents, elsewhere, self._followed, recorder=recorder)
         self._post.serve(StartRun, self._starter.start_for)
         self._post.serve(AnswerRun, self.runs.answer_here)
         self._post.serve(CancelRun, self.runs.cancel_here)
@@ -242,7 +245,14 @@ class EngineRuns:
     """Implements `gateway.contract.GatewayRuns`."""
 
     def __init__(
-        self, store: Store, starter: Starter, agents: EngineAgents, elsewhere: RunsElsewhere, followed: FollowedRuns
+        self,
+        store: Store,
+        starter: Starter,
+        agents: EngineAgents,
+        elsewhere: RunsElsewhere,
+        followed: FollowedRuns,
+        *,
+        recorder: RunRecorder,
     ) -> None:
         self._store = store
         self._followed = followed
@@ -250,6 +260,7 @@ class EngineRuns:
         self._elsewhere = elsewhere
         self._live = starter.live
         self._agents = agents
+        self._recorder = recorder
         self.start = starter.start
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
@@ -257,6 +268,8 @@ class EngineRuns:
             live.lost(what, count)
         else:
             self._elsewhere.lost(run_id, what, count)
+        if self._recorder.on:
+            self._recorder.named(run_id)
 
     async def lost_there(self, _: str, call: LoseOfRun) -> None:
         """Count a loss that another process has told of."""
@@ -264,6 +277,8 @@ class EngineRuns:
             live.lost(call.what, call.count)
 
     async def get(self, run_id: str) -> Run:
+        if self._recorder.on:
+            self._recorder.named(run_id)
         return live.run if (live := self._live.get(run_id)) is not None else await self._store.run(run_id)
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
@@ -273,12 +288,16 @@ class EngineRuns:
         return await self._store.count_runs(query)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
+        if self._recorder.on:
+            self._recorder.named(run_id)
         if (live := self._live.get(run_id)) is None:
             return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
         return live.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
+        if self._recorder.on:
+            self._recorder.named(run_id)
         live = self._live.get(run_id)
         if live is None:
             run = await self._store.run(run_id)
@@ -295,7 +314,7 @@ class EngineRuns:
         tracing.metrics.watchers.add(1, protocol)
         try:
             with watch.reading():
-                yield watch
+                yield self._recorder.watched(run_id, watch) if self._recorder.on else watch
         finally:
             tracing.metrics.watchers.add(-1, protocol)
 
@@ -314,6 +333,8 @@ class EngineRuns:
         return out
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
+        if self._recorder.on:
+            self._recorder.named(run_id)
         if (live := self._live.get(run_id)) is not None:
             return await self._answer(live, answer, interrupt_id)
         run = await self._store.run(run_id)
@@ -337,6 +358,8 @@ class EngineRuns:
         return live.run
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
+        if self._recorder.on:
+            self._recorder.named(run_id)
         return await self._starter.cancel(run_id, reason or "cancelled by the client", wait=wait)
 
     async def cancel_here(self, _: str, call: CancelRun) -> Run:

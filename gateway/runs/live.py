@@ -65,6 +65,8 @@ class Hooks:
     owed: Callable[[Delivery], None]
     calling: Callable[[asyncio.Future[None]], None]
     """A run's agent is being told to stop, which may take longer than the run."""
+    telling: Callable[[str], None]
+    """The same, in the task that tells it: the run's id."""
 
 
 class LiveRun:
@@ -524,7 +526,8 @@ class LiveRun:
         self._hooks.calling(asyncio.ensure_future(self.call_cancel()))
 
     async def call_cancel(self) -> None:
-        """Tell the agent to stop; whatever comes of it is counted or logged, never raised."""
+        """Tell the agent to stop; whatever comes of it is counted or logged, never raised. In a task of its own."""
+        self._hooks.telling(self.run.id)
         try:
             async with asyncio.timeout(CANCEL_CALL_SECONDS):
                 await self.outbound.cancel(self)

@@ -18,6 +18,7 @@ from gateway.agents.entry import Entry
 from gateway.agents.roster import Roster
 from gateway.contract import Caller
 from gateway.contract.filling import Filled
+from gateway.contract.interception import RunRecorder
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.files import LOST, Attachment
@@ -68,6 +69,7 @@ class Starter:
         limits: UsageLimits,
         owed: Callable[[Delivery], None],
         elsewhere: RunsElsewhere,
+        recorder: RunRecorder,
     ) -> None:
         """`owed` is told of every callback that is owed."""
         self.live: dict[str, LiveRun] = {}
@@ -77,12 +79,13 @@ class Starter:
         self._conversations = conversations
         self._states = states
         self._elsewhere = elsewhere
+        self._recorder = recorder
         self._public_url = public_url
         self._rules = rules
         self._limits = limits
         self._slots: dict[str, Slots] = {}
         """The limits' slots that runs in progress take, by id."""
-        self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
+        self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for, telling=self._telling)
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
@@ -347,7 +350,15 @@ class Starter:
 
     def begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
         self._has(live)
-        live.launch(work)
+        if self._recorder.on:
+            with self._recorder.beginning(live):
+                live.launch(work)
+        else:
+            live.launch(work)
+
+    def _telling(self, run_id: str) -> None:
+        if self._recorder.on:
+            self._recorder.telling(run_id)
 
     async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
         """Wait for the run's time and its turn, then dispatch it."""

@@ -26,6 +26,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Answer, Failure, Interrupt, RunStatus, Thread
 from gateway.health import Overlooker
+from gateway.recording import Recorder
 from gateway.runs import Engine
 from tests.runs.test_targets import Program, away, grouped
 from tests.support.aio import run
@@ -90,7 +91,7 @@ async def admin(
     async with engine() as made:
         made.use([Entry(route, Scripted(script)) for route in config.routes])
         operators = Operators(config.operators, HostNames(()), near=open_near(config, private=private))
-        api = AdminApi(made, lambda: config, operators, Overlooker(made, lambda: True), reread)
+        api = AdminApi(made, lambda: config, operators, Overlooker(made, lambda: True), reread, recorder=Recorder())
         yield Admin(made, config, Starlette(routes=[*api.routes()]))
 
 

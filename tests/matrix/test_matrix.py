@@ -12,6 +12,7 @@ import pytest
 from gateway import registry
 from tests.matrix.agents import ANSWERED, ANSWERS, MOVED, REASONS, ROUTES, message, routes
 from tests.matrix.clients import CANCELS, CLIENTS, Client
+from tests.matrix.ends import PATIENCE
 from tests.support.processes import Gateway
 
 FIRST = {
@@ -23,6 +24,9 @@ FIRST = {
     b'"protocolVersion": "ACP-0.1", "clientInfo": {"name": "matrix", "version": "1"}}}',
 }
 """What a client would ask of an agent first."""
+EARLIER = {"agent_protocol"}
+"""Protocols whose clients say what is to be done before there is a run, when they make a task; their agents hear it
+then, too."""
 PAIRS = list(itertools.product(CLIENTS, ROUTES))
 
 
@@ -117,3 +121,36 @@ def test_a_path_that_does_not_exist_is_refused_in_the_protocols_own_words(door: 
     answer = door(inbound).http.delete("/no/such/path")
     assert answer.status_code in (404, 405)
     assert answer.headers["content-type"].startswith("application/json") and "no operation" in answer.text
+
+
+@pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
+def test_what_both_sides_say_of_a_question_is_recorded_for_its_run_alone(
+    gateway: Gateway, door: Door, inbound: str, outbound: str
+) -> None:
+    """Turned on at run time, with the agents' connections as they are."""
+    agent = f"{outbound}-ask"
+    with httpx2.Client(base_url=f"{gateway.url}/admin", timeout=PATIENCE, trust_env=False) as operator:
+        for record in (False, True):
+            asked = operator.post("/recording", json={"agent": agent, "record": record, "seconds": 60})
+            assert asked.json()["agents"][agent] is record, asked.text
+        speaker = door(inbound)
+        end = speaker.answer(speaker.run(agent, message(outbound, "ask")), ANSWERS[outbound])
+        assert end.status == "success", end
+        run = operator.get("/runs", params={"agent": agent, "limit": 1}).json()["runs"][0]["id"]
+        noted = operator.get(f"/runs/{run}/wire").json()["entries"]
+    said = [one for one in noted if one["kind"] == "message"]
+
+    def told(side: str, sent: bool) -> str:
+        return "\n".join(
+            f"{one['title']} {one.get('text')}" for one in said if (one["side"], one["sent"]) == (side, sent)
+        )
+
+    begun = [told("client", False)] if inbound not in EARLIER else []
+    begun += [told("agent", True)] if inbound not in EARLIER or outbound != inbound else []
+    for way in begun:
+        assert message(outbound, "ask") in way, (way, said)
+    answer = str(next(iter(ANSWERS[outbound].values())))
+    assert answer.lower() in told("client", False).lower() and answer.lower() in told("agent", True).lower(), said
+    for way in (told("agent", False), told("client", True)):
+        assert ANSWERED[outbound].strip('"') in way.lower(), (way, said)
+    assert any(one["kind"] == "events" for one in noted) and [one["n"] for one in noted] == [*range(1, len(noted) + 1)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.contract import RunContext, TargetOptions
+from gateway.contract.interception import RunRecorder
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import Unsupported
@@ -99,10 +100,11 @@ async def engine(
     rules: Rules | None = None,
     store: Store | None = None,
     public_url: str = "",
+    recorder: RunRecorder | None = None,
 ) -> AsyncIterator[Engine]:
     """An open engine; its store is in memory or in `file`, or the one given."""
     store = store or open_store(f"sqlite:///{file}" if file else "sqlite://")
-    made = Engine(store, public_url=public_url, rules=rules)
+    made = Engine(store, public_url=public_url, rules=rules, recorder=recorder)
     use(made, *agents)
     await made.open()
     try:

@@ -118,7 +118,7 @@ class AgentConnection:
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._newest = newest
         self._handler = handler
-        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, batches=True)
+        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, batches=True, agent=True)
         self._asking: dict[Id, ThreadContext] = {}
         self._opening: list[ConnectedSession] = []
         self._early: dict[str, list[Raw]] = {}

@@ -30,7 +30,7 @@ class PipedChannel:
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._calls = calls
         heard = _Heard(self, calls)
-        self.peer = Peer(pipe, heard, concurrency=MOST_ASKED, answer_garbage=False, batches=True)
+        self.peer = Peer(pipe, heard, concurrency=MOST_ASKED, answer_garbage=False, batches=True, agent=True)
         calls.count_late(lambda: self.peer.counts.late)
         self.peer.start()
         self._watch = asyncio.create_task(self._end(), name=f"{pipe.name} end")

@@ -6,7 +6,7 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.errors import AgentBroken, AgentTimeout
 from gateway.transport.deadline import CLOCK_SLACK
@@ -14,6 +14,7 @@ from gateway.transport.http.response import media_type
 
 if TYPE_CHECKING:
     from gateway.transport.http.connection import WireResponse
+    from gateway.transport.tap import BodyNotes
 
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 PIECE = 256 * 1024
@@ -189,6 +190,24 @@ class StreamResponse:
 
     def _too_large(self, limit: int) -> AgentBroken:
         return AgentBroken(f"the agent's answer is larger than {limit} bytes")
+
+
+class NotedResponse(StreamResponse):
+    """The same, with notes taken of it."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, notes: BodyNotes, response: WireResponse, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
+        super().__init__(response, loop, **how)
+        self._notes = notes
+
+    def _counted(self, chunk: bytes) -> bytes:
+        self._notes.feed(chunk)
+        return super()._counted(chunk)
+
+    def close(self) -> None:
+        self._notes.end()
+        super().close()
 
 
 class Gunzip:

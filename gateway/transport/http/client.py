@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
-from gateway.core.errors import AgentTimeout, Invalid, Unavailable
+from gateway.core.errors import AgentTimeout, InterlinguaError, Invalid, Unavailable
 from gateway.transport.deadline import Deadline
-from gateway.transport.http.body import StreamResponse
-from gateway.transport.http.outgoing import BearerTokens, BytesBody, FilePart, Form, Outgoing, Params, TlsFiles
+from gateway.transport.http.body import NotedResponse, StreamResponse
+from gateway.transport.http.outgoing import (
+    BearerTokens,
+    BytesBody,
+    FilePart,
+    Form,
+    Outgoing,
+    Params,
+    TlsFiles,
+    with_params,
+)
 from gateway.transport.http.response import HttpResponse
+from gateway.transport.tap import TAP, WHOLE_BYTES, BodyNotes, NotedWork, Said, current
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard
@@ -215,12 +226,39 @@ class HttpClient:
 
     async def _open(self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None) -> StreamResponse:
         """The head of the answer, without a time limit."""
+        if TAP.on and (subject := current()) is not None:
+            return await self._noted(subject, session, out, limit, idle)
         response = await (session.open(out) if self._tokens is None else self._known(session, out, self._tokens))
         try:
             return StreamResponse(response, session.loop, max_bytes=limit, idle_timeout=idle)
         except BaseException:
             response.close()
             raise
+
+    async def _noted(
+        self, subject: NotedWork, session: HttpConnections, out: Outgoing, limit: int, idle: float | None
+    ) -> StreamResponse:
+        """`_open`, with notes taken of the request and its answer."""
+        data = out.body if isinstance(out.body, bytes) else b""
+        kept = data if len(data) <= WHOLE_BYTES else b""
+        headers = [*self._headers.items(), *(out.headers or {}).items()]
+        title, media = f"{out.method} {with_params(self._shown(out.path), out.params)}", out.content_type or ""
+        subject.note(Said(time.time(), True, "request", title, kept, len(data), media, headers, "agent"))
+        try:
+            response = await (session.open(out) if self._tokens is None else self._known(session, out, self._tokens))
+        except InterlinguaError as error:
+            subject.note(Said(time.time(), False, "response", f"no answer: {error}", b"", 0, "", (), "agent"))
+            raise
+        try:
+            found = [(name, value) for name in response.headers for value in response.headers.getall(name)]
+            notes = BodyNotes(subject, response.status, found, sent=False, side="agent")
+            return NotedResponse(notes, response, session.loop, max_bytes=limit, idle_timeout=idle)
+        except BaseException:
+            response.close()
+            raise
+
+    def _shown(self, path: str) -> str:
+        return path if path.startswith(("http://", "https://")) else f"{self.base_url.rstrip('/')}{path}"
 
     @staticmethod
     async def _known(session: HttpConnections, out: Outgoing, tokens: BearerTokens) -> WireResponse:

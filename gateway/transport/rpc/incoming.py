@@ -15,6 +15,7 @@ from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.transport.rpc.handler import Handler, RequestWitness, Swift
 from gateway.transport.rpc.outbox import Outbox
 from gateway.transport.rpc.serving import BatchAnswers, IncomingRequests
+from gateway.transport.tap import PeerTap, about
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, MessageBatch, Notification, Request, Response
 
@@ -48,8 +49,9 @@ class MessageReader:
         self.batches = batches
         self.unreadable = self.refused = 0
         """Counted so far: input that was not a message, requests refused because too many were under way."""
-        self.swift = handler.take if isinstance(handler, Swift) else None
-        """Takes messages undecoded, if the handler does."""
+        self.swift = self._swift = handler.take if isinstance(handler, Swift) else None
+        """Takes messages undecoded, if the handler does and they are not noted."""
+        self._tap: PeerTap | None = None
         self._witness = handler if isinstance(handler, RequestWitness) else None
         self._pipe = pipe
         self._handler = handler
@@ -64,6 +66,16 @@ class MessageReader:
     def take_batches(self, taken: bool) -> None:
         self.batches = taken
 
+    @property
+    def swifts(self) -> bool:
+        """Whether the handler takes messages undecoded."""
+        return self._swift is not None
+
+    def tap(self, notes: PeerTap | None) -> None:
+        """Note every message from now on, and handle one after the other."""
+        self._tap = notes
+        self.swift = self._swift if notes is None else None
+
     async def run(self) -> None:
         """Read until the other end closes. Raises AgentGone, also if the other end reads no answers."""
         handled = 0
@@ -75,14 +87,23 @@ class MessageReader:
                     handled += at - before
                 if at < end:
                     data = arrived[at]
-                    waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
-                    if waiting is not None:
-                        await waiting
+                    if self._tap is not None:
+                        await self._take_noted(data, self._tap)
+                    else:
+                        waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+                        if waiting is not None:
+                            await waiting
                     at += 1
                     handled += 1
                 if handled >= _BREATH:
                     handled = 0
                     await self._let_run()
+
+    async def _take_noted(self, data: bytes | Unreadable, tap: PeerTap) -> None:
+        with about(tap.heard(data)):
+            waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+            if waiting is not None:
+                await waiting
 
     def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
         """Handle what the handler takes undecoded, before the reader's task has woken. Passed to `Direct.direct`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from gateway.core.errors import AgentGone
 from gateway.transport.flag import Flag
@@ -35,6 +36,7 @@ class Outbox:
         self.flowing = True
         """Whether `drain` would neither wait nor raise."""
         self._empty: Flag | None = None  # once `flushed` waits for it
+        self._note: Callable[[Sequence[bytes]], None] | None = None
 
     @property
     def size(self) -> int:
@@ -45,6 +47,8 @@ class Outbox:
         """Send soon. Raises AgentGone when nothing can be sent any more."""
         if self._gone is not None:
             raise AgentGone(str(self._gone), detail=self._gone.detail)
+        if self._note is not None:
+            self._note(messages)
         first = not self._waiting
         self._waiting += messages
         self._size += sum(map(len, messages))
@@ -53,6 +57,10 @@ class Outbox:
         if self._size > self._limit:
             self.flowing = False
             self._room.clear()
+
+    def tap(self, note: Callable[[Sequence[bytes]], None] | None) -> None:
+        """Have `note` called with what is queued, from now on."""
+        self._note = note
 
     async def drain(self) -> None:
         """Wait until there is room. Raises AgentGone."""

@@ -18,6 +18,7 @@ from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
 from gateway.transport.rpc.incoming import MessageReader
 from gateway.transport.rpc.outbox import Outbox
 from gateway.transport.rpc.serving import IncomingRequests, plain_errors
+from gateway.transport.tap import TAP, PeerTap, about
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id
@@ -51,6 +52,7 @@ class Peer:
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).
     grace: seconds for each step of closing, for the rest to be written, and for a peer that reads nothing.
     first_id: of our requests; the next are counted from there.
+    agent: whether an agent is at the other end, for who records what is said.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class Peer:
         linger: float = 0.0,
         grace: float = GRACE,
         first_id: int = 1,
+        agent: bool = False,
     ) -> None:
         self.pipe = pipe
+        self._agent = agent
         self._linger = linger
         self._grace = grace
         self._outbox = Outbox(pipe, queue_bytes)
@@ -92,14 +96,16 @@ class Peer:
         self._lingering: asyncio.Task[None] | None = None
         self._closed = Flag()
         self._begun = TaskSet()
+        TAP.made(self)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to read and write. Once, on the running loop."""
-        self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
-        self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
-        if self._incoming.swift is not None and isinstance(self.pipe, Direct):
+        with about(None):  # whoever has it started: others use it as well
+            self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
+            self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
+        if self._incoming.swifts and isinstance(self.pipe, Direct):
             self.pipe.direct(self._taken)
 
     async def run(self) -> AgentGone:
@@ -135,6 +141,12 @@ class Peer:
     def take_batches(self, taken: bool) -> None:
         """Take arrays of messages apart from now on, or refuse them."""
         self._incoming.take_batches(taken)
+
+    def tap(self, on: bool) -> None:
+        """See `gateway.transport.tap.Tapped`."""
+        notes = PeerTap(agent=self._agent) if on else None
+        self._incoming.tap(notes)
+        self._outbox.tap(None if notes is None else notes.sent)
 
     @property
     def counts(self) -> PeerCounts:

@@ -16,6 +16,7 @@ from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import SLOWEST
+from gateway.transport.tap import about
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject, Request, RpcError
@@ -56,7 +57,8 @@ class SsePipe:
         async with AsyncExitStack() as stack:
             accept = {"Accept": EVENTS}
             stream = address.client.stream("GET", address.url, headers=accept, timeout=address.timeout)
-            response = await stack.enter_async_context(stream)
+            with about(None):  # the messages on it are noted one by one
+                response = await stack.enter_async_context(stream)
             if response.status != 200:
                 raise await address.refusal(response, "a GET")
             if response.content_type != EVENTS:

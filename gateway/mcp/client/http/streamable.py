@@ -23,6 +23,7 @@ from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import LATER, Cursor, is_stream, read_events
+from gateway.transport.tap import about
 from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc
@@ -158,7 +159,8 @@ class StreamableChannel:
             opened = asyncio.Event()
             if self._listener is not None:
                 self._listener.cancel()
-            self._listener = asyncio.create_task(self._listen(opened), name=f"{self.name} stream")
+            with about(None):
+                self._listener = asyncio.create_task(self._listen(opened), name=f"{self.name} stream")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(OPEN_SECONDS):
                     await opened.wait()

@@ -1,0 +1,185 @@
+"""Which runs are recorded: those of routes that say so, and those that an operator asks for, for some time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from gateway.config import Config
+from gateway.contract import Batch, Take, Watch
+from gateway.contract.interception import InterceptedRun
+from gateway.core.types import Run
+from gateway.recording.recording import MESSAGE_BYTES, RUN_BYTES, RUN_ENTRIES, RunRecording
+from gateway.recording.redaction import SecretRemover, secrets_of
+from gateway.runs.live import LiveRun
+from gateway.transport.tap import TAP, NotedWork, about, current, enter
+
+MOST_SECONDS: Final = 3600
+"""The longest time that an operator can ask for at once."""
+RUNS: Final = 100
+TOTAL_BYTES: Final = 32 * 1024 * 1024
+"""How much is kept of all runs together. The oldest recordings go first."""
+LIMITS: Final[Mapping[str, int]] = {
+    "message_bytes": MESSAGE_BYTES,
+    "run_entries": RUN_ENTRIES,
+    "run_bytes": RUN_BYTES,
+    "runs": RUNS,
+    "bytes": TOTAL_BYTES,
+    "seconds": MOST_SECONDS,
+}
+EVERY: Final = None
+"""Stands for every agent, where an operator asks for no certain one."""
+
+
+class Wish(NamedTuple):
+    """An operator's. `until` in seconds since the epoch; then it is as the file says again."""
+
+    record: bool
+    until: float
+
+
+class Recorder:
+    """Implements `gateway.contract.interception.RunRecorder`. One per gateway process; `close` it at the end."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.bytes = 0
+        self.wishes: dict[str | None, Wish] = {}
+        """By agent, and under EVERY for all others."""
+        self._routes: Mapping[str, bool] = {}
+        self._redactor = SecretRemover()
+        self._recordings: dict[str, RunRecording] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- who decides -------------------------------------------------------------------------------------------------
+
+    def follow(self, config: Config) -> None:
+        """Take what a route table says of it, and its secrets."""
+        self._redactor.learn([*config.filled, *secrets_of(config)])
+        routes: dict[str, bool] = {}
+        for route in config.routes:
+            routes[route.name] = routes.get(route.name, False) or route.record is not None
+        self._routes = routes
+        self._judge()
+
+    def turn(self, agent: str | None, record: bool, seconds: int) -> None:
+        """An operator has the runs of an agent recorded, or not, for that many seconds."""
+        self.wishes[agent] = Wish(record, time.time() + seconds)
+        self._judge()
+
+    def wanted(self, agent: str, route: str) -> bool:
+        """Whether runs of an agent are recorded now."""
+        wish = self.wishes.get(agent) or self.wishes.get(EVERY)
+        return self._routes.get(route, False) if wish is None else wish.record
+
+    def _judge(self) -> None:
+        """See what is recorded now, until the next wish ends."""
+        now = time.time()
+        self.wishes = {agent: wish for agent, wish in self.wishes.items() if wish.until > now}
+        self.on = any(self._routes.values()) or any(wish.record for wish in self.wishes.values())
+        TAP.use(self, self.on)
+        for recording in self._recordings.values():
+            if recording.open and not self.wanted(recording.agent, recording.route):
+                recording.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.wishes:
+            wait = min(wish.until for wish in self.wishes.values()) - now
+            self._timer = asyncio.get_running_loop().call_later(wait + 0.001, self._judge)
+
+    def close(self) -> None:
+        """Record nothing more."""
+        self.wishes.clear()
+        self._routes = {}
+        if self._timer is not None:
+            self._timer.cancel()
+        self.on = False
+        TAP.use(self, False)
+        for recording in self._recordings.values():
+            recording.close()
+
+    # --- what the engine tells ---------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def beginning(self, run: InterceptedRun) -> Iterator[None]:
+        assert isinstance(run, LiveRun), "the engine has no other"
+        recording = self._begun(run)
+        if recording is not None and (subject := current()) is not None:
+            subject.concerns(recording, "client")
+        if recording is not None:
+            recording.tell()
+        with about(None if recording is None else recording.said):
+            yield
+
+    def _begun(self, live: LiveRun) -> RunRecording | None:
+        if not self.wanted(live.agent.name, live.entry.route.name):
+            return None
+        if (recording := self._recordings.get(live.run.id)) is None:
+            recording = self._recordings[live.run.id] = RunRecording(live, self._redactor, self._grow)
+            self._make_room()
+        return recording
+
+    def telling(self, run_id: str) -> None:
+        recording = self._recordings.get(run_id)
+        enter(None if recording is None else recording.said)
+
+    def named(self, run_id: str) -> None:
+        if (recording := self._recordings.get(run_id)) is None:
+            return
+        recording.look()
+        if (subject := current()) is not None:
+            subject.concerns(recording, "client")
+
+    def watched(self, run_id: str, watch: Watch) -> Watch:
+        recording = self._recordings.get(run_id)
+        return watch if recording is None else NotedWatch(watch, recording.told)
+
+    # --- what operators see ------------------------------------------------------------------------------------------
+
+    def of(self, run_id: str) -> RunRecording | None:
+        """What is recorded of a run, in this process."""
+        return self._recordings.get(run_id)
+
+    @property
+    def runs(self) -> int:
+        """How many recordings there are."""
+        return len(self._recordings)
+
+    def _grow(self, bytes: int) -> None:
+        self.bytes += bytes
+        self._make_room()
+
+    def _make_room(self) -> None:
+        while len(self._recordings) > RUNS or (self.bytes > TOTAL_BYTES and len(self._recordings) > 1):
+            self._recordings.pop(next(iter(self._recordings))).forget()
+
+
+class NotedWatch:
+    """A watch of a recorded run: what its follower says is said to the run's client. See `gateway.contract.Watch`."""
+
+    def __init__(self, watch: Watch, subject: NotedWork) -> None:
+        self._watch = watch
+        self._subject = subject
+
+    @property
+    def run(self) -> Run:
+        return self._watch.run
+
+    @property
+    def newest(self) -> int:
+        return self._watch.newest
+
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
+        def taken(batch: Batch) -> Awaitable[None] | None:
+            with about(self._subject):
+                return take(batch)
+
+        with about(self._subject):
+            return await self._watch.follow(taken, timeout)
+
+    def stop(self) -> None:
+        self._watch.stop()
