@@ -126,8 +126,8 @@ class ScopedAgents:
     def names(self, protocol: str) -> Sequence[str]:
         return [name for name in self._inner.names(protocol) if self.may_use(name)]
 
-    async def list(self, protocol: str) -> Sequence[Agent]:
-        return [agent for agent in await self._inner.list(protocol) if self.may_use(agent.name)]
+    async def list(self, protocol: str, names: Sequence[str] | None = None) -> Sequence[Agent]:
+        return [agent for agent in await self._inner.list(protocol, names) if self.may_use(agent.name)]
 
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         self._seen(name, protocol)

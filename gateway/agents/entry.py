@@ -118,14 +118,21 @@ class Entry:
         Only the first call waits for the target, for `within` seconds at most; later ones have it asked again in the
         background while it is down.
         """
-        if self.agent is None or self.stale:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within):
-                    while self.agent is None or self.stale:
-                        await self._ask()
-        elif not self.reachable and time.monotonic() - self.asked_at > RETRY_SECONDS:
-            self._begin_to_ask()
+        if (known := self.recall()) is not None:
+            return known
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self.agent is None or self.stale:
+                    await self._ask()
         return self.agent or laid_over(bare(self.route.name), self.route)
+
+    def recall(self) -> Agent | None:
+        """What `describe` returns, if it need not wait for the target."""
+        if self.agent is None or self.stale:
+            return None
+        if not self.reachable and time.monotonic() - self.asked_at > RETRY_SECONDS:
+            self._begin_to_ask()
+        return self.agent
 
     async def ask(self) -> None:
         """Have the target describe it anew. What cannot be had stays as it was."""
@@ -298,11 +305,18 @@ class Created(Entry):
     async def describe(self, within: float | None = None) -> Agent:
         """See `Entry.describe`. It takes no configuration any more."""
         assert self.host is not None
-        return replace(await self.host.describe(within), name=self.route.name, config_schema={})
+        return self._made(await self.host.describe(within))
+
+    def recall(self) -> Agent | None:
+        assert self.host is not None
+        return None if (agent := self.host.recall()) is None else self._made(agent)
+
+    def _made(self, of: Agent) -> Agent:
+        return replace(of, name=self.route.name, config_schema={})
 
     async def need(self) -> Agent:
         assert self.host is not None
-        return replace(await self.host.need(), name=self.route.name, config_schema={})
+        return self._made(await self.host.need())
 
     def validate(self, what: str, schema: JsonObject, value: Json, at: str) -> None:
         """See `Entry.validate`. The host learns of it when its agent describes itself anew."""

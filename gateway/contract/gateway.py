@@ -292,9 +292,9 @@ class GatewayAgents(Protocol):
     def names(self, protocol: str) -> Sequence[str]:
         """Names of the agents that clients of `protocol` may call, in route order."""
 
-    async def list(self, protocol: str) -> Sequence[Agent]:
-        """Those agents, described: asks the targets if need be. One that is down, or has not answered within
-        LIST_SECONDS, is described by its route alone.
+    async def list(self, protocol: str, names: Sequence[str] | None = None) -> Sequence[Agent]:
+        """Those agents, or those of `names`, described: asks the targets if need be. One that is down, or has not
+        answered within LIST_SECONDS, is described by its route alone.
         """
 
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:

@@ -220,13 +220,21 @@ class EngineAgents:
     def names(self, protocol: str) -> Sequence[str]:
         return self._roster.names(protocol)
 
-    async def list(self, protocol: str) -> Sequence[Agent]:
+    async def list(self, protocol: str, names: Sequence[str] | None = None) -> Sequence[Agent]:
         """See `GatewayAgents.list`. An agent whose route goes meanwhile is left out; the others are still listed."""
-        described = (self.get(name, protocol, within=LIST_SECONDS) for name in self.names(protocol))
-        found = await asyncio.gather(*described, return_exceptions=True)
-        if strange := [one for one in found if not isinstance(one, Agent | NotFound)]:
+        names = self.names(protocol) if names is None else names
+        found: dict[str, Agent | BaseException] = {}
+        for name in names:
+            with contextlib.suppress(NotFound):
+                if (known := self._roster.entry(name, protocol).recall()) is not None:
+                    found[name] = known
+        asked = [name for name in names if name not in found]
+        if asked:
+            described = (self.get(name, protocol, within=LIST_SECONDS) for name in asked)
+            found |= zip(asked, await asyncio.gather(*described, return_exceptions=True), strict=True)
+        if strange := [one for one in found.values() if not isinstance(one, Agent | NotFound)]:
             raise strange[0]
-        return [one for one in found if isinstance(one, Agent)]
+        return [one for name in names if isinstance(one := found[name], Agent)]
 
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         entry = await self._roster.find(name, protocol)

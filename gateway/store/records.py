@@ -126,7 +126,6 @@ class RegistrationCache:
 
 class _Request(msgspec.Struct):
     metadata: JsonObject = {}
-    principal: str | None = None
 
 
 class _RunParts(msgspec.Struct):
@@ -147,18 +146,13 @@ Wanted = Callable[[bytes], bool]
 """Whether a search wants a record."""
 
 
-def wanted_run(query: RunQuery, *, principal: bool = True) -> Wanted | None:
-    """Conditions of a search for runs that are not columns; None for none. `principal`: it is not a column."""
-    asked = query.principal if principal else None
-    if not query.metadata and asked is None:
+def wanted_run(query: RunQuery) -> Wanted | None:
+    """Conditions of a search for runs that are not columns; None for none."""
+    if not query.metadata:
         return None
-    marks = _marks({} if asked is None else {"principal": asked})
 
     def wanted(record: bytes) -> bool:
-        if not all(mark in record for mark in marks):
-            return False
-        request = _run_parts(record).request
-        return asked in (None, request.principal) and contains(request.metadata, query.metadata)
+        return contains(_run_parts(record).request.metadata, query.metadata)
 
     return wanted
 

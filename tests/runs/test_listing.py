@@ -55,6 +55,22 @@ def test_a_target_that_does_not_answer_holds_no_list_up(monkeypatch: pytest.Monk
     run(story())
 
 
+def test_a_list_of_some_asks_no_other_and_none_that_is_known_takes_a_task() -> None:
+    async def story() -> None:
+        agents = {name: Hanging(echo) for name in ("one", "two", "three")}
+        for agent in agents.values():
+            agent.answers.set()
+        async with engine(*((route(name), agent) for name, agent in agents.items())) as it:
+            assert [one.name for one in await it.agents.list("test", ["three", "one", "gone"])] == ["three", "one"]
+            assert [agent.times for agent in agents.values()] == [1, 0, 1]
+            listing = it.agents.list("test", ["three", "one"])
+            with pytest.raises(StopIteration) as ended:  # nothing is waited for
+                listing.send(None)
+            assert [one.name for one in ended.value.value] == ["three", "one"]
+
+    run(story())
+
+
 def test_many_runs_ask_a_target_that_fails_slowly_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = [1000.0], []
     monkeypatch.setattr(entry, "time", SimpleNamespace(monotonic=lambda: now[0]))

@@ -139,6 +139,18 @@ def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(
     run(main())
 
 
+def test_that_a_large_file_is_migrated_is_told_before_it_takes_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(schema, "MANY_RUNS", 1)
+    old_file(path, 1, [make_run(), make_run()])
+    schema.connect_writer(path).close()
+    assert f"has 2 runs and is brought from version 1 to {len(schema.MIGRATIONS)}" in caplog.text
+    caplog.clear()
+    schema.connect_writer(path).close()
+    assert caplog.text == ""
+
+
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         store = SqliteStore(path)

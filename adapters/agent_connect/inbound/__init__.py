@@ -45,13 +45,17 @@ class AgentOperations:
         """`POST /agents/search`: by name (the route's, or the agent's own) and version."""
         wanted = await parameters.body(request, wire.agent_search, self._limit)
         name, version = wanted.get("name"), wanted.get("version")
+        offset, limit = wanted.get("offset") or 0, wanted.get("limit") or 10
+        agents = self._gateway.agents
+        if name is None and version is None:  # then only those that are told of need to be described
+            page = agents.names(wire.PROTOCOL)[offset : offset + limit]
+            return Reply(200, codec_agent.encode_agents(await agents.list(wire.PROTOCOL, page)))
         found = [
             agent
-            for agent in await self._gateway.agents.list(wire.PROTOCOL)
+            for agent in await agents.list(wire.PROTOCOL)
             if (name is None or name in codec_agent.names(agent)) and version in (None, agent.version)
         ]
-        offset = wanted.get("offset") or 0
-        return Reply(200, codec_agent.encode_agents(found[offset : offset + (wanted.get("limit") or 10)]))
+        return Reply(200, codec_agent.encode_agents(found[offset : offset + limit]))
 
     async def get(self, request: HttpRequest) -> Reply:
         """`GET /agents/{agent_id}`. A name will do for the id."""

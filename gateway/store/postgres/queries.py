@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import chain
 from typing import Any, TypeVar
 
 from gateway.core.errors import NotFound
-from gateway.core.types import UNFINISHED as UNFINISHED_STATUSES
-from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
+from gateway.core.types import UNFINISHED, Artifact, Checkpoint, Run, RunQuery, RunStatus, Thread, ThreadQuery
 from gateway.store import Delivery, LogEntry, log_rows
+from gateway.store.postgres import schema
 from gateway.store.postgres.connections import Connection, fetch
-from gateway.store.postgres.schema import UNFINISHED
 from gateway.store.records import (
     Wanted,
     decode_artifact,
@@ -23,11 +22,22 @@ from gateway.store.records import (
     wanted_thread,
     whose,
 )
+from gateway.store.searches import (
+    FAILED,
+    RunRange,
+    ThreadRange,
+    needs_protocols,
+    split_count,
+    split_runs,
+    split_threads,
+)
 
 T = TypeVar("T")
 
 COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
 """The columns of which a record is made."""
+PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
+"""The words of partial indexes, and the runs that are in them."""
 SEARCHED = 512
 """How many records are looked at a time where a search asks what no column says."""
 LOG_ROWS, MORE_LOG_ROWS = 32, 128
@@ -73,31 +83,64 @@ async def require(connection: Connection, table: str, key: str) -> None:
 # --- searches
 
 
+async def protocols(connection: Connection, table: str) -> list[str]:
+    """The protocols of all runs or threads, one step down the index for each."""
+    least = f"SELECT min(protocol) FROM interlingua.{table}"
+    rows = await fetch(
+        connection,
+        f"WITH RECURSIVE known(one) AS (({least}) UNION ALL SELECT ({least} WHERE protocol > one) FROM known "
+        "WHERE one IS NOT NULL) SELECT one FROM known WHERE one IS NOT NULL",
+    )
+    return [one for (one,) in rows]
+
+
 class Search:
-    """One search: the terms of its WHERE with their values, and what only the record says."""
+    """One search: its parts, each a `WHERE`, with the values of all of them, and what only the record says."""
 
     def __init__(self, table: str, query: RunQuery | ThreadQuery, wanted: Wanted | None) -> None:
         self._table = table
         self._query = query
         self._wanted = wanted
-        self._terms = ["TRUE"]
+        self._parts: list[str] = []
+        self._fewer: list[str] = []
         self._values: list[Any] = []
 
-    def equal(self, **columns: str | None) -> Search:
-        for column, value in columns.items():
-            if value is not None:
-                self.term(f"{column} = {{}}", value)
+    def runs(self, parts: Iterable[RunRange], *, fewer: bool = False) -> Search:
+        """Read these parts; or, counting, take them off."""
+        for _, query in parts:
+            terms = self._equal(
+                agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal
+            )
+            if query.threaded is not None:
+                terms.append("thread IS NOT NULL" if query.threaded else "thread IS NULL")
+            if query.statuses:
+                terms.append(f"status IN ({', '.join(repr(status.value) for status in query.statuses)})")
+                terms += [words for words, statuses in PARTIAL.items() if set(query.statuses) <= set(statuses)]
+            (self._fewer if fewer else self._parts).append(" AND ".join(terms))
         return self
 
-    def term(self, term: str, *values: Any) -> Search:
-        self._values += values
-        numbers = range(len(self._values) - len(values) + 1, len(self._values) + 1)
-        self._terms.append(term.format(*(f"${number}" for number in numbers)))
+    def threads(self, parts: Iterable[ThreadRange]) -> Search:
+        """Read these parts."""
+        for _, query in parts:
+            terms = self._equal(agent=query.agent, protocol=query.protocol, whose=whose(query.attributes))
+            if query.status is not None:
+                terms.append(f"status = {query.status.value!r}")
+            self._parts.append(" AND ".join(terms))
         return self
+
+    def _equal(self, **columns: str | None) -> list[str]:
+        terms = []
+        for column, value in columns.items():
+            if value is not None:
+                self._values.append(value)
+                terms.append(f"{column} = ${len(self._values)}")
+        return terms
 
     async def rows(self, connection: Connection) -> list[tuple[Any, ...]]:
         """The rows of the page that is asked for, of the table's `COLUMNS`."""
         limit, offset = max(0, self._query.limit), max(0, self._query.offset)
+        if not self._parts:
+            return []
         if self._wanted is None:
             sql = f"{self._select()} LIMIT {limit} OFFSET {offset}"
             return [tuple(row)[2:] for row in await fetch(connection, sql, *self._values)]
@@ -111,17 +154,19 @@ class Search:
 
     async def count(self, connection: Connection) -> int:
         if self._wanted is None:
-            sql = f"SELECT count(*) FROM interlingua.{self._table} WHERE {' AND '.join(self._terms)}"
-            return int((await fetch(connection, sql, *self._values))[0][0])
+            counted = f"(SELECT count(*) FROM interlingua.{self._table} WHERE "
+            terms = [*(f"+ {counted}{part})" for part in self._parts), *(f"- {counted}{part})" for part in self._fewer)]
+            return int((await fetch(connection, f"SELECT 0 {' '.join(terms)}", *self._values))[0][0])
+        if not self._parts:
+            return 0
         async with aclosing(self._matching(connection)) as matching:
             return len([None async for _ in matching])
 
-    def _select(self, *also: str) -> str:
+    def _select(self, also: str = "") -> str:
         way = "ASC" if self._query.oldest_first else "DESC"
-        return (
-            f"SELECT created_at, seq, {COLUMNS[self._table]} FROM interlingua.{self._table} "
-            f"WHERE {' AND '.join([*self._terms, *also])} ORDER BY created_at {way}, seq {way}"
-        )
+        columns = f"created_at, seq, {COLUMNS[self._table]} FROM interlingua.{self._table}"
+        every = " UNION ALL ".join(f"SELECT {columns} WHERE {part}{also}" for part in self._parts)
+        return f"{every} ORDER BY created_at {way}, seq {way}"
 
     async def _matching(self, connection: Connection) -> AsyncGenerator[tuple[Any, ...], None]:
         """The rows that match, a page after the other: memory does not grow with their number."""
@@ -130,8 +175,8 @@ class Search:
         sign = ">" if self._query.oldest_first else "<"
         bound: tuple[Any, ...] = ()
         while True:
-            also = [f"(created_at, seq) {sign} (${at}, ${at + 1})"] if bound else []
-            rows = await fetch(connection, f"{self._select(*also)} LIMIT {SEARCHED}", *self._values, *bound)
+            also = f" AND (created_at, seq) {sign} (${at}, ${at + 1})" if bound else ""
+            rows = await fetch(connection, f"{self._select(also)} LIMIT {SEARCHED}", *self._values, *bound)
             for row in rows:
                 if self._wanted(row["record"]):
                     yield tuple(row)[2:]
@@ -140,38 +185,35 @@ class Search:
             bound = tuple(rows[-1])[:2]
 
 
-def _runs(query: RunQuery) -> Search:
-    search = Search("runs", query, wanted_run(query, principal=False))
-    search.equal(agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal)
-    if query.threaded is not None:
-        search.term("thread IS NOT NULL" if query.threaded else "thread IS NULL")
-    if query.statuses:
-        search.term("status = ANY({}::text[])", [status.value for status in query.statuses])
-        if set(query.statuses) <= set(UNFINISHED_STATUSES):
-            search.term(UNFINISHED)  # for the index of those
-    return search
+async def _split_runs(connection: Connection, query: RunQuery) -> list[RunRange]:
+    return split_runs(query, await protocols(connection, "runs") if needs_protocols(query) else ())
 
 
-def _threads(query: ThreadQuery) -> Search:
-    status = None if query.status is None else query.status.value
-    search = Search("threads", query, wanted_thread(query))
-    return search.equal(agent=query.agent, protocol=query.protocol, status=status, whose=whose(query.attributes))
+async def _threads(connection: Connection, query: ThreadQuery) -> Search:
+    known = await protocols(connection, "threads") if needs_protocols(query) else ()
+    return Search("threads", query, wanted_thread(query)).threads(split_threads(query, known))
 
 
 async def runs(connection: Connection, query: RunQuery) -> list[Run]:
-    return [decode_run(record) for (record,) in await _runs(query).rows(connection)]
+    search = Search("runs", query, wanted_run(query)).runs(await _split_runs(connection, query))
+    return [decode_run(record) for (record,) in await search.rows(connection)]
 
 
 async def count_runs(connection: Connection, query: RunQuery) -> int:
-    return await _runs(query).count(connection)
+    wanted = wanted_run(query)
+    more, less = (query, None) if wanted is not None else split_count(query)
+    search = Search("runs", query, wanted).runs(await _split_runs(connection, more))
+    if less is not None:
+        search.runs(await _split_runs(connection, less), fewer=True)
+    return await search.count(connection)
 
 
 async def threads(connection: Connection, query: ThreadQuery) -> list[Thread]:
-    return [decode_thread(*row) for row in await _threads(query).rows(connection)]
+    return [decode_thread(*row) for row in await (await _threads(connection, query)).rows(connection)]
 
 
 async def count_threads(connection: Connection, query: ThreadQuery) -> int:
-    return await _threads(query).count(connection)
+    return await (await _threads(connection, query)).count(connection)
 
 
 # --- what belongs to runs and threads

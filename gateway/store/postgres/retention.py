@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.store.postgres.changes import remove_artifacts, remove_expired, remove_runs, remove_thread
 from gateway.store.postgres.connections import Connection, fetch
+from gateway.store.postgres.queries import protocols
 from gateway.store.postgres.schema import UNFINISHED
 
 STEP = 64
@@ -41,26 +42,32 @@ def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step
     yield partial(_aged_threads, older_than)
     yield partial(_stray, older_than, now)
     if max_bytes is not None:
-        yield partial(_large_runs, max_bytes)
-        yield partial(_large_threads, max_bytes)
+        excess = Excess(max_bytes)
+        yield partial(_large_runs, excess)
+        yield partial(_large_threads, excess)
 
 
 async def _aged_runs(older_than: float, connection: Connection) -> tuple[int, bool]:
-    # created_at has the index, and nothing is updated before it is created
-    sql = f"{ENDED_RUNS} AND created_at < $1 AND updated_at < $1 ORDER BY created_at LIMIT {STEP} {FREE}"
-    rows = await fetch(connection, sql, older_than)
+    rows = await _aged(connection, "runs", ENDED_RUNS, older_than)
     if rows:
         await remove_runs(connection, rows)
     return len(rows), bool(rows)
 
 
 async def _aged_threads(older_than: float, connection: Connection) -> tuple[int, bool]:
-    idle = IDLE_THREADS.format(busy="TRUE")
-    sql = f"{idle} AND created_at < $1 AND updated_at < $1 ORDER BY created_at LIMIT {STEP} {FREE}"
-    rows = await fetch(connection, sql, older_than)
+    rows = await _aged(connection, "threads", IDLE_THREADS.format(busy="TRUE"), older_than)
     for row in rows:
         await remove_thread(connection, row["id"])
     return 0, bool(rows)
+
+
+async def _aged(connection: Connection, table: str, select: str, older_than: float) -> Sequence[Any]:
+    """The oldest rows of one protocol. An index has the times of creation, before which nothing is updated."""
+    sql = f"{select} AND protocol = $2 AND created_at < $1 AND updated_at < $1 ORDER BY created_at LIMIT {STEP} {FREE}"
+    for protocol in await protocols(connection, table):
+        if rows := await fetch(connection, sql, older_than, protocol):
+            return rows
+    return ()
 
 
 async def _stray(older_than: float, now: float, connection: Connection) -> tuple[int, bool]:
@@ -76,29 +83,41 @@ async def _stray(older_than: float, now: float, connection: Connection) -> tuple
     return 0, bool(rows)
 
 
-async def _large_runs(max_bytes: int, connection: Connection) -> tuple[int, bool]:
-    rows = await _excess(connection, max_bytes, f"{ENDED_RUNS} ORDER BY created_at LIMIT {STEP}")
+async def _large_runs(excess: Excess, connection: Connection) -> tuple[int, bool]:
+    rows = await excess.oldest(connection, ENDED_RUNS)
     if rows:
         await remove_runs(connection, rows)
     return len(rows), bool(rows)
 
 
-async def _large_threads(max_bytes: int, connection: Connection) -> tuple[int, bool]:
-    idle = IDLE_THREADS.format(busy=UNFINISHED)
-    rows = await _excess(connection, max_bytes, f"{idle} ORDER BY created_at LIMIT {STEP}")
+async def _large_threads(excess: Excess, connection: Connection) -> tuple[int, bool]:
+    rows = await excess.oldest(connection, IDLE_THREADS.format(busy=UNFINISHED))
     for row in rows:
         await remove_thread(connection, row["id"])
     return 0, bool(rows)
 
 
-async def _excess(connection: Connection, max_bytes: int, oldest: str) -> Sequence[Any]:
-    """The oldest rows that have to go for the store to be small enough, of those that `oldest` selects."""
-    too_much = int((await fetch(connection, USED_BYTES))[0][0]) - max_bytes
-    found: list[Any] = []
-    if too_much > 0:
-        for row in await fetch(connection, f"{oldest} {FREE}"):
-            if too_much <= 0:
-                break
-            found.append(row)
-            too_much -= row["bytes"]
-    return found
+class Excess:
+    """By how much the store is too large. All rows are read to add it up, so what is removed is only taken off; unless
+    another process removes rows as well, which a counter shows.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = self._turn = 0
+
+    async def oldest(self, connection: Connection, select: str) -> Sequence[Any]:
+        """The oldest rows that have to go for the store to be small enough. They count as gone."""
+        sql = "UPDATE interlingua.counters SET value = value + 1 WHERE name = 'pruned' RETURNING value"
+        turn = int((await fetch(connection, sql))[0][0])  # whoever else prunes waits for this transaction
+        if turn != self._turn + 1:
+            self._bytes = int((await fetch(connection, USED_BYTES))[0][0]) - self._max_bytes
+        self._turn = turn
+        found: list[Any] = []
+        if self._bytes > 0:
+            for row in await fetch(connection, f"{select} ORDER BY seq LIMIT {STEP} {FREE}"):
+                if self._bytes <= 0:
+                    break
+                found.append(row)
+                self._bytes -= row["bytes"]
+        return found

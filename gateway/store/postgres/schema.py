@@ -7,9 +7,13 @@ that ever ran in somebody's database is never edited: the next version is a new 
 
 from __future__ import annotations
 
+import logging
+
 from gateway.core.errors import Unavailable
 from gateway.store.postgres.connections import Connection
 from gateway.store.records import ACTIVE, QUEUED
+
+logger = logging.getLogger(__name__)
 
 LOCK = 0x1A7E
 """The class of the store's advisory locks. Each is held for one transaction, so that a pooler does not matter."""
@@ -17,6 +21,8 @@ MIGRATING, CLAIMING = 1, 2
 
 UNFINISHED = "(status IN ('pending', 'running', 'interrupted'))"
 """Queries use these words, so that the server sees that a partial index will do."""
+
+FAILED = "(status IN ('error', 'cancelled', 'timeout'))"
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -93,6 +99,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX mail_recipient ON interlingua.mail (recipient)",
     ),
+    # an index for each part of a search: see gateway/store/searches.py
+    (
+        "CREATE INDEX runs_protocol ON interlingua.runs (protocol, created_at, seq) INCLUDE (bytes)",
+        "CREATE INDEX runs_agent ON interlingua.runs (agent, protocol, created_at, seq)",
+        f"CREATE INDEX runs_failed ON interlingua.runs (protocol, status, created_at, seq) WHERE {FAILED}",
+        f"CREATE INDEX runs_agent_failed ON interlingua.runs (agent, protocol, status, created_at, seq) WHERE {FAILED}",
+        "DROP INDEX interlingua.runs_created",
+        "CREATE INDEX threads_protocol ON interlingua.threads (protocol, created_at, seq) INCLUDE (bytes)",
+        "CREATE INDEX threads_agent ON interlingua.threads (agent, protocol, created_at, seq) WHERE agent IS NOT NULL",
+        "CREATE INDEX threads_status ON interlingua.threads (protocol, status, created_at, seq) WHERE status <> 'idle'",
+        "DROP INDEX interlingua.threads_created",
+        "INSERT INTO interlingua.counters (name, value) VALUES ('pruned', 1)",
+    ),
 )
 
 
@@ -110,6 +129,10 @@ async def migrate(connection: Connection) -> None:
             await connection.execute("CREATE SCHEMA IF NOT EXISTS interlingua")
             await connection.execute("CREATE TABLE interlingua.version (number integer NOT NULL)")
             await connection.execute("INSERT INTO interlingua.version (number) VALUES (0)")
+        if found:
+            logger.warning(
+                "the store is brought from version %d to %d; with many runs it takes a while", found, len(MIGRATIONS)
+            )
         for script in MIGRATIONS[found or 0 :]:
             for statement in script:
                 await connection.execute(statement)

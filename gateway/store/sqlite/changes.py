@@ -61,8 +61,8 @@ def create_run(
         place = QUEUED if busy else ACTIVE
     head = few(events)
     cursor.execute(
-        "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, created_at, updated_at, reserved, "
-        "record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, principal, created_at, updated_at, "
+        "reserved, record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             run.id,
             owner,
@@ -71,6 +71,7 @@ def create_run(
             request.agent,
             run.thread,
             request.protocol,
+            request.principal,
             run.created_at,
             run.updated_at,
             reserved,

@@ -11,14 +11,45 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from gateway.core.errors import NotFound
-from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
-from gateway.store import Delivery, records
-from gateway.store.records import decode_artifact, decode_checkpoint, decode_run, decode_thread
+from gateway.core.types import (
+    UNFINISHED,
+    Artifact,
+    Checkpoint,
+    Run,
+    RunQuery,
+    RunStatus,
+    Thread,
+    ThreadQuery,
+    ThreadStatus,
+)
+from gateway.store import Delivery
+from gateway.store.records import (
+    Wanted,
+    decode_artifact,
+    decode_checkpoint,
+    decode_run,
+    decode_thread,
+    wanted_run,
+    wanted_thread,
+    whose,
+)
+from gateway.store.searches import (
+    FAILED,
+    RunRange,
+    ThreadRange,
+    needs_protocols,
+    split_count,
+    split_runs,
+    split_threads,
+)
+from gateway.store.sqlite import schema
 
 T = TypeVar("T")
 
 COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
 """The columns of which a record is made."""
+PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
+"""The words of partial indexes, and the runs that are in them."""
 
 
 def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
@@ -57,66 +88,114 @@ def require(cursor: sqlite3.Cursor, table: str, key: str) -> None:
         raise NotFound(f"no {table.removesuffix('s')} {key}")
 
 
+def protocols(cursor: sqlite3.Cursor, table: str) -> list[str]:
+    """The protocols of all runs or threads, one step down the index for each."""
+    cursor.execute(
+        f"WITH RECURSIVE known(one) AS (SELECT min(protocol) FROM {table} UNION ALL "
+        f"SELECT (SELECT min(protocol) FROM {table} WHERE protocol > one) FROM known WHERE one IS NOT NULL) "
+        "SELECT one FROM known WHERE one IS NOT NULL"
+    )
+    return [one for (one,) in cursor.fetchall()]
+
+
 def runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[Run]:
-    found = _page(cursor, "runs", query, *_match_runs(cursor, query))
-    return [decode_run(record) for (record,) in found]
+    wanted = _asked(cursor, wanted_run(query))
+    parts = [_run_rows(part, wanted) for part in _split_runs(cursor, query)]
+    return [decode_run(record) for _, _, record in _page(cursor, "runs", query, parts)]
 
 
 def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
-    return _count(cursor, "runs", *_match_runs(cursor, query))
+    wanted = _asked(cursor, wanted_run(query))
+    more, less = (query, None) if wanted else split_count(query)
+    parts = [_run_rows(part, wanted) for part in _split_runs(cursor, more)]
+    fewer = [] if less is None else [_run_rows(part, wanted) for part in _split_runs(cursor, less)]
+    return _count(cursor, parts, fewer)
 
 
 def threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[Thread]:
-    return [decode_thread(*row) for row in _page(cursor, "threads", query, *_match_threads(cursor, query))]
+    wanted = _asked(cursor, wanted_thread(query))
+    parts = [_thread_rows(part, wanted) for part in _split_threads(cursor, query)]
+    return [decode_thread(*row[2:]) for row in _page(cursor, "threads", query, parts)]
 
 
 def count_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> int:
-    return _count(cursor, "threads", *_match_threads(cursor, query))
+    wanted = _asked(cursor, wanted_thread(query))
+    return _count(cursor, [_thread_rows(part, wanted) for part in _split_threads(cursor, query)], [])
 
 
-def _match_runs(cursor: sqlite3.Cursor, query: RunQuery) -> tuple[str, list[Any]]:
-    terms, values = _equal(agent=query.agent, thread=query.thread, protocol=query.protocol)
+Rows = tuple[str, list[str]]
+"""`FROM` and `WHERE` of a part of a search, with its values."""
+
+
+def _split_runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[RunRange]:
+    return split_runs(query, protocols(cursor, "runs") if needs_protocols(query) else ())
+
+
+def _split_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[ThreadRange]:
+    return split_threads(query, protocols(cursor, "threads") if needs_protocols(query) else ())
+
+
+def _asked(cursor: sqlite3.Cursor, wanted: Wanted | None) -> bool:
+    """Make `wanted(record)` known, if there is anything that only the record says."""
+    if wanted is not None:
+        cursor.connection.create_function("wanted", 1, wanted)
+    return wanted is not None
+
+
+def _run_rows(part: RunRange, wanted: bool) -> Rows:
+    query = part.query
+    terms, values = _equal(agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal)
     if query.threaded is not None:
         terms.append("thread IS NOT NULL" if query.threaded else "thread IS NULL")
     if query.statuses:
-        terms.append(f"status IN ({', '.join('?' * len(query.statuses))})")
-        values += [status.value for status in query.statuses]
-    _also(cursor, terms, records.wanted_run(query))
-    return " AND ".join(terms) or "TRUE", values
+        terms.append(f"status IN ({', '.join(repr(status.value) for status in query.statuses)})")
+        terms += [words for words, statuses in PARTIAL.items() if set(query.statuses) <= set(statuses)]
+    return _rows("runs", part.name, terms, values, wanted)
 
 
-def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, list[Any]]:
-    status = None if query.status is None else query.status.value
-    whose = records.whose(query.attributes)
-    terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status, whose=whose)
-    _also(cursor, terms, records.wanted_thread(query))
-    return " AND ".join(terms) or "TRUE", values
+def _thread_rows(part: ThreadRange, wanted: bool) -> Rows:
+    query = part.query
+    terms, values = _equal(agent=query.agent, protocol=query.protocol, whose=whose(query.attributes))
+    if query.status is not None:
+        terms.append(f"status = {query.status.value!r}")
+        if query.status is not ThreadStatus.IDLE:
+            terms.append("status <> 'idle'")
+    return _rows("threads", part.name, terms, values, wanted)
 
 
-def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:
+def _equal(**columns: str | None) -> tuple[list[str], list[str]]:
     given = {column: value for column, value in columns.items() if value is not None}
     return [f"{column} = ?" for column in given], list(given.values())
 
 
-def _also(cursor: sqlite3.Cursor, terms: list[str], wanted: records.Wanted | None) -> None:
-    if wanted is not None:
-        cursor.connection.create_function("wanted", 1, wanted)
-        terms.append("wanted(record)")
+def _rows(table: str, index: str, terms: list[str], values: list[str], wanted: bool) -> Rows:
+    """`INDEXED BY` makes it an error if the index does not serve."""
+    terms += ["wanted(record)"] if wanted else []
+    return f"FROM {table} INDEXED BY {index} WHERE {' AND '.join(terms)}", values
 
 
-def _page(
-    cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, where: str, values: list[Any]
-) -> Sequence[Any]:
+def _page(cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, parts: Sequence[Rows]) -> list[Any]:
+    """The rows of the page that is asked for, merged: when and in which place they were created, and `COLUMNS`."""
+    if not parts:
+        return []
     way = "ASC" if query.oldest_first else "DESC"
+    every = " UNION ALL ".join(f"SELECT created_at, seq, {COLUMNS[table]} {rows}" for rows, _ in parts)
+    values = [value for _, values in parts for value in values]
     cursor.execute(
-        f"SELECT {COLUMNS[table]} FROM {table} WHERE {where} ORDER BY created_at {way}, seq {way} LIMIT ? OFFSET ?",
+        f"{every} ORDER BY created_at {way}, seq {way} LIMIT ? OFFSET ?",
         (*values, max(0, query.limit), max(0, query.offset)),
     )
     return cursor.fetchall()
 
 
-def _count(cursor: sqlite3.Cursor, table: str, where: str, values: list[Any]) -> int:
-    return int(cursor.execute(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0])
+def _count(cursor: sqlite3.Cursor, parts: Sequence[Rows], fewer: Sequence[Rows]) -> int:
+    """How many rows there are in `parts`, less those in `fewer`. One statement: nothing moves meanwhile."""
+    terms = [
+        *(f"+ (SELECT count(*) {rows})" for rows, _ in parts),
+        *(f"- (SELECT count(*) {rows})" for rows, _ in fewer),
+    ]
+    values = [value for _, values in (*parts, *fewer) for value in values]
+    return int(cursor.execute(f"SELECT 0 {' '.join(terms)}", values).fetchone()[0])
 
 
 def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | None) -> list[Checkpoint]:

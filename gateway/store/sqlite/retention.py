@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from gateway.store.sqlite.changes import remove_artifact, remove_run, remove_thread
+from gateway.store.sqlite.queries import protocols
 from gateway.store.sqlite.schema import UNFINISHED
 
 BUDGET_SECONDS = 0.02
@@ -39,16 +40,28 @@ def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step
 
 
 def _aged_runs(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    # created_at has the index, and nothing is updated before it is created
-    where = f"{ENDED_RUNS} AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT 64"
-    return _remove(cursor, where, (older_than, older_than), remove_run)
+    return _remove_aged(cursor, "runs", ENDED_RUNS, older_than, remove_run)
 
 
 def _aged_threads(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    idle = IDLE_THREADS.format(busy="TRUE")
-    where = f"{idle} AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT 64"
-    _, more = _remove(cursor, where, (older_than, older_than), _remove_thread)
+    _, more = _remove_aged(cursor, "threads", IDLE_THREADS.format(busy="TRUE"), older_than, _remove_thread)
     return 0, more
+
+
+def _remove_aged(
+    cursor: sqlite3.Cursor,
+    table: str,
+    select: str,
+    older_than: float,
+    remove: Callable[[sqlite3.Cursor, int, str], None],
+) -> tuple[int, bool]:
+    """Remove the oldest rows of one protocol. An index has the times of creation, before which nothing is updated."""
+    where = f"{select} AND protocol = ? AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT 64"
+    for protocol in protocols(cursor, table):
+        gone, more = _remove(cursor, where, (protocol, older_than, older_than), remove)
+        if gone:
+            return gone, more
+    return 0, False
 
 
 def _stray(older_than: float, now: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
@@ -61,12 +74,12 @@ def _stray(older_than: float, now: float, cursor: sqlite3.Cursor) -> tuple[int, 
 
 
 def _large_runs(max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    return _remove(cursor, f"{ENDED_RUNS} ORDER BY created_at LIMIT 64", (), remove_run, max_bytes)
+    return _remove(cursor, f"{ENDED_RUNS} ORDER BY seq LIMIT 64", (), remove_run, max_bytes)
 
 
 def _large_threads(max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
     idle = IDLE_THREADS.format(busy=UNFINISHED)
-    _, more = _remove(cursor, f"{idle} ORDER BY created_at LIMIT 64", (), _remove_thread, max_bytes)
+    _, more = _remove(cursor, f"{idle} ORDER BY seq LIMIT 64", (), _remove_thread, max_bytes)
     return 0, more
 
 
@@ -77,7 +90,7 @@ def _remove_thread(cursor: sqlite3.Cursor, _seq: int, thread_id: str) -> None:
 def _remove(
     cursor: sqlite3.Cursor,
     select: str,
-    values: tuple[float, ...],
+    values: tuple[str | float, ...],
     remove: Callable[[sqlite3.Cursor, int, str], None],
     max_bytes: int | None = None,
 ) -> tuple[int, bool]:

@@ -24,6 +24,9 @@ UNFINISHED = "(status = 'pending' OR status = 'running' OR status = 'interrupted
 Not as `IN`: for a list of three SQLite makes a table in memory, for every row that is written.
 """
 
+FAILED = "(status = 'error' OR status = 'cancelled' OR status = 'timeout')"
+"""The same of runs that have ended otherwise than they should."""
+
 COUNT_REGISTRATIONS = "UPDATE counters SET value = value + 1 WHERE name = 'registrations'"
 
 WHOSE = """CASE WHEN json_valid(CAST(record AS TEXT)) THEN
@@ -31,8 +34,16 @@ WHOSE = """CASE WHEN json_valid(CAST(record AS TEXT)) THEN
         THEN json_extract(CAST(record AS TEXT), '$.attributes.owner') END END"""
 """`threads.whose` for a record that was written before the column existed."""
 
+PRINCIPAL = """CASE WHEN json_valid(CAST(record AS TEXT)) THEN
+    CASE json_type(CAST(record AS TEXT), '$.request.principal') WHEN 'text'
+        THEN json_extract(CAST(record AS TEXT), '$.request.principal') END END"""
+"""The same for `runs.principal`."""
+
 BUSY_SECONDS = 5.0
 """How long a process waits for another's transaction before it raises Unavailable."""
+
+MANY_RUNS = 100_000
+"""From so many on it is told that a migration takes its time: some seconds a million, more on a slow disk."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -108,6 +119,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX mail_recipient ON mail(recipient)",
     ),
+    # an index for each part of a search: see gateway/store/searches.py
+    (
+        "ALTER TABLE runs ADD COLUMN principal TEXT",
+        f"UPDATE runs SET principal = {PRINCIPAL} WHERE instr(record, CAST('\"principal\":' AS BLOB)) > 0",
+        "CREATE INDEX runs_principal ON runs(principal, created_at) WHERE principal IS NOT NULL",
+        "CREATE INDEX runs_protocol ON runs(protocol, created_at)",
+        "CREATE INDEX runs_agent ON runs(agent, protocol, created_at)",
+        f"CREATE INDEX runs_failed ON runs(protocol, status, created_at) WHERE {FAILED}",
+        f"CREATE INDEX runs_agent_failed ON runs(agent, protocol, status, created_at) WHERE {FAILED}",
+        "DROP INDEX runs_created",
+        "CREATE INDEX threads_protocol ON threads(protocol, created_at)",
+        "CREATE INDEX threads_agent ON threads(agent, protocol, created_at) WHERE agent IS NOT NULL",
+        "CREATE INDEX threads_status ON threads(protocol, status, created_at) WHERE status <> 'idle'",
+        "DROP INDEX threads_created",
+        "CREATE INDEX artifacts_stray ON artifacts(created_at) WHERE run IS NULL AND thread IS NULL",
+    ),
 )
 
 
@@ -176,12 +203,19 @@ def migrate(connection: sqlite3.Connection) -> None:
     if _version(connection) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
     try:
-        for script in MIGRATIONS[_version(connection) :]:
+        found = _version(connection)
+        if found and (runs := connection.execute("SELECT max(seq) FROM runs").fetchone()[0] or 0) > MANY_RUNS:
+            told = "the store has %d runs and is brought from version %d to %d: this may take a minute a million"
+            logger.warning(told, runs, found, len(MIGRATIONS))
+        for script in MIGRATIONS[found:]:
             for statement in script:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
+        if 0 < found < len(MIGRATIONS):
+            logger.info("the store is of version %d now, after %.1f s", len(MIGRATIONS), time.monotonic() - began)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -7,13 +7,15 @@ import logging
 import re
 import ssl
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from gateway.core.errors import Conflict, NotFound, Unavailable, Unsupported
-from gateway.core.types import OWNER, IfBusy, RunQuery, RunStatus, ThreadChange, ThreadQuery
+from gateway.core.types import OWNER, UNFINISHED, IfBusy, RunQuery, RunStatus, ThreadChange, ThreadQuery, ThreadStatus
 from gateway.store import Delivery, Message, RunChange
 from gateway.store.opening import open_store, probe_store
 from gateway.store.postgres import PostgresStore, connections, schema
@@ -278,6 +280,8 @@ def explained() -> Iterator[tuple[PostgresServer, str]]:
             "session_preload_libraries": "auto_explain",
             "auto_explain.log_min_duration": "0",
             "auto_explain.log_level": "log",
+            "auto_explain.log_analyze": "on",
+            "auto_explain.log_timing": "off",
         }
         server.restart()
         yield server, url
@@ -333,20 +337,60 @@ def test_nothing_that_a_run_needs_reads_all_that_have_ended(explained: tuple[Pos
     assert len(plans) > 300
     everything = re.compile(r"Seq Scan on (runs|log|threads)\b")
     assert [plan for plan in plans if everything.search(plan)] == []
+    assert [plan for plan in plans if most_read(plan) > MANY] == []
 
 
-@pytest.mark.parametrize("query", [RunQuery(limit=20), RunQuery(principal="p7", limit=20), RunQuery(thread="t8")])
-def test_a_page_of_runs_is_read_by_an_index(explained: tuple[PostgresServer, str], query: RunQuery) -> None:
+SOME = (None, "nobody")
+STATUSES = ((), *((one,) for one in RunStatus), (RunStatus.ERROR, RunStatus.TIMEOUT))
+
+
+def test_a_page_of_runs_or_threads_is_read_by_an_index(explained: tuple[PostgresServer, str]) -> None:
     server, url = explained
     before = len(server.process.stderr())
+    queries = [
+        RunQuery(agent=agent, protocol=protocol, statuses=statuses, principal=principal)
+        for agent, protocol, statuses, principal in product(SOME, SOME, STATUSES, SOME)
+        if agent is not None or principal is not None or (statuses and RunStatus.SUCCESS not in statuses)
+    ]
+    unread = [RunQuery(), RunQuery(principal="p7"), RunQuery(thread="t8"), RunQuery(agent="mail")]
+    threads = [
+        ThreadQuery(agent=agent, protocol=protocol, status=status)
+        for agent, protocol, status in product(SOME, SOME, (None, *ThreadStatus))
+    ]
 
     async def main() -> None:
         store = PostgresStore(url)
         await store.open()
-        with pytest.raises(ValueError, match="JSON"):  # the records of these runs are none
-            await store.runs(query)
+        for query in queries:
+            found = await store.runs(query)
+            assert len(found) == await store.count_runs(query)
+            assert all(one.status in UNFINISHED for one in found), "those of another test"
+        for query in unread:
+            with pytest.raises(ValueError, match="JSON"):  # the records of these runs are none
+                await store.runs(replace(query, limit=50))
+        for one in threads:
+            await store.threads(one)
         await store.close()
 
     run(main())
-    plans = [plan for plan in server.process.stderr()[before:].split("plan:") if "ORDER BY created_at" in plan]
-    assert plans and all("Seq Scan on runs" not in plan for plan in plans)
+    plans = [
+        plan for plan in server.process.stderr()[before:].split("plan:") if re.search("(runs|threads) WHERE", plan)
+    ]
+    assert len(plans) > 100
+    assert [plan for plan in plans if re.search(r"Seq Scan on (runs|threads)\b", plan)] == []
+    assert [plan for plan in plans if most_read(plan) > MANY] == []
+
+
+MANY = 1000
+"""More rows than any of these statements has to read, of 50,000."""
+
+
+def most_read(plan: str) -> int:
+    """The most rows that one step of a plan read, also those that it did not want."""
+    read = [
+        float(rows)
+        for rows in re.findall(r"actual rows=([\d.]+)|Rows Removed by Filter: ([\d.]+)", plan)
+        for rows in rows
+        if rows
+    ]
+    return int(max(read, default=0))
