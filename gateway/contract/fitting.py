@@ -112,6 +112,8 @@ class SchemaJudge:
         """Raise Invalid for the most telling mistake of `value`; its path starts with the pointer `at`. A schema that
         cannot be applied finds none, which is logged.
         """
+        if self.certainly is not None and self.certainly(value):
+            return
         try:
             error = self.misfit(value)
         except Inapplicable as why:
@@ -208,7 +210,10 @@ def _all_of(judges: Sequence[Fits]) -> Fits:
         return judges[0]
 
     def judge(value: Json) -> bool:
-        return all(each(value) for each in judges)
+        for each in judges:  # noqa: SIM110 - `all` would cost a generator
+            if not each(value):
+                return False
+        return True
 
     return judge if judges else _anything
 

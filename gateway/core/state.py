@@ -108,7 +108,7 @@ class State:
 
     def opened(self) -> list[tuple[str, str]]:
         """(kind, name) of all open items, oldest first."""
-        return [slot for slot, item in self._items.items() if item is Item.OPEN]
+        return [slot for slot, item in self._items.items() if item is Item.OPEN] if self._items else []
 
     def advance(self, event: e.Event) -> None:
         """Take one step. Raises IllegalEvent, and then nothing has changed."""
@@ -126,7 +126,7 @@ class State:
                 raise IllegalEvent(f"{kind.__name__} for {slot[0]} {slot[1]!r} that is {now.value}")
             if then is not now:
                 self._items[slot] = then
-        if phase is Phase.ENDED:
+        if phase is Phase.ENDED and self._items:
             still = [f"{k} {n!r}" for (k, n), item in self._items.items() if item is Item.OPEN]
             if still:
                 raise IllegalEvent(f"{kind.__name__} while {', '.join(still)} is open")

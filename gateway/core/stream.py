@@ -120,7 +120,8 @@ class Opener:
         return [event] if self.state.phase is Phase.NEW else []
 
     def _end(self, event: e.Event) -> list[e.Event]:
-        return [*self._started(), *self._close_all(event), event]
+        opened = self.state.opened()
+        return [*self._started(), *(self._close_all(opened, event) if opened else ()), event]
 
     def _other(self, event: e.Event) -> list[e.Event]:
         return [*self._started(), event]
@@ -166,9 +167,9 @@ class Opener:
         parts = [p for p in self.state.open("part") if self._of.get(p) == name]
         return [*(e.PartEnded(part=p) for p in parts), e.MessageEnded(message=name)]
 
-    def _close_all(self, end: e.Event) -> list[e.Event]:
+    def _close_all(self, opened: Sequence[tuple[str, str]], end: e.Event) -> list[e.Event]:
         out: dict[str, list[e.Event]] = {kind: [] for kind in CLOSING}
-        for kind, name in self.state.opened():
+        for kind, name in opened:
             out[kind].append(CLOSING[kind](name, end))
         return [event for events in out.values() for event in events]
 

@@ -13,36 +13,37 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.types import NULL, Failure, Run, RunStatus, StopReason
+from gateway.runs.log import RunLog
 from gateway.runs.threads import new_id
 from gateway.store import Delivery
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
-def concluded(run: Run, end: e.Event, output: Output) -> tuple[Run, list[e.Event]]:
+def concluded(run: Run, end: e.Event, log: RunLog) -> tuple[Run, list[e.Event]]:
     """The run's last record, and its last events: `end`, after a correction where the result differs from the deltas.
 
     A run that has not succeeded keeps what was said until then as its output. One that stopped for a reason that is a
     failure (`core.stopping`) keeps that reason, too.
     """
-    run = replace(run, interrupts=())
+    if run.interrupts:
+        run = replace(run, interrupts=())
     if isinstance(end, e.RunFinished) and stopping.cut_short(end.stop_reason) is not None:
         run = replace(run, stop_reason=end.stop_reason)
-        if (failed := stopping.failure(end.stop_reason, output.text(end))) is not None:
+        if (failed := stopping.failure(end.stop_reason, log.output.text(end))) is not None:
             end = e.RunFailed(failure=failed, origin=end.origin)
     match end:
         case e.RunFinished():
-            correction = output.correction(end)
-            final = msgspec.Raw(output.finish(end))
+            correction, final = log.finished(end)
             end = replace(end, output=final)
             run = replace(run, status=RunStatus.SUCCESS, output=final, stop_reason=end.stop_reason)
             return run, [correction, end] if correction is not None else [end]
         case e.RunFailed():
             status = RunStatus.TIMEOUT if end.timeout else RunStatus.ERROR
-            return replace(run, status=status, failure=end.failure, output=_partial(output)), [end]
+            return replace(run, status=status, failure=end.failure, output=_partial(log.output)), [end]
         case _:
             stop = StopReason.CANCELLED
-            return replace(run, status=RunStatus.CANCELLED, stop_reason=stop, output=_partial(output)), [end]
+            return replace(run, status=RunStatus.CANCELLED, stop_reason=stop, output=_partial(log.output)), [end]
 
 
 def _partial(output: Output) -> msgspec.Raw:
@@ -68,9 +69,9 @@ def of_error(raised: Exception, what: str) -> e.RunFailed:
     """
     error = errors.first(raised)
     if error is None:
-        log.error("%s: the adapter failed", what, exc_info=raised)
+        _logger.error("%s: the adapter failed", what, exc_info=raised)
         return e.RunFailed(failure=Failure(code="internal", message="internal error"))
-    log.info("%s failed: %s %s", what, error, error.detail)
+    _logger.info("%s failed: %s %s", what, error, error.detail)
     return e.RunFailed(failure=failure(error))
 
 

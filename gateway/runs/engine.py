@@ -292,7 +292,7 @@ class EngineRuns:
             self._recorder.named(run_id)
         if (live := self._live.get(run_id)) is None:
             return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
-        return live.run if await live.stopped(timeout) else None
+        return live.record.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:

@@ -125,6 +125,8 @@ def given(
     found = GivenFiles(request, entry, agent)
     if agent.capabilities.files and entry.route.target.protocol != request.protocol:
         attached = [*attached, *found.take_out()]
+    if not attached and not uploaded and request.prompt is None:
+        return found
     found.store(attached, owner, public_url, limit)
     found.fill(uploaded)
     if found.stored or uploaded:

@@ -102,7 +102,7 @@ class LiveRun:
         self.opener = self.record.opener
         self.conversation = ConversationContext(agent, threads, thread, given=caller)
         self._clock = Clock(entry.route.timeout)
-        self.questions = Questions(self.record, self._clock)
+        self._questions: Questions | None = None
         self.artifacts: list[Artifact] = []
         self.interceptor = entry.intercepting.intercept(self) if entry.intercepting else None
         self.outbound: Runner = self.interceptor or entry.outbound
@@ -142,6 +142,13 @@ class LiveRun:
     @property
     def run(self) -> Run:
         return self.record.run
+
+    @property
+    def questions(self) -> Questions:
+        """The questions of the run's agent. Made when it asks the first."""
+        if self._questions is None:
+            self._questions = Questions(self.record, self._clock)
+        return self._questions
 
     @property
     def thread(self) -> Thread | None:
@@ -324,35 +331,43 @@ class LiveRun:
 
     def launch(self, work: Coroutine[None, None, None]) -> None:
         """Begin the run's own task."""
-        self.task = asyncio.create_task(work, name=f"run {self.run.id}")
+        self.task = asyncio.create_task(work, name=f"run {self.record.run.id}")
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 
     async def drive(self, *, attach: bool = False) -> None:
         """Let the outbound adapter run, and commit the end whatever happens."""
-        with tracing.run_span(self.run, self.agent, resumed=attach) as self.span:
+        with tracing.run_span(self.record.run, self.agent, resumed=attach) as self.span:
             for what, count in self._early:
                 self.span.record_loss(what, count)
-            target, request = self._route.target, self.run.request
+            target, request = self._route.target, self.record.run.request
             if not attach and target.protocol != request.protocol:
                 for what in request.native:
                     self.lost(what)
-            with tracing.call_span(target.protocol, target) as call:
-                self.traceparent = call.traceparent
-                end: e.Event | None = None
-                self._calling = True
-                try:
-                    with self._clock:
-                        if not self.run.dispatched:
-                            await self.record.change(self._sent(await self.ready()))
-                        await (self.outbound.attach(self) if attach else self.outbound.run(self))
-                except (Exception, asyncio.CancelledError) as error:
-                    if self.detached and not self._ending and isinstance(error, asyncio.CancelledError):
-                        raise
-                    end = self._end_of(error)
-                finally:
-                    self._calling = False
+            if tracing.tracing():
+                with tracing.call_span(target.protocol, target) as call:
+                    self.traceparent = call.traceparent
+                    end = await self._call(attach)
+            else:
+                self.traceparent = self.span.traceparent
+                end = await self._call(attach)
             await self.finish(self._terminal or end or ending.without_result())
+
+    async def _call(self, attach: bool) -> e.Event | None:
+        """Let the outbound adapter run; the end that is none of its words."""
+        self._calling = True
+        try:
+            with self._clock:
+                if not self.record.run.dispatched:
+                    await self.record.change(self._sent(await self.ready()))
+                await (self.outbound.attach(self) if attach else self.outbound.run(self))
+        except (Exception, asyncio.CancelledError) as error:
+            if self.detached and not self._ending and isinstance(error, asyncio.CancelledError):
+                raise
+            return self._end_of(error)
+        finally:
+            self._calling = False
+        return None
 
     def _end_of(self, error: Exception | asyncio.CancelledError) -> e.Event:
         """How a run ends whose adapter raised this before the agent's last word."""
@@ -410,31 +425,38 @@ class LiveRun:
         self._ending = True
         self._terminal = end
         async with self.record.lock:
-            if self.run.cancel_reason is not None and not isinstance(end, e.RunCancelled):
-                end = e.RunCancelled(reason=self.run.cancel_reason)
+            cancelled = self.record.run.cancel_reason
+            if cancelled is not None and not isinstance(end, e.RunCancelled):
+                end = e.RunCancelled(reason=cancelled)
             elif self._aborted is not None:
                 end = e.RunFailed(failure=self._aborted)
             try:
-                await self._commit_end(delta.sound(end))
+                end = delta.sound(end)
+                if self.interceptor is None:
+                    await self._conclude(end)
+                else:
+                    async with self.interceptor.concluding(end) as last:
+                        await self._conclude(last)
             except Exception as error:  # whatever it is, the run has ended
                 await self.record.fail(error)
         self.ended = True
-        self.questions.cancel_all()
+        self._give_up_questions()
+        run = self.record.run
         if self.span is not None:
-            self.span.finish(self.run.status, usage=self._usage, tokens=self.log.last, failure=self.run.failure)
+            self.span.finish(run.status, usage=self._usage, events=self.log.last, failure=run.failure)
+        else:
+            tracing.metrics.events.add(self.log.last, tracing.metrics.agent(self.agent.name))
         self.log.close()
         self.record.wake()
         self._hooks.ended(self)
 
-    async def _commit_end(self, end: e.Event) -> None:
-        if self.interceptor is None:
-            await self._conclude(end)
-            return
-        async with self.interceptor.concluding(end) as last:
-            await self._conclude(last)
+    def _conclude(self, end: e.Event) -> Coroutine[None, None, None]:
+        return self.record.conclude(end, self.agent, self.conversation.thread, self.artifacts, recalled=self._recalled)
 
-    async def _conclude(self, end: e.Event) -> None:
-        await self.record.conclude(end, self.agent, self.thread, self.artifacts, recalled=self._recalled)
+    def _give_up_questions(self) -> None:
+        """Give every open question the answer `cancelled`."""
+        if self._questions is not None:
+            self._questions.cancel_all()
 
     async def cancel(self, reason: str) -> None:
         """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""
@@ -448,7 +470,7 @@ class LiveRun:
             status = RunStatus.RUNNING if self.run.interrupts else self.run.status
             run = replace(self.run, cancel_reason=reason, interrupts=(), status=status, updated_at=time.time())
             await self.record.write(closed, run)
-        self.questions.cancel_all()
+        self._give_up_questions()
         if not self.run.dispatched or self.task is None:
             self._interrupt()
             return
@@ -458,7 +480,7 @@ class LiveRun:
         if self.cancelled or self._ending:
             return
         self._aborted = failure
-        self.questions.cancel_all()
+        self._give_up_questions()
         self._stop_agent()
 
     def detach(self) -> None:
@@ -467,7 +489,7 @@ class LiveRun:
             self.interceptor.close()
         self.detached = True
         self._interrupt()
-        if self._let_go:
+        if not self._ending:
             self.record.wake()
             self.log.leave()
 
@@ -499,21 +521,25 @@ class LiveRun:
 
         Raises Unavailable if the gateway lets go of the run before.
         """
-        return await self._until(lambda: self.run.status.stopped, timeout)
+        record = self.record
+        if timeout is not None:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self.stopped(None)
+            except TimeoutError:
+                return False
+        while not record.run.status.stopped:
+            if self.detached and not self._ending:
+                raise let_go_of(record.run.id)
+            await record.woken()
+        return True
 
     async def over(self) -> None:
         """Wait until the run has ended, answers and all. Raises Unavailable if the gateway lets go of it before."""
-        await self._until(lambda: self.ended, None)
-
-    async def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        in_time = await self.record.until(lambda: true() or self._let_go, timeout)
-        if in_time and not true():
-            raise let_go_of(self.run.id)
-        return in_time
-
-    @property
-    def _let_go(self) -> bool:
-        return self.detached and not self._ending
+        while not self.ended:
+            if self.detached and not self._ending:
+                raise let_go_of(self.run.id)
+            await self.record.woken()
 
     # --- inside ------------------------------------------------------------------------------------------------
 

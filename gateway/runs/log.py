@@ -12,12 +12,14 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.core.output import Output, fewer
+from gateway.core.output import FOLDS, Output, fewer
+from gateway.core.types import NULL, Agent
 from gateway.store import LogEntry, RunChange, Store, Unsynced
 
 log = logging.getLogger(__name__)
@@ -43,10 +45,13 @@ class LogReader(Protocol):
 class RunLog:
     """The log of one live run. Only the engine appends."""
 
-    def __init__(self, run_id: str, store: Store, output: Output, *, reserved: int, last: int = 0) -> None:
+    def __init__(self, run_id: str, store: Store, agent: Agent, *, reserved: int, last: int = 0) -> None:
         """`reserved` numbers may be used without asking; `last` was the newest number used."""
         self.run_id = run_id
-        self.output = output
+        self._agent = agent
+        self._output: Output | None = None
+        self._unfolded: list[e.Event] = []
+        """Events of the document that is not made yet."""
         self.last = last
         self.ended = False
         self.left = False
@@ -72,6 +77,18 @@ class RunLog:
         self.moved: asyncio.Event | None = None
         """Set when a reader has come along; None until somebody waits for that."""
 
+    @property
+    def output(self) -> Output:
+        """The document of what is shown. Made when the agent says a piece of it, or somebody asks for it: a run that
+        comes whole, and that nobody follows, has none but its result.
+        """
+        if self._output is None:
+            self._output = Output(self._agent)
+            for event in self._unfolded:
+                self._output.apply(event)
+            self._unfolded.clear()
+        return self._output
+
     # writing
 
     def append(self, events: Sequence[e.Event]) -> None:
@@ -88,10 +105,11 @@ class RunLog:
             return self._extend_soon()
         wrong: InterlinguaError | None = None
         good: list[e.Event] = []
+        output = self.output
         folded = fewer(events)
         for event in folded:
             try:
-                self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
+                output.apply(event)  # first, since it may raise: what cannot be folded is not written either
             except InterlinguaError as error:
                 wrong = wrong or error
                 if type(event) is e.PartStarted:  # others of the burst build on it
@@ -168,16 +186,27 @@ class RunLog:
             entries.append(LogEntry(number, e.encode(event), type(event) is e.PartDelta))
         return tuple(entries)
 
+    def finished(self, end: e.RunFinished) -> tuple[e.PartReplaced | None, msgspec.Raw]:
+        """Take the final result: its change of what was said, and the document."""
+        if self._output is None and end.output != NULL:
+            self._unfolded.append(end)
+            return None, end.output
+        return self.output.correction(end), msgspec.Raw(self.output.finish(end))
+
     def created(self, events: Sequence[e.Event], entries: Sequence[LogEntry]) -> None:
         """Fold and show what was numbered, after it was committed."""
-        for event in events:
-            self.output.apply(event)
+        if self._output is not None:
+            for event in events:
+                self._output.apply(event)
+        else:
+            self._unfolded += [event for event in events if type(event) in FOLDS]
         self._publish(events, entries)
 
     def close(self) -> None:
         """No more events will come: wake every watcher."""
         self.ended = True
-        self._tell()
+        if self.waiting:
+            self._tell()
 
     def leave(self) -> None:
         """No more events will come here: every watcher is told so, after what there is."""

@@ -59,7 +59,7 @@ class RunRecord:
         self._owed = owed
         self._changing = changing
         self._unseen = False
-        self._background = TaskSet()
+        self._background: TaskSet | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
     # --- changes ------------------------------------------------------------------------------------------------
@@ -115,9 +115,9 @@ class RunRecord:
         if self.log.wrong is not None and isinstance(end, e.RunFinished):  # the adapter has not heard of it
             end = ending.of_error(self.log.wrong, f"run {self.run.id}")
         run = replace(self.run, updated_at=time.time(), losses=dict(self.losses))
-        run, last = ending.concluded(run, end, self.log.output)
-        delivery = ending.delivery(run, self.run)
-        checkpoint = checkpoint_of(run, agent, artifacts)
+        run, last = ending.concluded(run, end, self.log)
+        delivery = ending.delivery(run, self.run) if run.request.webhook is not None else None
+        checkpoint = checkpoint_of(run, agent, artifacts) if run.request.thread is not None else None
         known = None if thread is None else known_now(thread, run, agent, checkpoint, recalled)
         change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
         soon = self._unseen and delivery is None and not self.log.readers
@@ -145,7 +145,7 @@ class RunRecord:
         failure = ending.of_error(error, f"run {self.run.id}: storing its end")
         await self.log.settled()
         before = replace(self.run, updated_at=time.time())
-        self.run, last = ending.concluded(before, failure, self.log.output)
+        self.run, last = ending.concluded(before, failure, self.log)
         events = self.opener.feed(last)
         entries = self.log.number(events)
         self.unwritten = UnwrittenEnd(entries, ending.delivery(self.run, before))
@@ -180,27 +180,21 @@ class RunRecord:
 
     def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to a background task until it is done."""
+        if self._background is None:
+            self._background = TaskSet()
         self._background.hold(task)
 
-    async def until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until something is true that `wake` follows; False when `timeout` seconds passed first."""
-        while not true():
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
-            try:
-                if timeout is None:
-                    await future
-                else:
-                    async with asyncio.timeout(timeout):
-                        await future
-            except TimeoutError:
-                return False
-            finally:
-                self._waiting.discard(future)
-        return True
+    async def woken(self) -> None:
+        """Wait for the next `wake`."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
 
     def wake(self) -> None:
-        """Have everybody in `until` look again."""
+        """Have everybody in `woken` look again."""
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)

@@ -22,7 +22,6 @@ from gateway.contract.interception import RunRecorder
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.files import LOST, Attachment
-from gateway.core.output import Output
 from gateway.core.types import (
     UNFINISHED,
     Agent,
@@ -90,7 +89,11 @@ class Starter:
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
         self._unfinished = TaskSet()
-        """Tasks that `close` waits for: creations of runs, cancels that agents are being told of."""
+        """Tasks that `close` waits for: cancels that agents are being told of, ends of runs that were given up."""
+        self._creating = 0
+        """Runs that are being created, which `close` waits for, too."""
+        self._created: asyncio.Event | None = None
+        """Set when one of them is there; None until somebody waits for that."""
         self._stopping = False
 
     # --- runs ---------------------------------------------------------------------------------------------------
@@ -168,11 +171,13 @@ class Starter:
         request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
         if entry.config:
             request = replace(request, config={**request.config, **entry.config})
-        thread = await self._thread_for(request, agent)
+        thread = None
+        if request.thread is not None or request.if_busy is not IfBusy.REJECT:
+            thread = await self._thread_for(request, agent)
         mine = given(
             request,
             files,
-            await self._uploaded(thread),
+            () if thread is None else await self._uploaded(thread),
             entry,
             agent,
             owner=run_id if thread is None else thread.id,
@@ -184,14 +189,15 @@ class Starter:
             entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
-        await self._store_files(mine, thread)
-        live = self.make(self._new(run_id, request), agent, entry, thread, caller=caller, filled=filled)
+        if mine.stored:
+            await self._store_files(mine, thread)
+        run = Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
+        live = self.make(run, agent, entry, thread, caller=caller, filled=filled)
         if mine.lost:
             live.lost(LOST, mine.lost)
         if filled is not None and filled.unsaid:
             live.lost("prompt")
-        now = request.start_at is None or request.start_at <= time.time()
-        at_once = now and request.if_busy is IfBusy.REJECT
+        at_once = (request.start_at is None or request.start_at <= now) and request.if_busy is IfBusy.REJECT
         told = told or thread is not None or live.interceptor is not None
         started = live.started_at_once(told=told) if at_once else []
         if started and live.interceptor is not None:
@@ -199,18 +205,15 @@ class Starter:
                 turn = await self._create(live, started, thread)
         else:
             turn = await self._create(live, started, thread)
-        if live.thread is not None:
-            self._conversations.watchers.tell(live.thread.id, live.run)
+        if thread is not None:
+            self._conversations.watchers.tell(thread.id, live.record.run)
         self._slots[run_id] = slots
         self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
-        return live.run
+        return live.record.run
 
-    def _new(self, run_id: str, request: RunRequest) -> Run:
-        return Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
-
-    async def _uploaded(self, thread: Thread | None) -> Sequence[Artifact]:
+    async def _uploaded(self, thread: Thread) -> Sequence[Artifact]:
         """The files that clients gave to a thread."""
-        if thread is None or not thread.attributes.get(UPLOADS):
+        if not thread.attributes.get(UPLOADS):
             return ()
         return [each for each in await self._store.artifacts(thread=thread.id) if not each.agent_created]
 
@@ -218,7 +221,7 @@ class Starter:
         """Store a request's files, which the run claims when it is created."""
         for artifact, content in given.stored:
             await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._rules.artifact_limit)
-        if given.stored and thread is not None and not thread.attributes.get(UPLOADS):
+        if thread is not None and not thread.attributes.get(UPLOADS):
             await self._conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
 
     def make(
@@ -239,7 +242,7 @@ class Starter:
             agent=agent,
             entry=entry,
             thread=thread,
-            log=RunLog(run.id, self._store, Output(agent), reserved=reserved, last=last),
+            log=RunLog(run.id, self._store, agent, reserved=reserved, last=last),
             store=self._store,
             threads=self._conversations,
             states=self._states,
@@ -264,13 +267,13 @@ class Starter:
         """Commit the run with its first events; whether it may start. What becomes of one that is committed and whose
         client hears nothing of it, see `_unsent`.
         """
-        run, first = live.run, live.log.number(started)
+        run, first = live.record.run, live.log.number(started)
         if thread is not None:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
         self.not_stopping()
-        self.wait_for(written := asyncio.get_running_loop().create_future())
+        self._creating += 1
         try:
             turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
             self.not_stopping()
@@ -282,7 +285,9 @@ class Starter:
             self.wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
             raise
         finally:
-            written.set_result(None)
+            self._creating -= 1
+            if self._created is not None:
+                self._created.set()
         live.log.created(started, first)
         return turn
 
@@ -339,7 +344,7 @@ class Starter:
 
     def _has(self, live: LiveRun) -> None:
         """The run is there now, until its end."""
-        run = live.run
+        run = live.record.run
         self.live[run.id] = live
         if run.id not in self._slots:
             asked = run.request
@@ -382,19 +387,19 @@ class Starter:
         await live.drive()
 
     def _ended(self, live: LiveRun) -> None:
-        entry = live.entry
+        entry, run = live.entry, live.record.run
         if live.record.unwritten is not None:
             self._owed.add(live)
         else:
-            self.live.pop(live.run.id, None)
-        if (slots := self._slots.pop(live.run.id, None)) is not None:
+            self.live.pop(run.id, None)
+        if (slots := self._slots.pop(run.id, None)) is not None:
             slots.free()
-        tracing.metrics.events.add(live.log.last, tracing.metrics.agent(live.agent.name))
-        if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
+        if run.failure is not None and run.failure.code in UNREACHABLE:
             entry.doubt()
         if (unused := entry.end()) is not None:
             live.record.keep(asyncio.ensure_future(unused.aclose()))
-        self._queues.ended(live.run)
+        if run.thread is not None:
+            self._queues.ended(run.thread)
         self._memory.add(live)
 
     def wait_for(self, work: asyncio.Future[None]) -> None:
@@ -402,8 +407,15 @@ class Starter:
 
     async def finish_up(self) -> None:
         """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""
-        while begun := [work for work in self._unfinished if not work.done()]:  # of done ones `gather` may not yield
-            await asyncio.gather(*begun, return_exceptions=True)
+        while True:
+            begun = [work for work in self._unfinished if not work.done()]  # of done ones `gather` may not yield
+            if begun:
+                await asyncio.gather(*begun, return_exceptions=True)
+            elif self._creating:
+                self._created = asyncio.Event()
+                await self._created.wait()
+            else:
+                return
 
 
 class UnwrittenEnds:
@@ -468,9 +480,9 @@ class ThreadQueues:
             async with asyncio.timeout(QUEUE_POLL_SECONDS):
                 await event.wait()
 
-    def ended(self, run: Run) -> None:
-        """Called when a run has ended: let the runs behind it on its thread try again."""
-        if self._waiting and (waiting := self._waiting.pop(run.thread or "", None)) is not None:
+    def ended(self, thread: str) -> None:
+        """Called when a run on a thread has ended: let the runs behind it try again."""
+        if (waiting := self._waiting.pop(thread, None)) is not None:
             waiting.set()
 
 
@@ -493,7 +505,7 @@ class EndedRuns:
         """Called when a run has ended."""
         self._bytes += live.log.bytes
         try:
-            self._bytes += len(msgspec.json.encode(live.run.request.input))
+            self._bytes += len(msgspec.json.encode(live.record.run.request.input))
         except (ValueError, RecursionError):  # too deep: it is not counted
             log.debug("run %s: its input is not counted", live.run.id)
         if self._bytes > COLLECT_BYTES:

@@ -300,14 +300,15 @@ class RunSpan(Span):
         status: RunStatus,
         *,
         usage: UsageReported | None = None,
-        tokens: int = 0,
+        events: int = 0,
         failure: Failure | None = None,
     ) -> None:
-        """Note the end of the run, once, before the span is left. `tokens`: the number of deltas streamed.
+        """Note the end of the run, once, before the span is left. `events`: how many its log has.
 
         A run that is let go of unfinished (shutdown) leaves its span without.
         """
         metrics.runs_ended.add(1, self._agent, self._protocol, status)
+        metrics.events.add(events, self._agent)
         metrics.run_seconds.observe(max(0.0, time.time() - self._began), self._agent, status)
         said: dict[str, str | int] = {}
         if usage is not None:
@@ -319,7 +320,7 @@ class RunSpan(Span):
                     said[name] = count
                     metrics.tokens.add(count, self._agent, direction)
         if self._recording is not None:
-            said |= {names.RUN_STATUS: status.value, names.DELTAS: tokens}
+            said |= {names.RUN_STATUS: status.value, names.DELTAS: events}
             said |= {names.LOSS.format(what=what): count for what, count in (self._losses or {}).items()}
             self._recording.set(said)
             if failure is not None:

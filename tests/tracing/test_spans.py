@@ -42,7 +42,7 @@ def test_a_request_its_run_and_the_call_out_are_three_spans_of_the_clients_trace
     with tracing.run_span(run, AGENT) as span:
         with tracing.call_span("other", Target()) as call:  # type: ignore[arg-type]
             sent = call.traceparent
-        span.finish(RunStatus.SUCCESS, usage=UsageReported(input_tokens=7, output_tokens=11), tokens=200)
+        span.finish(RunStatus.SUCCESS, usage=UsageReported(input_tokens=7, output_tokens=11), events=200)
     tracing.shutdown()
     assert len(receiver.spans) == 3
     server, middle, client = receiver.span("door "), receiver.span("invoke_agent"), receiver.span("call ")
@@ -88,7 +88,7 @@ def test_a_thousand_lost_tokens_are_one_event_and_a_count(receiver: Received) ->
         for _ in range(1000):
             span.record_loss("thought")
         span.record_loss("plan", 3)
-        span.finish(RunStatus.SUCCESS, tokens=1000)
+        span.finish(RunStatus.SUCCESS, events=1000)
     tracing.shutdown()
     (only,) = receiver.spans
     lost = [attributes(event)["interlingua.loss.what"] for event in only.events]
