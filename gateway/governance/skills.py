@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, MarkdownPage, read, shown
-from gateway.governance.manifests import GovernanceDocument, Operator
+from gateway.governance.front_matter import GovernanceError, MarkdownPage, shown
+from gateway.governance.manifests import GovernanceDocument, Operator, finished, read_document
 from gateway.governance.references import Misplaced, resolve
 from gateway.yaml_document import Where
 
@@ -30,8 +30,8 @@ class Skill(GovernanceDocument, frozen=True, kw_only=True):
     id: str
     description: str
     body: str
-    version: str | None = None
-    uses: tuple[str, ...] = ()
+    version: str | None
+    uses: tuple[str, ...]
 
     @property
     def ref(self) -> str:
@@ -126,17 +126,14 @@ class _Loading:
 
 def load_skill(path: Path) -> Skill:
     """A SKILL.md. Raises GovernanceError."""
-    page = read(path)
-    if page.raw or not page.document.mistakes:
-        schemas.validate(page.document, page.raw, schemas.SKILL)
+    page = read_document(path, schemas.SKILL)
     name = page.raw.get("name")
     if isinstance(name, str) and name != page.folder.name:
         page.refuse(("name",), f"'{name}' is not the folder's name, '{page.folder.name}'")
     body = page.body.strip()
     if len(body.encode()) > MOST_BYTES:
         page.refuse((), f"{len(body.encode())} bytes of instructions: at most {MOST_BYTES}", TOO_LARGE)
-    if page.document.mistakes:
-        raise GovernanceError(page.document.mistakes)
+    finished(page)
     own = page.raw.get("metadata", {}).get("aip3", {})
     return Skill(
         page=page,

@@ -23,12 +23,12 @@ from typing import Any, Final
 
 from gateway.core.types import JsonObject
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, MarkdownPage, read, shown
-from gateway.governance.manifests import Policy, load_policy
+from gateway.governance.front_matter import GovernanceError, MarkdownPage, shown
+from gateway.governance.manifests import Policy, load_policy, read_document
 from gateway.governance.matching import action_matches, is_of_actions
 from gateway.governance.policy import ASKED, RISKS
 from gateway.governance.posture import Approver, Governance, Level, Origin, RegisteredPolicy, named
-from gateway.governance.references import Misplaced, consumer_exists, found_file, resolve, workspace_of
+from gateway.governance.references import Misplaced, consumer_exists, found_file, resolve
 from gateway.yaml_document import Mistake, Where, dotted
 
 DEPTH: Final = 8
@@ -51,7 +51,7 @@ SWITCHES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def load_workspace(
-    path: Path, workspace: Path | None = None, *, consumers: Iterable[str] = (), strict_keyring: bool = False
+    path: Path, workspace: Path, *, consumers: Iterable[str] = (), strict_keyring: bool = False
 ) -> Governance:
     """The posture that a GOVERNANCE.md stands for. Raises GovernanceError.
 
@@ -59,7 +59,7 @@ def load_workspace(
     although they have no folder there. `strict_keyring` refuses a view's keyring that has keys which its parent's has
     not, instead of a caution.
     """
-    return _Loading(workspace or workspace_of(path), frozenset(consumers), strict_keyring).load(path)
+    return _Loading(workspace, frozenset(consumers), strict_keyring).load(path)
 
 
 class _Loading:
@@ -139,11 +139,9 @@ class _Loading:
         return chain
 
     def page(self, path: Path) -> MarkdownPage:
-        page = read(path)
-        if page.raw or not page.document.mistakes:
-            schemas.validate(page.document, page.raw, schemas.GOVERNANCE, "workspace", INVALID)
-            for key in BY_ID:
-                _once(page, key)
+        page = read_document(path, schemas.GOVERNANCE, "workspace", INVALID)
+        for key in BY_ID:
+            _once(page, key)
         self.mistakes += page.document.mistakes
         return page
 
@@ -293,8 +291,7 @@ def _merged(parent: JsonObject, page: MarkdownPage, origin: dict[str, Origin]) -
     """Merge a page into its parent's posture, key by key as AIP-7's table says. Notes the origin of each value."""
     result = {key: value for key, value in parent.items() if key not in LOCAL_ONLY}
     for key in LOCAL_ONLY:
-        for known in [name for name in origin if name == key or name.startswith(f"{key}[")]:
-            del origin[known]
+        origin.pop(key, None)
     for key, value in page.raw.items():
         if key in BY_LEAF:
             result[key] = {**result.get(key, {}), **value}

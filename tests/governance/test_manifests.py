@@ -365,6 +365,10 @@ def test_a_policy_is_typed(tmp_path: Path) -> None:
             "match.action: 'Tool' does not look like ^[a-z][a-z0-9._*-]*$ (schema.invalid)",
         ),
         ({"budget": {"max_per_day": 0}}, "budget.max_per_day: should be at least 1, not 0 (schema.invalid)"),
+        (
+            {"decision": "escalate", "signers": [{"userId": "x" * 300}]},
+            "signers[0].userId: should have at most 256, has 300 (schema.invalid)",
+        ),
     ],
 )
 def test_a_wrong_policy_is_told_what_is_wrong(keys: Keys, told_of: str, tmp_path: Path) -> None:

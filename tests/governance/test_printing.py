@@ -53,6 +53,8 @@ def test_it_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     front = bridge(agent(description="Says: 'no' \u00e9 \U0001f600\n---\nmore", version="1.0"), None, BOTH)
     found = loaded(front, tmp_path)
     assert (found.kind, found.transports, found.version, found.audit_kind) == ("bridge", BOTH, "1.0.0", "off")
+    text = (tmp_path / "coder/ACP.md").read_text()
+    assert text.startswith("---\nname: coder\n") and "\u00e9" in text, "as somebody would have written it"
     assert loaded(bridge(agent(), None, ("stdio",)), tmp_path).raw["transport"] == "stdio"
 
 
@@ -60,6 +62,8 @@ def test_agents_whose_names_differ_have_different_ids() -> None:
     names = ["a-b", "A-b", "a_b", "a--b", "-", "_", "a", "a" * 64 + "b", "a" * 64 + "c"]
     ids = [bridge(agent(name), None, BOTH)["id"] for name in names]
     assert len(set(ids)) == len(names) and ids[0] == "a-b"
+    for plain in ("ab", "a" * 64):
+        assert bridge(agent(plain), None, BOTH)["id"] == plain
 
 
 def test_what_nothing_governs_is_basic_and_says_that_it_is_not_audited() -> None:
@@ -105,6 +109,17 @@ def test_a_governed_agent_keeps_its_manifest_and_promises_what_both_can_do(tmp_p
     assert binding.manifest.raw["metadata"]["aip44"]["capabilities"]["agent"]["promptCapabilities"]["audio"] is True
 
 
+def test_what_a_tier_stands_for_and_its_manifest_denies_is_denied_in_what_is_printed(tmp_path: Path) -> None:
+    governance(tmp_path)
+    denies = {"agent": {"mcpCapabilities": {"http": False}}}
+    path = manifest(tmp_path / "coder", {"tier": "sandboxed", "sandbox": "./SANDBOX.md", "capabilities": denies})
+    (tmp_path / "coder" / "SANDBOX.md").write_text("---\nprovider: local\nconfig: {}\n---\n")
+    front = bridge(agent("r", {"mcpCapabilities": {"http": True}}), bind(path, tmp_path), BOTH)
+    own = front["metadata"]["aip44"]["capabilities"]["agent"]
+    assert own == {"loadSession": True, "mcpCapabilities": {"http": False}}
+    assert tiers.promised(loaded(front, tmp_path)) == {"agent": {"loadSession": True}}
+
+
 CAN = [
     None,
     {},
@@ -128,5 +143,5 @@ def test_the_map_is_what_editors_are_told(said: Any) -> None:
     }
     ours = capabilities(one)["agent"]
     assert flags["loadSession"] is ours["loadSession"] is True
-    assert set(ours.get("promptCapabilities", ())) == flags["promptCapabilities"] - {"ours"}
-    assert set(ours.get("mcpCapabilities", ())) == flags["mcpCapabilities"]
+    assert ours.get("promptCapabilities", {}) == dict.fromkeys(flags["promptCapabilities"] - {"ours"}, True)
+    assert ours.get("mcpCapabilities", {}) == dict.fromkeys(flags["mcpCapabilities"], True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.posture import Governance
 from gateway.governance.references import workspace_of
-from gateway.governance.workspace import CYCLE, DEPTH, LOOSER, MISSING, TOO_DEEP, load_workspace
+from gateway.governance.workspace import CYCLE, DRIFT, LOOSER, MISSING, TOO_DEEP, load_workspace
 from tests.governance.support import Keys, governance, policy, told
 
 UP = "./../GOVERNANCE.md"
@@ -54,13 +54,14 @@ def test_leaves_override_each_by_itself_and_metadata_deeply(tmp_path: Path) -> N
         {
             "autonomy": {"level": 1, "defaultApproval": "always"},
             "audit": {"retention": "forever", "appendOnly": True},
-            "display": {"showRetentionWarnings": True},
+            "display": {"showRetentionWarnings": True, "defaultDashboard": "one"},
             "metadata": {"a": {"x": 1, "y": [1]}, "b": 2},
             "executor": "ws://operators/one",
         },
         {
             "autonomy": {"level": 0},
             "audit": {"retention": "days:3"},
+            "display": {"defaultDashboard": "two"},
             "metadata": {"a": {"y": [2], "z": {"q": 3}}},
             "executor": "ws://operators/two",
             "title": "View",
@@ -68,7 +69,7 @@ def test_leaves_override_each_by_itself_and_metadata_deeply(tmp_path: Path) -> N
     ).effective
     assert found["autonomy"] == {"level": 0, "defaultApproval": "always"}
     assert found["audit"] == {"retention": "days:3", "appendOnly": True}
-    assert found["display"] == {"showRetentionWarnings": True}
+    assert found["display"] == {"showRetentionWarnings": True, "defaultDashboard": "two"}
     assert found["metadata"] == {"a": {"x": 1, "y": [2], "z": {"q": 3}}, "b": 2}
     assert (found["executor"], found["title"], found["name"]) == ("ws://operators/two", "View", "house")
 
@@ -90,7 +91,7 @@ def test_lists_merge_by_id_the_childs_entry_whole_and_in_the_parents_place(tmp_p
 def test_whom_a_view_is_for_is_not_inherited(tmp_path: Path) -> None:
     (tmp_path / "operators" / "junior").mkdir(parents=True)
     found = merged(tmp_path, {}, {"appliesTo": ["ws://operators/junior"]}, {})
-    assert "appliesTo" not in found.effective and "appliesTo[0]" not in found.origin
+    assert "appliesTo" not in found.effective and "appliesTo" not in found.origin
     assert found.effective["extends"] == UP
 
 
@@ -194,6 +195,14 @@ def test_a_cycle_is_a_caution_and_what_was_found_holds(tmp_path: Path) -> None:
         load_workspace(first, tmp_path)
 
 
+def test_a_cycle_above_a_view_is_gone_round_once(tmp_path: Path) -> None:
+    first = governance(tmp_path / "a", extends="../b/GOVERNANCE.md")
+    governance(tmp_path / "b", extends="../c/GOVERNANCE.md")
+    governance(tmp_path / "c", extends="../b/GOVERNANCE.md")
+    found = load_workspace(first, tmp_path)
+    assert [caution.code for caution in found.cautions] == [CYCLE] and len(found.chain) == 3
+
+
 def test_a_file_that_extends_itself_by_a_link_is_a_cycle(tmp_path: Path) -> None:
     path = governance(tmp_path, extends="./again/GOVERNANCE.md")
     (tmp_path / "again").mkdir()
@@ -201,11 +210,11 @@ def test_a_file_that_extends_itself_by_a_link_is_a_cycle(tmp_path: Path) -> None
     assert [caution.code for caution in load_workspace(path, tmp_path).cautions] == [CYCLE]
 
 
-@pytest.mark.parametrize(("levels", "codes"), [(DEPTH, []), (DEPTH + 1, [TOO_DEEP]), (DEPTH + 3, [TOO_DEEP])])
+@pytest.mark.parametrize(("levels", "codes"), [(8, []), (9, [TOO_DEEP]), (11, [TOO_DEEP])])
 def test_a_chain_has_at_most_eight_files(levels: int, codes: list[str], tmp_path: Path) -> None:
     found = merged(tmp_path, *({"metadata": {str(n): {}}} for n in range(levels)))
     assert [caution.code for caution in found.cautions] == codes
-    assert len(found.chain) == DEPTH
+    assert len(found.chain) == 8
 
 
 def test_a_parent_outside_of_the_workspace_is_a_mistake(tmp_path: Path) -> None:
@@ -294,6 +303,38 @@ def test_a_keyring_is_in_the_workspace_and_one_that_is_missing_is_a_caution(tmp_
     assert found.cautions == ()
 
 
+@pytest.mark.parametrize(
+    ("rings", "drifted"),
+    [
+        (['{"keys": [{"id": "a"}]}', '{"keys": [{"id": "a"}, {"id": "b"}]}', None], ["view"]),
+        (['{"keys": [{"id": "a"}]}', '{"keys": [{"id": "b"}]}', '{"keys": [{"id": "b"}]}'], ["view"]),
+        (['{"keys": [{"id": "a"}]}', None, '{"keys": [{"id": "b"}]}'], ["view/view"]),
+        (["no JSON", '{"keys": [{"id": "a"}]}'], ["view"]),
+        (["[]", '{"keys": [5, {}, {"id": "a"}]}', "{}"], ["view"]),
+        ([None, '{"keys": [{"id": "a"}]}', "5"], []),
+    ],
+)
+def test_a_keyring_is_compared_with_the_nearest_one_above(
+    tmp_path: Path, rings: list[str | None], drifted: list[str]
+) -> None:
+    for depth, ring in enumerate(rings):
+        folder = tmp_path.joinpath(*["view"] * depth)
+        folder.mkdir(exist_ok=True)
+        if ring is not None:
+            (folder / "keys.json").write_text(ring)
+    found = merged(tmp_path, *({"signing": {"keyring": "./keys.json"}} if ring is not None else {} for ring in rings))
+    assert [(caution.code, Path(caution.file).parent) for caution in found.cautions] == [
+        (DRIFT, tmp_path / folder) for folder in drifted
+    ]
+
+
+def test_a_keyring_has_more_keys_than_one_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "view").mkdir()
+    (tmp_path / "view" / "keys.json").write_text('{"keys": [{"id": "a"}]}')
+    ring = {"signing": {"keyring": "./keys.json"}}
+    assert [caution.code for caution in merged(tmp_path, ring, ring).cautions] == ["", DRIFT]
+
+
 def test_what_a_view_says_more_loosely_is_a_caution(tmp_path: Path) -> None:
     entry, mild = policy(tmp_path, "aa", decision="deny"), policy(tmp_path, "mild", decision="escalate")
     found = merged(
@@ -312,10 +353,43 @@ def test_what_a_view_says_more_loosely_is_a_caution(tmp_path: Path) -> None:
     ]
 
 
-def test_an_allowance_without_a_budget_and_with_a_wildcard_is_a_caution(tmp_path: Path) -> None:
-    entry = policy(tmp_path, "aa", decision="allow", match={"action": "tool.*", "subject": "x"})
-    (caution,) = merged(tmp_path, {"policies": [entry]}).cautions
-    assert "without a budget" in caution.message and caution.where == "policies[0].ref"
+@pytest.mark.parametrize(
+    ("before", "after", "looser"),
+    [(None, 3, False), (1, None, False), (1, 0, False), (1, 1, False), (1, 2, True), (0, 3, True)],
+)
+def test_a_view_with_more_autonomy_is_looser(
+    tmp_path: Path, before: int | None, after: int | None, looser: bool
+) -> None:
+    levels = [{} if level is None else {"autonomy": {"level": level}} for level in (before, after)]
+    assert [caution.where for caution in merged(tmp_path, *levels).cautions] == ["autonomy.level"] * looser
+
+
+@pytest.mark.parametrize("before", [None, "auto", "on-mutate", "always", "policy:aa"])
+@pytest.mark.parametrize("after", [None, "auto", "on-mutate", "always", "policy:aa"])
+def test_a_view_that_has_less_approved_is_looser(tmp_path: Path, before: str | None, after: str | None) -> None:
+    levels = [{} if name is None else {"autonomy": {"defaultApproval": name}} for name in (before, after)]
+    levels[0]["policies"] = [policy(tmp_path, "aa", decision="deny")]
+    looser = (before, after) in {("on-mutate", "auto"), ("always", "auto"), ("always", "on-mutate")}
+    cautions = [caution.where for caution in merged(tmp_path, *levels).cautions]
+    assert cautions == ["autonomy.defaultApproval"] * looser
+
+
+@pytest.mark.parametrize(
+    ("match", "wide"),
+    [
+        ({"action": "tool.*", "subject": "x"}, True),
+        ({"action": "tool.call", "subject": "x.*"}, True),
+        ({"action": "tool.call"}, True),
+        ({"action": "tool.call", "subject": "x"}, False),
+    ],
+)
+def test_an_allowance_without_a_budget_and_with_a_wildcard_is_a_caution(
+    tmp_path: Path, match: Keys, wide: bool
+) -> None:
+    entry = policy(tmp_path, "aa", decision="allow", match=match)
+    cautions = merged(tmp_path, {"policies": [entry]}).cautions
+    assert [caution.where for caution in cautions] == ["policies[0].ref"] * wide
+    assert all("without a budget" in caution.message for caution in cautions)
 
 
 # --- the workspace ---------------------------------------------------------------------------------------------------
