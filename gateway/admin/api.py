@@ -186,6 +186,7 @@ class AdminApi:
             statuses=_statuses(request.query("status")),
             limit=_number(request, "limit", PAGE, 1, MOST),
             offset=_number(request, "offset", 0, 0, 2**53),
+            brief=True,
         )
         runs, count = await asyncio.gather(self._engine.runs.list(query), self._engine.runs.count(query))
         return _json({"runs": [_listed(run) for run in runs], "count": count})

@@ -15,9 +15,14 @@ from gateway.core.types import (
     OWNER,
     Artifact,
     Checkpoint,
+    Failure,
+    Interrupt,
     JsonObject,
     Run,
     RunQuery,
+    RunRequest,
+    RunStatus,
+    StopReason,
     Thread,
     ThreadChange,
     ThreadQuery,
@@ -39,6 +44,36 @@ _decode_thread = msgspec.json.Decoder(Thread).decode
 def encode(record: msgspec.Struct) -> bytearray:
     """Encode a record as JSON, as a `bytearray`: for `bytes` the sqlite3 module looks up adapters first."""
     return bytearray(_encode(record))
+
+
+class _BriefRequest(msgspec.Struct):
+    agent: str
+    protocol: str
+    thread: str | None = None
+    principal: str | None = None
+
+
+class _BriefRun(msgspec.Struct):
+    """What is read of a run's record for a list."""
+
+    id: str
+    request: _BriefRequest
+    created_at: float
+    updated_at: float
+    status: RunStatus = RunStatus.PENDING
+    stop_reason: StopReason | None = None
+    failure: Failure | None = None
+    interrupts: tuple[Interrupt, ...] = ()
+    losses: dict[str, int] = {}
+
+
+_decode_brief = msgspec.json.Decoder(_BriefRun).decode
+
+
+def decode_brief(record: bytes) -> Run:
+    """Decode a run as `RunQuery.brief` has it. What is left out is skipped over, and not held."""
+    read = msgspec.structs.asdict(_decode_brief(record))
+    return Run(**{**read, "request": RunRequest(**msgspec.structs.asdict(read["request"]), input=None)})
 
 
 class ThreadRecord(Thread, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ def test_agents_are_talked_to_as_a_client_of_each_protocol(protocol: str, gatewa
     photo.write_bytes(b"\x89PNG\r\n\x1a\n")
     choice = {"answer" if protocol == "agent_client" else "optionId": "Plant it"}
     form = {"name": "Ada", "colour": "green", "sure": True, "count": "2"}
-    turns = [
+    turns: list[dict[str, Any]] = [
         {"agent": "composer", "say": "invite Ada"},
         {"agent": "gardener", "say": "a rose", "answer": [choice]},
         {"agent": "flood", "say": "elicit", "answer": [form]},
@@ -76,7 +76,10 @@ def test_a_question_may_be_declined_or_the_turn_cancelled_while_it_waits(gateway
 
 
 def test_turns_of_one_conversation_share_its_memory(gateway: Gateway) -> None:
-    said = [{"agent": "reporter", "say": "tides"}, {"agent": "reporter", "say": "moons", "again": True}]
+    said: list[dict[str, Any]] = [
+        {"agent": "reporter", "say": "tides"},
+        {"agent": "reporter", "say": "moons", "again": True},
+    ]
     for protocol in set(PROTOCOLS) - {"agent_communication"}:  # it has no threads
         talk(gateway, *({"protocol": protocol, **turn} for turn in said))
         answer = httpx2.get(f"{gateway.url}/admin/runs", params={"agent": "reporter", "limit": 2}, trust_env=False)
@@ -96,7 +99,7 @@ routes:
   - name: gardener
     target: {{protocol: agent_client, command: ["{sys.executable}", "{EXAMPLES / "gardener.py"}"]}}
 """
-    turns = [
+    turns: list[dict[str, Any]] = [
         {
             "agent": "gardener",
             "say": "a rose",

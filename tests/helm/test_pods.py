@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import re
 import shutil
 import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Semaphore
+from threading import Event, Semaphore
 from typing import Any
 
 import httpx2
+import jwt
 import pytest
 import yaml
 
@@ -30,6 +34,7 @@ TOKEN = "a-token-of-the-platform"
 SECRETS = {"interlingua": {"CLIENT_TOKEN": TOKEN, "MAIL_TOKEN": "none is asked for", "SCRAPE_TOKEN": "the-scrapers"}}
 WORDS = "word " * 100
 """The agent has some five seconds of them."""
+LONG = "word " * 60
 SHORT = {"shutdown": "1s"}
 PATIENCE = 150.0
 RUNS = 20
@@ -125,6 +130,124 @@ def test_a_pod_that_is_drained_under_load_loses_no_run(
             assert ended["run"]["status"] == "success", ended
             assert ended["output"]["values"]["message"].count("ord") == len(WORDS.split())
     assert pod.written() == []
+
+
+class Callers:
+    """Clients that stream runs of the agent, one after the other, by way of the `endpoints` of a Service.
+
+    Each connection goes to one of them, whichever. Whose stream breaks goes on reading behind what it has; a run that
+    was refused is begun again.
+    """
+
+    def __init__(self, token: str, endpoints: list[str]) -> None:
+        self.endpoints = endpoints
+        self.token = token
+        self.done = Event()
+        self.begun = Semaphore(0)
+        self.resumed = 0
+        self.refused = 0
+        self.longest = 0.0
+        """Seconds that one had to wait for an event of its run after the one before."""
+
+    def runs(self, number: int) -> list[str]:
+        """The ids of the runs of one client, each followed to its end. AssertionError for one whose end is no success,
+        and where an event is missing or told twice.
+        """
+        found = []
+        while not self.done.is_set():
+            found.append(self._run())
+        return found
+
+    def _run(self) -> str:
+        run, last, said = "", "", ""
+        body = {"agent_id": "mailcomposer", "input": {"message": LONG}, "on_disconnect": "continue"}
+        heard = time.monotonic()
+        deadline = heard + PATIENCE
+        while time.monotonic() < deadline:
+            headers = {"authorization": f"Bearer {self.token}", **({"last-event-id": last} if last else {})}
+            asked = ("GET", f"/agent-connect/runs/{run}/stream") if run else ("POST", "/agent-connect/runs/stream")
+            self.resumed += bool(run)
+            with contextlib.suppress(httpx2.TransportError), httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
+                url = f"{random.choice(self.endpoints)}{asked[1]}"
+                with http.stream(asked[0], url, headers=headers, json=None if run else body) as response:
+                    if response.status_code == 503:
+                        self.refused += 1
+                        self.done.wait(float(response.headers["retry-after"]))
+                        continue
+                    assert response.status_code == 200, response.read()
+                    for line in response.iter_lines():
+                        if line.startswith("id:"):
+                            self.longest = max(self.longest, time.monotonic() - heard if run else 0.0)
+                            heard = time.monotonic()
+                            now = line.removeprefix("id:").strip()
+                            assert [*map(int, now.split("."))] > [*map(int, last.split("."))] if last else True, (
+                                last,
+                                now,
+                            )
+                            last = now
+                        if line.startswith("data:"):
+                            event = json.loads(line.removeprefix("data:"))
+                            if not run:
+                                run = event["run_id"]
+                                self.begun.release()
+                            if event["type"] == "values":
+                                assert event["values"]["message"].startswith(said), (said, event)
+                                said = event["values"]["message"]
+                            assert event["type"] != "error", event
+                            if event["status"] == "success":
+                                assert said.count("ord") == len(LONG.split())
+                                return run
+        raise AssertionError(f"run {run} does not end; read to {last}")
+
+
+def test_replicas_that_are_replaced_one_by_one_under_load_lose_no_run(agent: Process, tmp_path: Path) -> None:
+    given = values("production")
+    release = helm().render(
+        {**given, "config": {**given["config"], "limits": SHORT, "telemetry": {}}, "preStopSeconds": 1}
+    )
+    key = "the issuer's key, which is long enough for HS256"
+    shared = {"url": f"sqlite:///{tmp_path / 'shared.db'}"}  # a server's URL is as good to the chart
+    secrets = {**SECRETS, "interlingua": {**SECRETS["interlingua"], "ISSUER_KEY": key}, "interlingua-store": shared}
+    token = jwt.encode({"sub": "ana", "aud": "interlingua", "exp": time.time() + 3600}, key, "HS256")
+
+    def pod(name: str) -> Pod:
+        (tmp_path / name).mkdir()
+        return Pod(release, release.pod(), tmp_path / name, agent.url, secrets=secrets)
+
+    def removed(gone: Pod, process: Process) -> None:
+        """As Kubernetes deletes a pod: it is no endpoint any more, it is told so, and only then it is stopped."""
+        callers.endpoints.remove(gone.url)
+        time.sleep(gone.container["lifecycle"]["preStop"]["sleep"]["seconds"])
+        process.signal(signal.SIGTERM)
+        assert process.wait(gone.spec["terminationGracePeriodSeconds"]) == 0, process.describe()
+
+    def began() -> None:
+        """Wait for as many new runs as there are clients."""
+        for _ in range(RUNS):
+            assert callers.begun.acquire(timeout=PATIENCE)
+
+    callers = Callers(token, [])
+    first, second, third = pod("first"), pod("second"), pod("third")
+    with first.run() as old, second.run() as older, ThreadPoolExecutor(RUNS) as pool:
+        callers.endpoints += [first.url, second.url]
+        streams = [pool.submit(callers.runs, number) for number in range(RUNS)]
+        try:
+            began()
+            removed(first, old)
+            with third.run():
+                callers.endpoints.append(third.url)
+                began()
+                removed(second, older)
+                callers.done.set()
+                runs = [run for each in streams for run in each.result()]
+                assert len(runs) == len(set(runs)) >= 2 * RUNS
+                assert callers.resumed > 0, "streams were cut"
+                assert callers.longest < PATIENCE / 5
+                with client(third, token) as http:
+                    for run in runs:
+                        assert http.get(f"/agent-connect/runs/{run}").json()["status"] == "success"
+        finally:
+            callers.done.set()
 
 
 def test_routes_are_changed_by_the_configmap_and_helm_test_holds_a_conversation(agent: Process, tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ class Run(Record, frozen=True, kw_only=True):
 class RunQuery(Record, frozen=True, kw_only=True):
     """Filter for runs; every given field must match. `metadata`: the run's has these keys with these values.
 
-    `principal`: whoever asked for the run.
+    `principal`: whoever asked for the run. `brief`: the runs found have no output, and of their request only `agent`,
+    `protocol`, `thread` and `principal`; so a page of a list is small, whatever was said.
     """
 
     agent: str | None = None
@@ -151,3 +152,4 @@ class RunQuery(Record, frozen=True, kw_only=True):
     limit: int = 10
     offset: int = 0
     oldest_first: bool = False
+    brief: bool = False

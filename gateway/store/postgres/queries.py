@@ -15,6 +15,7 @@ from gateway.store.postgres.connections import Connection, fetch
 from gateway.store.records import (
     Wanted,
     decode_artifact,
+    decode_brief,
     decode_checkpoint,
     decode_run,
     decode_thread,
@@ -196,7 +197,8 @@ async def _threads(connection: Connection, query: ThreadQuery) -> Search:
 
 async def runs(connection: Connection, query: RunQuery) -> list[Run]:
     search = Search("runs", query, wanted_run(query)).runs(await _split_runs(connection, query))
-    return [decode_run(record) for (record,) in await search.rows(connection)]
+    decode = decode_brief if query.brief else decode_run
+    return [decode(record) for (record,) in await search.rows(connection)]
 
 
 async def count_runs(connection: Connection, query: RunQuery) -> int:

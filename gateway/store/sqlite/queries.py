@@ -26,6 +26,7 @@ from gateway.store import Delivery
 from gateway.store.records import (
     Wanted,
     decode_artifact,
+    decode_brief,
     decode_checkpoint,
     decode_run,
     decode_thread,
@@ -101,7 +102,8 @@ def protocols(cursor: sqlite3.Cursor, table: str) -> list[str]:
 def runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[Run]:
     wanted = _asked(cursor, wanted_run(query))
     parts = [_run_rows(part, wanted) for part in _split_runs(cursor, query)]
-    return [decode_run(record) for _, _, record in _page(cursor, "runs", query, parts)]
+    decode = decode_brief if query.brief else decode_run
+    return [decode(record) for _, _, record in _page(cursor, "runs", query, parts)]
 
 
 def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:

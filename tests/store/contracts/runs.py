@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
-from gateway.core.types import RunQuery, RunStatus
+from gateway.core.types import NULL, Failure, Interrupt, RunQuery, RunRequest, RunStatus
 from gateway.store import Delivery, RunChange
 from tests.store.place import NOW, Place, content, entry, make_artifact, make_run, make_thread
 from tests.support.aio import run
@@ -38,6 +40,29 @@ class RunsContract:
                 assert await store.runs(RunQuery(limit=0)) == []
                 assert await store.runs(RunQuery(offset=9)) == []
                 assert await store.count_runs(RunQuery(limit=2, offset=4)) == 5
+
+        run(main())
+
+    def test_a_brief_list_has_all_of_its_runs_but_what_was_asked_and_said(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                asked = Interrupt(id="q", kind="permission", message="May I?", answer_schema={})
+                wrong = Failure(code="agent_failed", message="boom")
+                plain = make_run("r", principal="ana")
+                large = replace(
+                    plain,
+                    request=replace(plain.request, metadata={"a": 1}, creation={"b": 2}),
+                    output=Raw(b'{"message":"said"}'),
+                    status=RunStatus.ERROR,
+                    failure=wrong,
+                    interrupts=(asked,),
+                    losses={"tags": 2},
+                )
+                await store.create_run(large, [], reserved=1)
+                known = RunRequest(agent=plain.agent, input=None, protocol=plain.request.protocol, principal="ana")
+                brief = replace(large, output=NULL, request=known)
+                assert await store.runs(RunQuery(brief=True)) == [brief]
+                assert [one.output for one in await store.runs(RunQuery())] == [large.output]
 
         run(main())
 
