@@ -61,7 +61,7 @@ class AgentProtocolOutbound:
             del self._drivers[context.run.id]
 
     async def attach(self, context: RunContext) -> None:
-        """See `Outbound.attach`: ends a finished task well, asks an open question again, else says why it cannot."""
+        """See `Outbound.attach`: waits for a step under way, asks an open question again, else says why it cannot."""
         driver = self._drivers[context.run.id] = TaskDriver(self._target, self._api, context)
         try:
             await driver.attach()

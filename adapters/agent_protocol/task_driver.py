@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mimetypes
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from adapters.agent_protocol import codec, upstream, wire
 from adapters.agent_protocol.api import Api, StepRefused, StepUnfit
@@ -15,6 +17,8 @@ from gateway.core import events as e
 from gateway.core.errors import AgentError, AgentFailed, AgentTimeout, Invalid, NotFound, OutcomeUnknown, TooLarge
 from gateway.core.types import Interrupt, JsonObject, Outcome
 from gateway.transport.http import FilePart
+
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -72,10 +76,12 @@ class TaskDriver:
             await self._finish()
         elif waiting and not record.in_flight and not missed and not self._busy():
             await self._resume(waiting[0])
+        elif not waiting and (missed or self._busy()):
+            await self._take_up()
         else:
             raise OutcomeUnknown(
                 f"the gateway was restarted while the agent may have been executing a step of its task "
-                f"{record.task_id}; the protocol cannot take a step up again, and it is not executed twice"
+                f"{record.task_id}, which does not say that it is; a step is not executed twice"
             )
 
     async def _resume(self, question: Interrupt) -> None:
@@ -85,6 +91,33 @@ class TaskDriver:
                 await self._steps(body, question)
         except Stopped:
             await self._cancelled()
+
+    async def _take_up(self) -> None:
+        """Wait for the step that the agent says is under way, tell what was missed, and go on behind it."""
+        try:
+            await self._unless_stopped(self._idle())
+            missed = [
+                step for step in self._plan if step.status == "completed" and step.step_id not in self._record.done
+            ]
+            if not missed:
+                raise AgentFailed("the agent has lost the step it was executing")
+            for step in missed[:-1]:
+                await self._tell(step, again=True)
+            if (following := await self._after(missed[-1], again=True)) is not None:
+                await self._steps(*following)
+        except Stopped:
+            await self._cancelled()
+
+    async def _idle(self) -> None:
+        """Read the agent's list of steps until none is under way, and none has begun by the next look either: the
+        record may be a moment older than the last request.
+        """
+        async with self._patience():
+            before: list[wire.Step] = []
+            while self._busy() or self._plan != before:
+                before = self._plan
+                await asyncio.sleep(self._target.poll_interval)
+                self._plan = await self._api.steps(self._record.task_id, self._trace)
 
     # the task
 
@@ -139,26 +172,30 @@ class TaskDriver:
             if step is None:
                 await self._finish()
                 return
-            await self._tell(step)
-            failed = upstream.failure(step)
-            if failed is not None:
-                self._record.finish()
-                await self._save()
-                raise AgentFailed(failed)
-            await self._look()
-            if step.is_last:
-                await self._finish()
+            following = await self._after(step)
+            if following is None:
                 return
-            question = self._question(step)
-            if question is None:
-                body = {}
-                continue
-            await self._fetch_all()
-            given = await self._ask(question)
-            if given is None:
-                return
-            body = given
+            body, question = following
         raise AgentFailed(f"the agent's task was not done after {self._target.max_steps} steps")
+
+    async def _after(self, step: wire.Step, *, again: bool = False) -> tuple[JsonObject, Interrupt | None] | None:
+        """Tell a step that is done. Returns the next one's body and the question that it answers; None at the end."""
+        await self._tell(step, again=again)
+        failed = upstream.failure(step)
+        if failed is not None:
+            self._record.finish()
+            await self._save()
+            raise AgentFailed(failed)
+        await self._look()
+        if step.is_last:
+            await self._finish()
+            return None
+        question = self._question(step)
+        if question is None:
+            return {}, None
+        await self._fetch_all()
+        given = await self._ask(question)
+        return None if given is None else (given, question)
 
     async def _answered(self, body: JsonObject, question: Interrupt | None) -> wire.Step | _Ended | None:
         """`_execute`, and ask again where the agent refuses an answer to its own question."""
@@ -184,7 +221,7 @@ class TaskDriver:
         self._record.step_sent()
         await self._save()
         try:
-            step = await self._unless_stopped(body)
+            step = await self._unless_stopped(self._done(body))
         except StepRefused:
             if not await self._exhausted():
                 raise
@@ -194,8 +231,8 @@ class TaskDriver:
             return None
         return step
 
-    async def _unless_stopped(self, body: JsonObject) -> wire.Step:
-        work = asyncio.ensure_future(self._done(body))
+    async def _unless_stopped(self, doing: Coroutine[Any, Any, T]) -> T:
+        work = asyncio.ensure_future(doing)
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -211,18 +248,24 @@ class TaskDriver:
         """Execute a step; poll it if the agent answers before it is done."""
         task = self._record.task_id
         step = await self._api.execute(task, body, self._trace)
-        try:
-            async with asyncio.timeout(self._target.step_timeout):
-                while step.status != "completed":
-                    await asyncio.sleep(self._target.poll_interval)
-                    found = await self._api.step(task, step.step_id, self._trace)
-                    if found is None:
-                        raise AgentFailed("the agent has lost the step it was executing")
-                    step = found
-        except TimeoutError:
-            limit = self._target.step_timeout
-            raise AgentTimeout(f"the agent's step was not done within {limit:g} s") from None
+        async with self._patience():
+            while step.status != "completed":
+                await asyncio.sleep(self._target.poll_interval)
+                found = await self._api.step(task, step.step_id, self._trace)
+                if found is None:
+                    raise AgentFailed("the agent has lost the step it was executing")
+                step = found
         return step
+
+    @contextlib.asynccontextmanager
+    async def _patience(self) -> AsyncIterator[None]:
+        """Raises AgentTimeout in place of the block that takes longer than a step may."""
+        limit = self._target.step_timeout
+        try:
+            async with asyncio.timeout(limit):
+                yield
+        except TimeoutError:
+            raise AgentTimeout(f"the agent's step was not done within {limit:g} s") from None
 
     async def _exhausted(self) -> bool:
         """Whether a refused step was one too many: all that the agent had planned is done."""

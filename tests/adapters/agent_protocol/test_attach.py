@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -12,14 +14,15 @@ from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.outbound import AgentProtocolOutbound
 from adapters.agent_protocol.wire import Step
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed, AgentGone, OutcomeUnknown
+from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, OutcomeUnknown
 from gateway.core.types import Interrupt
-from tests.adapters.agent_protocol.fake_agent import Agent, calling, file
+from tests.adapters.agent_protocol.fake_agent import Agent, calling, file, says
 from tests.adapters.agent_protocol.support import AGENT
 from tests.adapters.agent_protocol.test_outbound import THREE, texts
 from tests.support.aio import run
 from tests.support.context import CANCELLED, DECLINED, FakeContext, context
 from tests.support.processes import free_port
+from tests.support.raw_http import Exchange
 
 
 async def _at(agent: Agent, steps: int) -> None:
@@ -60,7 +63,64 @@ def test_a_task_that_was_finished_meanwhile_ends_well_with_what_was_missed() -> 
     run(scene())
 
 
-@pytest.mark.parametrize("known", [{"in_flight": True}, {"done": ["t1s1"]}, {"done": ["t1s1"], "in_flight": True}])
+@pytest.mark.parametrize(
+    "seen", [[], ["running", "running", "completed"], ["created", "running", "completed"]], ids="-".join
+)
+def test_a_step_that_was_under_way_is_waited_for_and_the_task_goes_on_behind_it(seen: list[str]) -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        states = list(seen)
+        async with calling(agent) as (outbound, _):
+            await _at(agent, 2 if states else 1)
+
+            async def look(exchange: Exchange) -> None:
+                """Show the second step in the next of the states."""
+                query = parse_qs(urlsplit(exchange.target).query)
+                if states and query.get("current_page") != ["2"]:
+                    agent.steps["t1"][1]["status"] = states.pop(0)
+                await says(200, agent._page("steps", agent.steps["t1"], query))(exchange)
+
+            agent.override["GET /tasks/t1/steps"] = look
+            made = context(AGENT, "x", upstream=_record(in_flight=True))
+            await outbound.attach(made)
+            assert agent.posted() == [{}] * (1 if seen else 2)
+            assert made.output["message"] == "thought\n\nwrote\n\nchecked"
+            assert isinstance(made.end, e.RunFinished)
+
+    run(scene())
+
+
+def test_a_step_that_never_ends_fails_the_run_after_as_long_as_a_step_may_take() -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        async with calling(agent, step_timeout=0.05) as (outbound, _):
+            await _at(agent, 1)
+            agent.steps["t1"][1]["status"] = "running"
+            with pytest.raises(AgentTimeout):
+                await outbound.attach(context(AGENT, "x", upstream=_record(done=["t1s1"])))
+            assert agent.posted() == []
+
+    run(scene())
+
+
+def test_who_cancels_does_not_wait_for_the_step_that_was_under_way() -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        async with calling(agent) as (outbound, _):
+            await _at(agent, 1)
+            agent.steps["t1"][1]["status"] = "running"
+            made = context(AGENT, "x", upstream=_record(done=["t1s1"]))
+            going = asyncio.ensure_future(outbound.attach(made))
+            while not agent.asked:  # noqa: ASYNC110 - the agent's looks are the test's clock
+                await asyncio.sleep(0)
+            await outbound.cancel(made)
+            await asyncio.wait_for(going, 30)
+            assert isinstance(made.end, e.RunCancelled) and agent.posted() == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize("known", [{"done": ["t1s1"]}, {"done": ["t1s1"], "in_flight": True}])
 def test_a_step_that_may_be_under_way_is_not_executed_again(known: dict[str, Any]) -> None:
     async def scene() -> None:
         agent = Agent(plan=THREE)
