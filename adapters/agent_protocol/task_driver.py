@@ -76,13 +76,16 @@ class TaskDriver:
             await self._finish()
         elif waiting and not record.in_flight and not missed and not self._busy():
             await self._resume(waiting[0])
-        elif not waiting and (missed or self._busy()):
-            await self._take_up()
+        elif waiting:
+            raise self._unknown()
         else:
-            raise OutcomeUnknown(
-                f"the gateway was restarted while the agent may have been executing a step of its task "
-                f"{record.task_id}, which does not say that it is; a step is not executed twice"
-            )
+            await self._take_up()
+
+    def _unknown(self) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"the gateway was restarted while the agent may have been executing a step of its task "
+            f"{self._record.task_id}, which does not say that it is; a step is not executed twice"
+        )
 
     async def _resume(self, question: Interrupt) -> None:
         try:
@@ -100,7 +103,7 @@ class TaskDriver:
                 step for step in self._plan if step.status == "completed" and step.step_id not in self._record.done
             ]
             if not missed:
-                raise AgentFailed("the agent has lost the step it was executing")
+                raise self._unknown()
             for step in missed[:-1]:
                 await self._tell(step, again=True)
             if (following := await self._after(missed[-1], again=True)) is not None:

@@ -89,12 +89,14 @@ class RunRecord:
         await asyncio.shield(task)
 
     async def save(self, **fields: Any) -> None:
-        """Change fields that no event tells of; written behind."""
+        """Change fields that no event tells of; written behind. Where the run was not named at its agent before, and
+        others know of it, almost at once: without a name it could not be found again after a crash.
+        """
         while self.lock.locked():  # what is being written was made of the record as it is
             async with self.lock:
                 pass
-        self.run = replace(self.run, **fields)
-        self._store.save(self.run)
+        before, self.run = self.run, replace(self.run, **fields)
+        self._store.save(self.run, soon=before.upstream is None and not self._unseen)
 
     async def write(self, events: tuple[e.Event, ...], run: Run) -> None:
         """Commit a new record with its events. Called with `lock` held."""

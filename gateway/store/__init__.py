@@ -203,8 +203,8 @@ class Store(Protocol):
         As with `save`, nothing is written if the run is gone or another owner's by then.
         """
 
-    def save(self, run: Run) -> None:
-        """Write the run's record (its upstream, its losses) behind."""
+    def save(self, run: Run, *, soon: bool = False) -> None:
+        """Write the run's record (its upstream, its losses) behind; with `soon` within milliseconds."""
 
     async def flush(self, run_id: str | None = None) -> None:
         """Wait until everything appended or saved so far (for a run, if given) can be read back, here and elsewhere."""

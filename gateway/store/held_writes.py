@@ -16,6 +16,10 @@ from gateway.store import LogEntry
 
 SECONDS = 0.05
 """How long a record, or an event that is not a delta, is held."""
+SOON_SECONDS = 0.005
+"""How long a record is held without which its run could not be found again after a crash: a run that is over by then
+need not be written twice.
+"""
 DELTA_SECONDS = 0.25
 """How long a delta is held."""
 SHARED_SECONDS = 0.025
@@ -83,9 +87,9 @@ class HeldWrites:
             self._ripe(self.take_all())
         return size
 
-    def save(self, record: Run) -> None:
-        """Hold a run's record; it replaces one that is held."""
-        self._hold(record.id, SECONDS).replace(record)
+    def save(self, record: Run, *, soon: bool) -> None:
+        """Hold a run's record, with `soon` for a shorter while; it replaces one that is held."""
+        self._hold(record.id, SOON_SECONDS if soon else SECONDS).replace(record)
 
     def take(self, run: str) -> WriteBehind | None:
         """Release what is held for a run."""

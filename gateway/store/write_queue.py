@@ -151,11 +151,11 @@ class WriteQueue:
             raise closed()
         self.put += self._held.append(run, entries)
 
-    def save(self, record: Run) -> None:
+    def save(self, record: Run, *, soon: bool) -> None:
         """Write a run's record behind. A later record of the run replaces it."""
         if not self._usable:
             raise closed()
-        self._held.save(record)
+        self._held.save(record, soon=soon)
 
     def take(self, most: int) -> list[Piece]:
         """Hand out what waits, the oldest first, up to so many pieces."""

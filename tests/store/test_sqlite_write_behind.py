@@ -70,6 +70,33 @@ def test_a_record_behind_is_written_where_the_commit_after_it_is_refused(tmp_pat
     run(main())
 
 
+def test_a_record_without_which_its_run_cannot_be_found_again_is_written_before_any_other(
+    tmp_path: Path, written: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_writes, "SECONDS", 3600.0)
+    monkeypatch.setattr(held_writes, "SHARED_SECONDS", 0.0)
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        other, one = make_run(), make_run()
+        for each in (other, one):
+            await store.create_run(each, [entry(1)], reserved=99)
+        store.save(replace(other, upstream={"at": 1}))
+        store.save(replace(one, upstream={"at": 2}), soon=True)
+
+        async def anything() -> bool:
+            return bool(written)
+
+        await eventually(anything)
+        assert written == [{"at": 2}]
+        store.save(replace(one, upstream={"at": 3}))
+        await store.close()
+        assert written == [{"at": 2}, {"at": 1}, {"at": 3}]
+
+    run(main())
+
+
 def test_who_reads_in_between_finds_the_record_that_was_written_behind(written: list[Any]) -> None:
     async def main() -> None:
         store = SqliteStore()

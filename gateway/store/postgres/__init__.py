@@ -145,8 +145,8 @@ class PostgresStore:
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         self._queue.append(run_id, entries)
 
-    def save(self, run: Run) -> None:
-        self._queue.save(run)
+    def save(self, run: Run, *, soon: bool = False) -> None:
+        self._queue.save(run, soon=soon)
 
     async def flush(self, run_id: str | None = None) -> None:
         if not self._writer.settled(run_id):
