@@ -208,8 +208,9 @@ class _Client:
 
     async def _pieces(self) -> Pieces:
         try:
-            async for piece in self.request.chunks():
-                yield piece
+            async with contextlib.aclosing(self.request.chunks()) as pieces:
+                async for piece in pieces:
+                    yield piece
         except ClientGone:
             self._go()
             raise

@@ -300,6 +300,12 @@ def test_what_is_wrong_at_the_start_is_said_once_with_exit_code_2(text: str, tmp
     assert alone.returncode == 2 and alone.stderr
     assert (several.returncode, several.stderr) == (2, alone.stderr)
     file.write_text(text)
+    far = tmp_path / ("folder" * 15)
+    far.mkdir()
+    done = interlingua(
+        "serve", str(file), "--port", "0", "--workers", "2", cwd=tmp_path, env={"TMPDIR": str(far)}, fresh=True
+    )
+    assert done.returncode == 2 and done.stderr.count("workers cannot reach each other at") == 1
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = interlingua("serve", str(file), "--port", str(port), "--workers", "2", cwd=tmp_path)

@@ -20,10 +20,11 @@ import httpx2
 import pytest
 
 from tests.cli.test_workers import workers_of
+from tests.e2e.test_tools_of_editors import ACCEPTED, STEPS, held, printed, py, texts, used
 from tests.support.agent_client import SDKS, Sdk, agent_client_agent_command, agent_client_client, text, turns
 from tests.support.agent_communication import Client, agents_server, asked, client, conversation, errors, results
 from tests.support.peers import lines_of, run_program
-from tests.support.processes import ROOT, Gateway, Process, start
+from tests.support.processes import ROOT, Gateway, Process, free_port, start
 
 ROUTES = """\
 routes:
@@ -35,6 +36,8 @@ routes:
     target: {{protocol: agent_client, command: {agent_client}}}
   - name: slow
     target: {{protocol: agent_communication, url: "{bee}/sse", agent: slow}}
+  - name: remote
+    target: {{protocol: agent_client, url: "{remote}/acp"}}
   - name: bee
     target: {{protocol: agent_communication, url: "{bee}/sse", agent: stream}}
 limits: {{shutdown: 1s}}
@@ -104,18 +107,31 @@ def bee() -> Iterator[Process]:
 
 
 @pytest.fixture(scope="module")
-def gateway(bee: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    command = json.dumps(agent_client_agent_command("ts-2"))
-    table = ROUTES.format(agent_connect=agent_connect_agent.url, agent_client=command, bee=bee.url)
-    with Gateway(table, tmp_path_factory.mktemp("workers"), args=["--workers", "3"], fresh=True) as running:
-        running.process.wait_until(lambda: "3 workers" in running.process.stdout(), "greeted", WITHIN)
-        yield running
+def both(
+    bee: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Gateway, OneRequestEach]]:
+    port, command = free_port(), json.dumps(agent_client_agent_command("ts-2"))
+    argv = py("agent-client-py", "agent_client_mcp_agent.py", "--http", str(port))
+    with start(argv, port=port) as remote:
+        table = ROUTES.format(
+            agent_connect=agent_connect_agent.url, agent_client=command, bee=bee.url, remote=remote.url
+        )
+        gateway = Gateway(table, tmp_path_factory.mktemp("workers"), args=["--workers", "3"], fresh=True)
+        with OneRequestEach(gateway.port) as proxy:
+            gateway.rewrite(f"{table}\npublic_url: {proxy.url}\n")
+            with gateway as running:
+                running.process.wait_until(lambda: "3 workers" in running.process.stdout(), "greeted", WITHIN)
+                yield running, proxy
 
 
 @pytest.fixture(scope="module")
-def there(gateway: Gateway) -> Iterator[OneRequestEach]:
-    with OneRequestEach(gateway.port) as proxy:
-        yield proxy
+def gateway(both: tuple[Gateway, OneRequestEach]) -> Gateway:
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def there(both: tuple[Gateway, OneRequestEach]) -> OneRequestEach:
+    return both[1]
 
 
 class McpOverHttp:
@@ -250,6 +266,15 @@ def test_an_editor_over_http_notices_nothing(sdk: Sdk, there: OneRequestEach) ->
     assert text(last).endswith("again ")
     ends = [turn["stopReason"] for turn in results(lines, "session/prompt")]
     assert ends == ["end_turn"] * 2 + ["cancelled"] + ["end_turn"] * 3
+
+
+def test_an_agent_reaches_an_editors_mcp_server_at_whichever_worker(gateway: Gateway, there: OneRequestEach) -> None:
+    """The server is reached over HTTP, at the worker that the editor is connected to."""
+    there.sessions.clear()
+    for _ in range(3):
+        said, _ = held(gateway, "remote", 1, used(1, "--do", "tools", *STEPS))
+        assert texts(printed(said[0], "tools/call"))[:2] == ["2", ACCEPTED], said
+    assert len(there.sessions) > 15, "its requests passed here"
 
 
 def test_a_stream_that_broke_off_goes_on_at_another_worker(gateway: Gateway) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -152,6 +153,18 @@ def test_a_request_arrives_as_it_was_sent_and_from_whom(tmp_path: Path) -> None:
             assert ("authorization", "Bearer x") in got and ("content-length", "5") in got
             assert [name for name, _ in got].count("interlingua-from") == 1, "the client's, which counts for nothing"
             assert answer.headers.get_list("date") and len(answer.headers.get_list("date")) == 1
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_client_of_tls_is_one_at_the_other_worker_too(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pair(tmp_path) as both:
+            there = httpx2.ASGITransport(app=both.router, client=("2001:db8::1", 7))
+            async with httpx2.AsyncClient(transport=there, base_url="https://gateway.example") as client:
+                said = (await client.get("/", headers={"mcp-session-id": THEIRS})).json()
+            assert (said["client"], said["scheme"]) == (["2001:db8::1", 7], "https")
+            assert said["server"] == ["gateway.example", None]
 
     run(work(), loop_factory=uvloop.new_event_loop)
 
@@ -335,6 +348,26 @@ def test_what_a_dead_worker_had_is_not_there_in_the_words_of_the_door(tmp_path: 
             assert (await client.post("/", headers=headers, content=b"x")).text == "here", "which knows no such session"
 
     run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_worker_for_which_as_many_wait_as_may_has_not_ended(tmp_path: Path) -> None:
+    async def work() -> None:
+        seat: Any = Seat(tmp_path)
+        there = httpx2.ASGITransport(app=SessionRouter(here, refusal, seat))
+        async with httpx2.AsyncClient(transport=there, base_url="http://gateway.example") as client:
+            answer = await client.get("/", headers={"mcp-session-id": THEIRS})
+        assert (answer.status_code, answer.text) == (503, "the gateway is busy; try again later")
+
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(str(tmp_path / "2.sock"))
+        busy.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(tmp_path / "2.sock"))
+        run(work(), loop_factory=uvloop.new_event_loop)
 
 
 def test_a_worker_that_stops_ends_streams_that_it_passes_on_and_no_answers(tmp_path: Path) -> None:
