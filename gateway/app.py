@@ -261,8 +261,16 @@ class App:
 
             key = self.config.audit.key
             path = self.config.base / key if key is not None else None
-            self._enforcement = made = Enforcement(self.gateway.records, key=path)
-            self.gateway.accompany(opened=made.open, listed=self._promises, adopted=made.settle, closing=made.aclose)
+            name = f"{self.config.audit.name}:" if self.config.audit.name else ""
+            driven = self.gateway.driven_elsewhere
+            self._enforcement = made = Enforcement(self.gateway.records, key=path, name=name, driven=driven)
+            self.gateway.accompany(
+                opened=made.open,
+                listed=self._promises,
+                claimed=made.inherit,
+                adopted=made.settle,
+                closing=made.aclose,
+            )
         return self._enforcement
 
     def _bindings(self, config: Config) -> Sequence[Binding]:

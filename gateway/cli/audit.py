@@ -9,10 +9,9 @@ from pathlib import Path
 from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.core.errors import Invalid, NotFound, Unavailable
-from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, expand, verify
-from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, logs, verify
 from gateway.governance.audit.keys import keyring
-from gateway.governance.audit.last_heads import stored_head
+from gateway.governance.audit.last_heads import stored_heads
 from gateway.governance.audit.pointer import path_for
 from gateway.governance.audit.pointer import read as read_pointer
 
@@ -28,32 +27,48 @@ def verify_log(
     after: str | None = None,
     any_form: bool = False,
 ) -> int:
-    """Print every mistake and return FAILED, or what was found to be right and OK. Leaves with USAGE."""
+    """Print every mistake and return FAILED, or what was found to be right and OK. Leaves with USAGE.
+
+    Where there are several logs, one of each process, all are checked.
+    """
     if sum(given is not None for given in (head, store, pointer)) > 1:
         leave(USAGE, "give one of --head, --store and --pointer")
-    if head is None and store is None and pointer is None:
-        pointer = _published(paths)
     if name is not None and store is None:
         leave(USAGE, "--name is a log's name in a store: give --store, too")
     try:
         ring = Keyring.load(keys) if keys is not None else None
-        known = _head(head) if store is None else _stored(store, name)  # before the files, which may be growing
-        before = _head(after)
+        given, before = _head(head), _head(after)
+        stored = _stored(store, name) if store is not None else {}  # before the files, which may be growing
     except (ValueError, Invalid) as error:
         leave(USAGE, str(error))
     except (NotFound, Unavailable) as error:
         leave(FAILED, str(error))
-    try:
-        known = known if pointer is None else read_pointer(pointer, ring)
-    except Invalid as error:
-        leave(FAILED, str(error))
-    files = expand(paths)
-    if not files:
+    found = logs(paths)
+    if not found:
         leave(FAILED, f"there is no audit log in {', '.join(map(str, paths))}")
-    try:
-        report = verify(files, after=before, head=known, keyring=ring, any_form=any_form)
-    except Unavailable as error:
-        leave(FAILED, str(error))
+    if len(found) > 1 and (head is not None or after is not None or pointer is not None):
+        leave(USAGE, "--head, --after and --pointer are of one log, and these are several: give the files of one")
+    codes = []
+    for number, files in found.items():
+        if len(found) > 1:
+            print(f"{files[-1]}:")
+        signed = pointer
+        if signed is None and head is None and store is None:
+            signed = _published(files[-1])
+        try:
+            known = read_pointer(signed, ring) if signed is not None else given or stored.get(number)
+            report = verify(files, after=before, head=known, keyring=ring, any_form=any_form)
+        except (Invalid, Unavailable) as error:
+            leave(FAILED, str(error))
+        codes.append(_told(report, ring=ring, known=known, pointer=signed))
+    for number in stored.keys() - found.keys():
+        print(f"log {number} is not there, and entry {stored[number].seq} of it is known to have been written")
+        codes.append(FAILED)
+    return max(codes)
+
+
+def _told(report: Report, *, ring: Keyring | None, known: LogHead | None, pointer: Path | None) -> int:
+    """Print what was found. Returns the exit code."""
     if report.mistakes:
         for mistake in report.mistakes:
             print(mistake)
@@ -78,21 +93,21 @@ def _head(text: str | None) -> LogHead | None:
     return LogHead.parse(text) if text is not None else None
 
 
-def _stored(url: str, name: str | None) -> LogHead:
+def _stored(url: str, name: str | None) -> dict[int, LogHead]:
     path = url.removeprefix("sqlite:///")
     if path != url and not Path(path).exists():
         raise NotFound(f"{path}: no such store")  # looking into it would make it
-    return loop.run(stored_head(url, name))[1]
+    return loop.run(stored_heads(url, name))
 
 
 def _count(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
 
 
-def _published(paths: Sequence[Path]) -> Path | None:
-    """The head pointer of the log, if there is one beside it."""
-    found = {path_for(LogFiles(path).active) for path in paths if path.is_dir() or path.suffix == ".jsonl"}
-    return next((path for path in found if len(found) == 1 and path.exists()), None)
+def _published(file: Path) -> Path | None:
+    """The head pointer of a log, if there is one beside it. `file`: one of the log's."""
+    path = path_for(file)
+    return path if file.suffix == ".jsonl" and path.exists() else None
 
 
 def _summary(report: Report, *, signatures: bool, known: bool, pointer: Path | None) -> str:

@@ -328,6 +328,12 @@ class Audit(Section):
         description="Path of the private key (Ed25519, PEM) that every audit entry is signed with, relative to this "
         "file. Left out: entries are not signed.",
     )
+    name: str = Field(
+        default="",
+        max_length=200,
+        description="Begins the names by which the store knows the logs' newest entries. Gateways on one store whose "
+        'logs are on disks of their own, at one path, need one each: `"${HOSTNAME}"`.',
+    )
 
 
 class EachClient(ClientLimits):

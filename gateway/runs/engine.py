@@ -17,7 +17,7 @@ from gateway.contract.interception import RunRecorder, Unrecorded
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
-from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
+from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
 from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
@@ -109,14 +109,22 @@ class Engine:
         self._owed = told
 
     def accompany(
-        self, *, opened: Step = _nothing, listed: Step = _nothing, adopted: Step = _nothing, closing: Step = _nothing
+        self,
+        *,
+        opened: Step = _nothing,
+        listed: Step = _nothing,
+        claimed: Step = _nothing,
+        adopted: Step = _nothing,
+        closing: Step = _nothing,
     ) -> None:
-        """Await these in `open` and `close`.
+        """Await these in `open`, `adopt` and `close`.
 
-        opened: the store is open. listed: it is known which agents there are, and no run goes on yet. adopted: it is
-        known which runs go on. closing: before the store is closed.
+        opened: the store is open. listed: it is known which agents there are, and no run goes on yet. claimed: runs of
+        processes that have died are this one's, and do not go on yet. adopted: it is known which runs go on. closing:
+        before the store is closed.
         """
-        self._opened, self._listed, self._adopted, self._closing = opened, listed, adopted, closing
+        self._opened, self._listed, self._claimed_for, self._adopted = opened, listed, claimed, adopted
+        self._closing = closing
 
     def _rung(self, run_id: str | None) -> None:
         self._followed.rung(run_id)
@@ -156,17 +164,30 @@ class Engine:
         Runs of hosted agents go on last, when all others are known again: they may have started some of them.
         """
         async with self._adopting:
-            await self._adopt()
+            if await self._adopt():
+                await self._adopted()
         self._rung(None)
+
+    async def driven_elsewhere(self, name: str) -> bool:
+        """Whether another process has a run that has not ended, by its id or by that of its thread."""
+        found = [*await self.runs.list(RunQuery(thread=name, statuses=UNFINISHED, limit=1))]
+        if not found:
+            with contextlib.suppress(NotFound):
+                found = [run for run in [await self.store.run(name)] if not run.status.ended]
+        return any([await self.store.owner_of(run.id) != self.process for run in found])
 
     async def adopt_orphans(self) -> None:
         """The same where there is something to take up, which costs little to see. To be called every moment."""
         if await self.store.is_orphaned():
             await self.adopt()
 
-    async def _adopt(self) -> None:
+    async def _adopt(self) -> bool:
+        """Whether there was a run to take up."""
         await self.roster.refresh()
         self._claimed += await self.store.claim()
+        if not self._claimed:
+            return False
+        await self._claimed_for()
         entries = [await self._entry_of(found.run) for found in self._claimed]
         agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
         hosted: list[LiveRun] = []
@@ -194,6 +215,7 @@ class Engine:
         finally:
             for live in hosted:
                 self._go_on(live)
+        return True
 
     async def _entry_of(self, run: Run) -> Entry:
         try:

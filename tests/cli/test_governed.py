@@ -113,14 +113,6 @@ def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path
     aio.run(story())
 
 
-def test_a_second_gateway_on_the_same_log_says_whose_it_is(gateway: Gateway, folder: Path) -> None:
-    text = json.loads(gateway.file.read_text())
-    (folder / "other.yaml").write_text(json.dumps({**text, "store": {"url": "sqlite:///other.db"}}))
-    done = interlingua("serve", "other.yaml", "--port", "0", cwd=folder)
-    assert done.returncode == 2
-    assert f"process {gateway.process.pid} writes this audit log already" in done.stderr
-
-
 def test_a_changed_document_is_taken_and_a_wrong_one_is_refused(gateway: Gateway, folder: Path) -> None:
     client = httpx2.Client(base_url=f"{gateway.url}/example")
     operator = folder / "operators/coder/OPERATOR.md"

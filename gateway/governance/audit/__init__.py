@@ -5,6 +5,8 @@
                                           └--> Pointer --> head-pointer.json, where it is asked for
     audit-log*.jsonl --> verify --> Report                            needs only the files and the public keys
 
+A process writes one log, and goes on with those of processes that have died; a folder may hold several (files.py).
+
 Knows no protocol, and no store but through `on_head`. `aip44` makes the events that AIP-44 asks for. docs/audit.md has
 the format, and the decisions where AIP-7 is silent.
 """
@@ -20,10 +22,11 @@ from gateway.governance.audit.event import (
     AuditSubject,
     LogHead,
 )
+from gateway.governance.audit.files import LogTaken
 from gateway.governance.audit.keys import EntrySigner, Keyring
 from gateway.governance.audit.last_heads import KeptHead
 from gateway.governance.audit.log import AuditLog, Terms
-from gateway.governance.audit.verify import LogMistake, Report, expand, verify
+from gateway.governance.audit.verify import LogMistake, Report, expand, logs, verify
 
 __all__ = [
     "Actor",
@@ -38,8 +41,10 @@ __all__ = [
     "Keyring",
     "LogHead",
     "LogMistake",
+    "LogTaken",
     "Report",
     "Terms",
     "expand",
+    "logs",
     "verify",
 ]

@@ -4,6 +4,7 @@ audit-log.jsonl                   being written
 audit-log.000000000000.jsonl      full, named by its first entry's number: the order of names is that of entries
 audit-log.000000000042.1f2e3d4c.torn    half a line that a crash left behind, moved aside (`.torn.new`: not yet noted)
 audit-log.lock                    held by the process that writes
+audit-log-2.jsonl ...             the log of a second process, with all of the same
 """
 
 from __future__ import annotations
@@ -16,7 +17,29 @@ from pathlib import Path
 from gateway.core.errors import Unavailable, Unsupported
 
 NAME = "audit-log"
+_OF_A_LOG = re.compile(re.escape(NAME) + r"(?:-(\d+))?(?:\.\d{12,})?\.(?:jsonl|lock)")
 CHUNK_BYTES = 1024 * 1024
+
+
+class LogTaken(Unavailable):
+    """Another process writes the log."""
+
+
+def log_path(folder: Path, number: int) -> Path:
+    """The active file of a folder's log. Each process that writes there has one of its own, from number 1 on."""
+    return folder / (f"{NAME}.jsonl" if number == 1 else f"{NAME}-{number}.jsonl")
+
+
+def log_number(path: Path) -> int:
+    """The number of the log that a file belongs to; 1 for any name that has none."""
+    found = _OF_A_LOG.fullmatch(path.name)
+    return int(found[1] or 1) if found else 1
+
+
+def log_numbers(folder: Path) -> set[int]:
+    """The numbers of the logs in a folder."""
+    there = folder.iterdir() if folder.is_dir() else ()
+    return {log_number(path) for path in there if _OF_A_LOG.fullmatch(path.name)}
 
 
 class LogFiles:
@@ -74,7 +97,7 @@ class LogFiles:
         except OSError as error:
             who = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
-            raise Unavailable(f"{self.active}: process {who or 'unknown'} writes this audit log already") from error
+            raise LogTaken(f"{self.active}: process {who or 'unknown'} writes this audit log already") from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd

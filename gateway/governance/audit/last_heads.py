@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import JsonObject
 from gateway.governance.audit.event import LogHead
+from gateway.governance.audit.files import log_number, log_path
 
 EVERY_SECONDS = 0.1
 RETRY_SECONDS = 1.0
@@ -89,6 +91,24 @@ class Keeping(Protocol):
     async def kept(self, protocol: str) -> Sequence[Any]: ...
 
 
+def head_name(folder: str, number: int) -> str:
+    """The name in the store of a folder's log: `folder` is the folder's, and that of its first log."""
+    return folder if number == 1 else f"{folder}/{log_path(Path(), number)}"
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    """The folder's name, and the log's number, of a name in the store."""
+    folder, _, file = name.rpartition("/")
+    number = log_number(Path(file))
+    return (folder, number) if number > 1 else (name, 1)
+
+
+async def kept_numbers(records: Keeping, folder: str) -> set[int]:
+    """The numbers of a folder's logs whose heads the store knows."""
+    names = [_numbered(kept.name) for kept in await records.kept(SCOPE)]
+    return {number for name, number in names if name == folder}
+
+
 class KeptHead:
     """The head of the log `name` in the gateway's store, for `AuditLog(head=await kept.newest(), on_head=kept.keep)`.
 
@@ -109,10 +129,11 @@ class KeptHead:
         await self._records.keep(SCOPE, self._name, {"seq": seq, "hash": value}, owner=OWNER)
 
 
-async def stored_head(url: str, name: str | None) -> tuple[str, LogHead]:
-    """Return a log's name and head from the store at `url`. Without a name there must be only one.
+async def stored_heads(url: str, name: str | None) -> dict[int, LogHead]:
+    """Return the heads of a folder's logs, by number, from the store at `url`. Without a name of the folder there must
+    be only one.
 
-    Raises Unavailable, NotFound, Invalid (several logs, a malformed URL).
+    Raises Unavailable, NotFound, Invalid (several folders, a malformed URL).
     """
     from gateway.store.opening import open_store
 
@@ -132,12 +153,14 @@ async def stored_head(url: str, name: str | None) -> tuple[str, LogHead]:
             await store.close()
         except InterlinguaError as error:
             raise Unavailable(str(error)) from error
-    if name is None and len(there) > 1:
-        raise Invalid(f"the store knows the heads of several logs, name one: {', '.join(there)}")
-    name = name if name is not None else next(iter(there), None)
-    if name not in there or name is None:
+    folders = dict.fromkeys(_numbered(each)[0] for each in there)
+    if name is None and len(folders) > 1:
+        raise Invalid(f"the store knows the heads of several logs, name one: {', '.join(folders)}")
+    name = name if name is not None else next(iter(folders), "")
+    if name not in folders:
         raise NotFound(f"the store knows the head of no log{f' {name}' if name else ''}")
-    return name, _head(name, there[name])
+    found = {number: each for each in there for folder, number in [_numbered(each)] if folder == name}
+    return {number: _head(each, there[each]) for number, each in sorted(found.items())}
 
 
 def _head(name: str, data: JsonObject) -> LogHead:

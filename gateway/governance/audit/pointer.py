@@ -17,12 +17,12 @@ from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.governance.audit.canonical import canonical
 from gateway.governance.audit.event import HOST, LogHead
-from gateway.governance.audit.files import sync_folder, write
+from gateway.governance.audit.files import log_number, sync_folder, write
 from gateway.governance.audit.keys import EntrySigner, Keyring
 from gateway.governance.audit.line import SCHEMA
 
 FOLDER = ".well-known"
-NAME = "head-pointer.json"
+NAME = "head-pointer"
 DOCTYPE = "head-pointer"
 EVERY_SECONDS = 10.0
 """The shortest time between two pointers."""
@@ -55,7 +55,7 @@ class Pointer:
 
     def _write(self, document: JsonObject) -> None:
         self.path.parent.mkdir(mode=0o755, exist_ok=True)
-        fresh = self.path.with_name(f"{NAME}.new")
+        fresh = self.path.with_name(f"{self.path.name}.new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             write(fd, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
@@ -68,7 +68,8 @@ class Pointer:
 
 def path_for(chain: Path) -> Path:
     """Return the path of a log's pointer, by its active file."""
-    return chain.parent / FOLDER / NAME
+    number = log_number(chain)
+    return chain.parent / FOLDER / (f"{NAME}.json" if number == 1 else f"{NAME}-{number}.json")
 
 
 class _Said(msgspec.Struct, frozen=True, rename="camel"):

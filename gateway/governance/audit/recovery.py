@@ -51,7 +51,9 @@ def recover(place: files.LogFiles, fd: int, known: LogHead | None) -> LogEnd:
         _look_for(place, known)
     if known is not None and walk.seq < known.seq:
         last = f"entry {walk.seq}" if walk.seq >= 0 else "nothing"
-        raise AuditBroken(f"{place.active}: it ends with {last}, and entry {known.seq} was written: it was cut off")
+        hint = "" if walk.seq >= 0 else " (or it is on another gateway's disk: then each needs an audit.name)"
+        wrong = f"it ends with {last}, and entry {known.seq} was written: it was cut off{hint}"
+        raise AuditBroken(f"{place.active}: {wrong}")
     if torn is not None:
         _move_aside(place, fd, walk.seq + 1, torn)
     notes = []

@@ -12,7 +12,7 @@ import msgspec
 from gateway.core.errors import Unavailable
 from gateway.governance.audit.chain import ChainCheck, Fault
 from gateway.governance.audit.event import LogHead
-from gateway.governance.audit.files import CHUNK_BYTES, LogFiles
+from gateway.governance.audit.files import CHUNK_BYTES, LogFiles, log_number, log_numbers, log_path
 from gateway.governance.audit.keys import Keyring
 from gateway.governance.audit.line import LONGEST
 
@@ -47,11 +47,23 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-def expand(paths: Iterable[Path]) -> list[Path]:
-    """List the files of a log. A folder stands for all logs in it; full files come before the active one."""
-    found: list[Path] = []
+def logs(paths: Iterable[Path]) -> dict[int, list[Path]]:
+    """The files of each log among these, by the log's number. A folder stands for all logs in it."""
+    found: dict[int, list[Path]] = {}
     for path in paths:
-        found += LogFiles(path).files() if path.is_dir() else [path]
+        for number in sorted(log_numbers(path)) if path.is_dir() else [log_number(path)]:
+            files = LogFiles(log_path(path, number)).files() if path.is_dir() else [path]
+            if files:
+                found.setdefault(number, []).extend(files)
+    return {number: _sorted(files) for number, files in sorted(found.items())}
+
+
+def expand(paths: Iterable[Path]) -> list[Path]:
+    """List the files of a log. A folder stands for its first log; full files come before the active one."""
+    return _sorted([file for path in paths for file in (LogFiles(path).files() if path.is_dir() else [path])])
+
+
+def _sorted(found: list[Path]) -> list[Path]:
     numbered = {path: _number(path) for path in found}
     return sorted(found, key=lambda path: numbered[path])  # a stable sort: files of other names stay as they were given
 

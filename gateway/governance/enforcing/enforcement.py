@@ -9,26 +9,36 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.contract import Outbound
-from gateway.core.errors import Invalid, Unavailable
+from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent
 from gateway.governance import demands
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead
-from gateway.governance.audit.last_heads import Keeping
+from gateway.governance.audit.files import log_numbers, log_path
+from gateway.governance.audit.last_heads import Keeping, head_name, kept_numbers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.journal import Journal
+from gateway.governance.enforcing.journal import Driven, Journal
 from gateway.governance.enforcing.outbound import GovernedOutbound, governed
 from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
 
 
+async def _by_nobody(session: str) -> bool:
+    return False
+
+
 class Enforcement:
     """One per gateway. `key`: file of the private key (Ed25519, PEM) that entries are signed with."""
 
-    def __init__(self, keeping: Keeping, *, key: Path | None = None) -> None:
+    def __init__(
+        self, keeping: Keeping, *, key: Path | None = None, name: str = "", driven: Driven = _by_nobody
+    ) -> None:
+        """name: begins the logs' names in the store. driven: see `Journal.settle`."""
         self._keeping = keeping
         self._key = key
+        self._name = name
+        self._driven = driven
         self._journals: dict[str, Journal] = {}
         self._told: set[Mistake] = set()
 
@@ -68,7 +78,18 @@ class Enforcement:
             self._demanded(binding)
         for journal in {id(found): found for found in map(self._journal, wanted)}.values():
             await journal.open()
-            await journal.settle()
+            await journal.settle(self._driven)
+
+    async def inherit(self) -> None:
+        """Take over what processes that have died left in their logs. Called before runs of theirs go on here.
+
+        Raises nothing: where a log cannot be taken over, these go on by their own records.
+        """
+        for name, journal in list(self._journals.items()):
+            try:
+                await journal.inherit()
+            except InterlinguaError as error:
+                log.error("%s: what another process left is not taken over: %s %s", name, error, error.detail)
 
     async def settle(self) -> None:
         """Record as over what was begun before and no run goes on with. Called when it is known which do.
@@ -77,7 +98,7 @@ class Enforcement:
         """
         for name, journal in list(self._journals.items()):
             try:
-                await journal.settle()
+                await journal.settle(self._driven)
             except Unavailable as error:
                 log.error("%s: what was begun before is not recorded as over: %s", name, error.detail)
 
@@ -103,16 +124,20 @@ class Enforcement:
         folder = binding.audit_folder
         name = os.path.realpath(folder or binding.manifest.path)
         if name not in self._journals:
-            make = functools.partial(self._made, binding, Path(name)) if folder is not None else None
-            self._journals[name] = Journal(make)
+            make = functools.partial(self._made, binding, name) if folder is not None else None
+            self._journals[name] = Journal(make, functools.partial(self._numbers, name))
         return self._journals[name]
 
-    async def _made(self, binding: Binding, folder: Path) -> AuditLog:
+    async def _numbers(self, folder: str) -> set[int]:
+        """Those of the logs that are in a folder, or have been."""
+        return log_numbers(Path(folder)) | await kept_numbers(self._keeping, self._name + folder)
+
+    async def _made(self, binding: Binding, folder: str, number: int) -> AuditLog:
         """One log, when it is to be opened."""
         self._demanded(binding)
-        kept = KeptHead(self._keeping, str(folder))
+        kept = KeptHead(self._keeping, head_name(self._name + folder, number))
         return AuditLog(
-            folder,
+            log_path(Path(folder), number),
             signer=EntrySigner.load(self._key) if self._key is not None else None,
             algorithm=demands.terms(binding.governance).algorithm,
             head=await kept.newest(),

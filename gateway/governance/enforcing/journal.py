@@ -1,4 +1,8 @@
-"""One audit log with the states of its sessions and the budgets of its policies."""
+"""A process's audit log with the states of its sessions and the budgets of its policies.
+
+Another process has another log in the same folder. What one that has died left in its log, the process that takes its
+runs over goes on with there.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.governance.audit import AuditEntry, AuditEvent, AuditLog, Terms
+from gateway.governance.audit import AuditEntry, AuditEvent, AuditLog, LogTaken, Terms
 from gateway.governance.audit.aip44 import State
 from gateway.governance.budgets import DAY, Budgets
-from gateway.governance.enforcing.restoring import AT_WORK, UnfinishedSession, read
+from gateway.governance.enforcing.restoring import AT_WORK, RestoredLog, UnfinishedSession, read
 
 log = logging.getLogger(__name__)
 
@@ -21,14 +25,35 @@ MOST_STATES = 10_000
 """The most sessions whose state is remembered. An older one begins anew with its next transition."""
 
 
+Driven = Callable[[str], Awaitable[bool]]
+"""Whether another process has a run of a session that has not ended."""
+
+
+async def _first() -> Collection[int]:
+    return (1,)
+
+
 class Journal:
     """One per folder, for every route that the GOVERNANCE.md in it governs. Opened at start, closed at stop."""
 
-    def __init__(self, make: Callable[[], Awaitable[AuditLog]] | None) -> None:
-        """`make` makes the log when it is to be opened; None: nothing is recorded here."""
+    def __init__(
+        self,
+        make: Callable[[int], Awaitable[AuditLog]] | None,
+        known: Callable[[], Awaitable[Collection[int]]] = _first,
+    ) -> None:
+        """`make` makes the log of a number when it is to be opened; None: nothing is recorded here. `known`: the
+        numbers of the logs in the folder.
+        """
         self.budgets = Budgets()
         self._make = make
+        self._known = known
         self._log: AuditLog | None = None
+        self._number = 0
+        self._inherited: dict[int, AuditLog] = {}
+        """Logs of processes that have died, by number, while something that they left is not over."""
+        self._places: dict[str, int] = {}
+        """By session, the number of the log that it began in, of those."""
+        self._closing: set[asyncio.Task[None]] = set()
         self._states: OrderedDict[str, State] = OrderedDict()
         self._left: dict[str, UnfinishedSession] = {}
         """By session, what an earlier process left and no run goes on with, until its end is recorded."""
@@ -65,27 +90,84 @@ class Journal:
         """Open the log, if it is not open, and restore the state from it. Raises Unavailable, AuditBroken, Invalid."""
         if self._make is None or self._log is not None:
             return
-        opened = await self._make()
-        await opened.open()
+        opened, number = None, 0
+        while opened is None:
+            number += 1
+            opened = await self._opened(self._make, number)
         try:
-            past = await asyncio.to_thread(read, opened.path, time.time())
-        except Exception as error:
+            past = await _restored(opened)
+            others = [await self._make(each) for each in await self._known() if each != number]
+            restored = [past, *[await _restored(each) for each in others]]
+        except BaseException:
             await opened.aclose()
-            raise Unavailable(f"{opened.path}: what was recorded cannot be read", detail=str(error)) from error
-        for one in past.spent:
+            raise
+        for one in sorted((one for each in restored for one in each.spent), key=lambda one: one.at):
             self.budgets.restore(one)
+        self._take(past)
+        self._log, self._number = opened, number
+        self._keep()
+        await self.inherit()
+
+    async def inherit(self) -> None:
+        """Take over what processes that have died left in their logs. Called when their runs are this process's, before
+        these go on. Raises Unavailable, AuditBroken, Invalid.
+        """
+        if self._make is None or self._log is None:
+            return
+        for number in sorted({*await self._known()} - {self._number, *self._inherited}):
+            if (opened := await self._opened(self._make, number)) is None:
+                continue
+            try:
+                taken = self._take(await _restored(opened))
+            except BaseException:
+                await opened.aclose()
+                raise
+            if not taken:
+                await opened.aclose()
+                continue
+            log.info("%s: this process goes on with what another left: %d", opened.path, len(taken))
+            self._inherited[number] = opened
+            self._places |= dict.fromkeys(taken, number)
+
+    async def _opened(self, make: Callable[[int], Awaitable[AuditLog]], number: int) -> AuditLog | None:
+        """An open log; None if another process writes it."""
+        made = await make(number)
+        try:
+            await made.open()
+        except LogTaken:
+            return None
+        return made
+
+    def _take(self, past: RestoredLog) -> list[str]:
+        """Remember the sessions of a log. Returns those that something was left in."""
+        taken: list[str] = []
         for session, left in past.sessions.items():
+            if session in self._left or self._states.get(session) in AT_WORK:  # this process knows better
+                continue
             if left:
                 self._left[session] = left
+                taken.append(session)
             if left.state is not None:
                 self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
-        self._log = opened
-        self._keep()
+        return taken
+
+    def _over(self, session: str) -> None:
+        """Nothing more of a session comes into the log of a process that has died: once nothing of any does, it is
+        for the next process.
+        """
+        if session in self._left or self._states.get(session) in AT_WORK:
+            return
+        number = self._places.pop(session, None)
+        if number is not None and number not in self._places.values():
+            self._closing.add(closing := asyncio.create_task(self._inherited.pop(number).aclose()))
+            closing.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
         """Write what waits, and close the files."""
-        if self._log is not None:
-            await self._log.aclose()
+        for opened in (*self._inherited.values(), self._log):
+            if opened is not None:
+                await opened.aclose()
+        await asyncio.gather(*self._closing)
 
     async def write(self, session: str, *events: AuditEvent) -> None:
         """Record events of a session in order, on disk. What an earlier process left in it is ended before.
@@ -96,13 +178,15 @@ class Journal:
             return
         if self._log is None:
             raise Unavailable("the audit log is not open")
+        audit = self._inherited[self._places[session]] if session in self._places else self._log
         try:
             if session in self._left:
-                await self._end(self._log, session)
-            await asyncio.gather(*[self._log.append(event) for event in events])
+                await self._end(audit, session)
+            await asyncio.gather(*[audit.append(event) for event in events])
         except InterlinguaError as error:
-            log.error("%s: %s %s", self._log.path, error, error.detail)
+            log.error("%s: %s %s", audit.path, error, error.detail)
             raise Unavailable("what happens cannot be audited", detail=str(error)) from error
+        self._over(session)
 
     # --- what an earlier process has begun -----------------------------------------------------------------------
 
@@ -121,11 +205,16 @@ class Journal:
         if left:
             self._left[session] = left
 
-    async def settle(self) -> None:
-        """Record the end of everything that no run goes on with. Called when it is known which do.
+    async def settle(self, driven: Driven) -> None:
+        """Record the end of everything that no run goes on with. Called when it is known which do here. Where another
+        process has taken a run over, it records its end.
 
         Raises Unavailable: what is not recorded then will be before its session's next event.
         """
+        for session in [*self._left]:
+            if await driven(session):
+                del self._left[session]
+                self.moved(session, None)
         done = await asyncio.gather(*[self.write(session) for session in self._left], return_exceptions=True)
         for outcome in done:
             if isinstance(outcome, BaseException):
@@ -168,6 +257,15 @@ class Journal:
             self._states[session] = state
             while len(self._states) > MOST_STATES:
                 self.told.pop(self._states.popitem(last=False)[0], None)
+        self._over(session)
+
+
+async def _restored(opened: AuditLog) -> RestoredLog:
+    """What a log says of before. Raises Unavailable."""
+    try:
+        return await asyncio.to_thread(read, opened.path, time.time())
+    except Exception as error:
+        raise Unavailable(f"{opened.path}: what was recorded cannot be read", detail=str(error)) from error
 
 
 def _appended(audit: AuditLog, event: AuditEvent) -> Awaitable[AuditEntry]:

@@ -21,7 +21,7 @@ from gateway.governance.audit import (
     LogHead,
 )
 from gateway.governance.audit.event import AppliedPolicy
-from gateway.governance.audit.last_heads import OWNER, SCOPE, stored_head
+from gateway.governance.audit.last_heads import OWNER, SCOPE, stored_heads
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
 from gateway.runs.parts import EngineRecords
@@ -66,25 +66,25 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
     async def body() -> None:
         url = f"sqlite:///{tmp_path}/s.db"
         with pytest.raises(Invalid):
-            await stored_head("nonsense://", None)
+            await stored_heads("nonsense://", None)
         store = open_store(url)
         await store.open()
         records = EngineRecords(store)
         one, two = KeptHead(records, "one"), KeptHead(records, "two")
         with pytest.raises(NotFound, match=r"no log$"):
-            await stored_head(url, None)
+            await stored_heads(url, None)
         await one.keep(1, HASH)
         await records.keep("another", "two", {"seq": 9, "hash": HASH}, owner=OWNER)
         assert await one.newest() == LogHead(1, HASH) and await two.newest() is None
-        assert await stored_head(url, None) == await stored_head(url, "one") == ("one", LogHead(1, HASH))
+        assert await stored_heads(url, None) == await stored_heads(url, "one") == {1: LogHead(1, HASH)}
         with pytest.raises(NotFound, match="no log two"):
-            await stored_head(url, "two")
+            await stored_heads(url, "two")
         await two.keep(5, HASH)
         await one.keep(2, HASH)
         assert (await one.newest(), await two.newest()) == (LogHead(2, HASH), LogHead(5, HASH))
-        assert await stored_head(url, "two") == ("two", LogHead(5, HASH))
+        assert await stored_heads(url, "two") == {1: LogHead(5, HASH)}
         with pytest.raises(Invalid, match="several logs, name one: one, two"):
-            await stored_head(url, None)
+            await stored_heads(url, None)
         wrong: list[dict[str, Any]] = [
             {},
             {"seq": 1},
@@ -94,13 +94,13 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
         ]
         for data in wrong:
             await records.keep(SCOPE, "one", data, owner=OWNER)
-            for found in (one.newest(), stored_head(url, "one")):
+            for found in (one.newest(), stored_heads(url, "one")):
                 with pytest.raises(Invalid, match="what the store has for the audit log one is no head"):
                     await found
         await store.close()
         (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 40)
         with pytest.raises(Unavailable):
-            await stored_head(f"sqlite:///{tmp_path}/file", "one")
+            await stored_heads(f"sqlite:///{tmp_path}/file", "one")
 
     run(body())
 
@@ -120,7 +120,7 @@ def test_a_store_that_cannot_be_closed_gives_no_head(tmp_path: Path, monkeypatch
 
         monkeypatch.setattr(type(store), "close", fails)
         with pytest.raises(Unavailable, match="the disk is gone"):
-            await stored_head(url, "one")
+            await stored_heads(url, "one")
 
     run(body())
 

@@ -168,7 +168,7 @@ def test_a_stray_call_is_recorded_with_its_reason_and_a_session_with_its_end(tmp
 
 
 def test_nothing_is_done_before_its_log_is_open(tmp_path: Path) -> None:
-    async def never() -> AuditLog:
+    async def never(number: int) -> AuditLog:
         raise AssertionError("nobody opens it")
 
     with pytest.raises(Unavailable, match="the audit log is not open"):

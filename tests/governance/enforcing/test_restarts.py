@@ -94,7 +94,7 @@ def test_the_word_that_was_given_before_a_restart_counts(
 ) -> None:
     async def scene() -> None:
         with monkeypatch.context() as patch:
-            for last in ("_sent", "_commit_end"):
+            for last in ("_sent", "_conclude"):
                 patch.setattr(LiveRun, last, _dies)  # the gateway does, before
             async with house(tmp_path, calling(), autonomy="gated") as at:
                 one = await at.start()

@@ -172,7 +172,7 @@ def test_of_a_log_that_several_share_nothing_goes_that_any_of_them_keeps(
     async def story() -> None:
         made = Kept(tmp_path)
 
-        async def make() -> AuditLog:
+        async def make(number: int) -> AuditLog:
             return made
 
         journal = Journal(make)

@@ -12,8 +12,9 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied, Unavailable
 from gateway.core.types import Interrupt, RunStatus
-from gateway.governance.audit import AuditBroken, files
+from gateway.governance.audit import AuditBroken, files, logs, verify
 from gateway.governance.enforcing import journal
+from gateway.store.opening import open_store
 from tests.governance.enforcing.support import (
     ANN,
     BOB,
@@ -188,12 +189,33 @@ def test_an_act_that_waits_for_an_approval_ends_with_a_run_that_cannot_be_audite
 # --- starts and restarts -----------------------------------------------------------------------------------------
 
 
-def test_a_second_gateway_on_the_same_log_does_not_start(tmp_path: Path) -> None:
+def test_a_second_gateway_in_the_folder_has_a_log_of_its_own_and_the_next_ones_go_on_with_both(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with house(tmp_path, calling()):
-            with pytest.raises(Unavailable, match="writes this audit log already"):
-                async with house(tmp_path, calling(), binding=documents(tmp_path)):
-                    pass
+        for _ in range(2):
+            async with house(tmp_path, calling("read")) as at:
+                other = open_store(f"sqlite:///{tmp_path}/other.db")
+                async with house(tmp_path, calling("read"), binding=documents(tmp_path), store=other) as beside:
+                    await beside.ended(await beside.start())
+                    await at.ended(await at.start())
+        once = ["operator.invoked", "operator.running", "tool.call read", "tool.result read", "operator.completed"]
+        assert told(tmp_path) == 2 * once
+        first, second = logs([tmp_path]).values()
+        assert [file.name for file in (*first, *second)] == ["audit-log.jsonl", "audit-log-2.jsonl"]
+        assert [verify(files).entries for files in (first, second)] == [10, 10]
+        assert not verify(second).mistakes
+
+    run(scene())
+
+
+def test_budgets_count_what_is_spent_in_every_log_of_the_folder(tmp_path: Path) -> None:
+    async def scene() -> None:
+        bound = documents(tmp_path, writes=2)
+        async with house(tmp_path, calling("write"), binding=bound) as at:
+            await at.ended(await at.start())
+            other = open_store(f"sqlite:///{tmp_path}/other.db")
+            async with house(tmp_path, calling("write", "write"), binding=bound, store=other) as beside:
+                await beside.asked(await beside.start())  # the second is one too many
+        assert (tmp_path / "audit-log-2.jsonl").read_text().count("approval.requested") == 1
 
     run(scene())
 
