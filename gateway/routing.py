@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway import tracing
 from gateway.access import AwaitsKeys, Slots
 from gateway.core.errors import InterlinguaError
-from gateway.transport.asgi.request import EXTENSION
+from gateway.transport.asgi.request import ANSWERED, EXTENSION
 from gateway.transport.tap import TAP, Exchange
 
 METHODS = ("GET", "POST", "PATCH", "DELETE")
@@ -72,13 +72,17 @@ def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:
             scope, receive, send = _noted(scope, receive, send)
         span: tracing.Span | None = None
 
+        def answered(status: int) -> None:
+            if span is not None:
+                span.answered(status)
+            tracing.metrics.requests.add(1, protocol, str(status))
+
         def told(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                if span is not None:
-                    span.answered(message["status"])
-                tracing.metrics.requests.add(1, protocol, str(message["status"]))
+                answered(message["status"])
             return send(message)
 
+        scope[ANSWERED] = answered
         given: str | None = None
         for key, value in scope["headers"]:
             if key == b"traceparent":

@@ -56,7 +56,8 @@ class RunContext(ThreadContext, Protocol):
         """Whether the log may grow as it is: then a burst need not be followed by `drain`."""
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        """Record how to find the run again. Call it as soon as the agent has named it; written behind.
+        """Record how to find the run again. Call it as soon as the agent has named it; written behind, and with the
+        run's end where the terminal event was emitted.
 
         `thread` is recorded on the thread under this agent's name.
         """

@@ -174,7 +174,10 @@ class LiveRun:
         await self.conversation.set_thread(upstream)
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        await self.record.save(upstream=upstream)
+        if self._terminal is None or self._ending or self.record.lock.locked():
+            await self.record.save(upstream=upstream)
+        else:
+            self.record.note(upstream=upstream)
         if thread is not None:
             await self.set_thread(thread)
 

@@ -105,7 +105,7 @@ class RunLog:
             return self._extend_soon()
         wrong: InterlinguaError | None = None
         good: list[e.Event] = []
-        output = self.output
+        output = self._output or self.output
         folded = fewer(events)
         for event in folded:
             try:

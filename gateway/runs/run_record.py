@@ -98,6 +98,10 @@ class RunRecord:
         before, self.run = self.run, replace(self.run, **fields)
         self._store.save(self.run, soon=before.upstream is None and not self._unseen)
 
+    def note(self, **fields: Any) -> None:
+        """Change fields that are written with the run's end. Not while `lock` is held."""
+        self.run = replace(self.run, **fields)
+
     async def write(self, events: tuple[e.Event, ...], run: Run) -> None:
         """Commit a new record with its events. Called with `lock` held."""
         if self._changing is not None:

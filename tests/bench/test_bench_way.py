@@ -7,7 +7,7 @@ from __future__ import annotations
 from bench import way
 
 FILES = {"a chunk": 23, "/runs/wait": 64}
-CALLS = {"a chunk": 60, "/runs/wait": 398}
+CALLS = {"a chunk": 60, "/runs/wait": 386}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",

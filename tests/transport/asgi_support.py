@@ -81,7 +81,13 @@ async def connected(application: ASGIApp, ws: str = "none") -> AsyncIterator[Cli
     made: list[Seen] = []
     protocol = type("Seen", (Seen,), {"made": made})
     config = uvicorn.Config(
-        application, lifespan="off", log_config=None, http=protocol, ws=ws, timeout_keep_alive=10_000
+        application,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        http=protocol,
+        ws=ws,
+        timeout_keep_alive=10_000,
     )
     server = uvicorn.Server(config)
     with socket.socket() as listener:

@@ -158,8 +158,28 @@ def test_a_head_and_what_follows_it_are_one_write_and_a_head_alone_waits_no_long
     run(scene())
 
 
-@pytest.mark.parametrize("pieces", [0, 2])
-def test_an_answer_is_written_with_its_head(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bytes] = []
+    monkeypatch.setattr(OneWrite, "write", lambda self, data: pytest.fail("a piece of it is written"))
+    whole = OneWrite.whole
+
+    def write(self: OneWrite, data: bytes) -> None:
+        said.append(data)
+        whole(self, data)
+
+    monkeypatch.setattr(OneWrite, "whole", write)
+
+    async def scene() -> None:
+        async with connected(Answering()) as client:
+            client.writer.write(asking("/one"))
+            await client.reader.readuntil(b"/one")
+
+    run(scene())
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_the_beginning_of_an_answer_is_written_with_its_head(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bytes] = []
     written = OneWrite.write
 
@@ -170,10 +190,7 @@ def test_an_answer_is_written_with_its_head(pieces: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(OneWrite, "write", write)
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
-        request = HttpRequest(scope, receive, send)
-        if not pieces:
-            return await request.answer(Reply(200, b"whole"))
-        stream = EventStream(request)
+        stream = EventStream(HttpRequest(scope, receive, send))
         for _ in range(pieces):
             await stream.sent(b"data: x\n\n")
         await stream.end()
@@ -181,7 +198,45 @@ def test_an_answer_is_written_with_its_head(pieces: int, monkeypatch: pytest.Mon
     async def scene() -> None:
         async with connected(answers) as client:
             client.writer.write(WHOLE)
-            await client.reader.readuntil(b"whole" if not pieces else b"0\r\n\r\n")
+            await client.reader.readuntil(b"0\r\n\r\n")
 
     run(scene())
     assert said[0].startswith(b"HTTP/1.1 200") and said[1:] and not any(said[1:])
+
+
+class Answering:
+    """Answers each request with its path; `bad` with a header that no answer can have."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].encode()
+        headers = [(b"x-said", b"one\r\nx-more: two")] if path == b"/bad" else []
+        await HttpRequest(scope, receive, send).answer(Reply(204 if path == b"/none" else 200, path, headers))
+
+
+def asking(path: str, method: str = "GET", **headers: str) -> bytes:
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode()
+
+
+def test_requests_in_a_pipeline_are_answered_in_turn_and_the_last_one_ends_the_connection() -> None:
+    async def scene() -> None:
+        async with connected(Answering()) as client:
+            asked = [asking("/one"), asking("/two", "HEAD"), asking("/three"), asking("/last", Connection="close")]
+            client.writer.write(b"".join(asked))
+            said = (await client.rest()).split(b"HTTP/1.1 200 OK\r\n")[1:]
+            assert [one.rpartition(b"\r\n\r\n")[2] for one in said] == [b"/one", b"", b"/three", b"/last"]
+            assert [b"content-length: %d\r\n" % size in one for size, one in zip((4, 4, 6, 5), said, strict=True)]
+            assert [b"connection: close" in one for one in said] == [False, False, False, True]
+            assert all(one.count(b"date: ") == 1 for one in said)
+
+    run(scene())
+
+
+def test_a_header_that_would_begin_another_is_never_sent() -> None:
+    async def scene() -> None:
+        async with connected(Answering()) as client:
+            client.writer.write(asking("/bad"))
+            said = await client.rest()
+            assert b"x-more" not in said
+
+    run(scene())

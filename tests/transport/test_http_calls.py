@@ -78,8 +78,8 @@ def test_requests_with_the_same_head_have_lengths_of_their_own_and_others_heads_
                 ("/a", None, b""),
             ):
                 await client.request("POST", path, json=body, headers=headers)
-            for path in range(200):
-                await client.request("POST", f"/{path}", json=b"4444")
+            for number in range(200):
+                await client.request("POST", f"/{number}", json=b"4444")
             seen = server.seen
             assert {one.headers["x-share"] for one in seen} == {"100%d"}
             assert [(one.target, one.body, one.headers.get("x-more")) for one in seen[:5]] == [
@@ -89,7 +89,7 @@ def test_requests_with_the_same_head_have_lengths_of_their_own_and_others_heads_
                 ("/b?q=%20", b"22", None),
                 ("/a", b"", None),
             ]
-            assert [one.target for one in seen[5:]] == [f"/{path}" for path in range(200)]
+            assert [one.target for one in seen[5:]] == [f"/{number}" for number in range(200)]
 
     run(test())
 

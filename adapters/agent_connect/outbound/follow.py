@@ -72,6 +72,8 @@ class Follower:
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
         self._poller = Poller(client, options, self._trace, self._decoder)
+        self._recorded = False
+        """Whether the run's name is recorded."""
         self._breaks = 0
         self._last_id = ""
         self._silence: Deadline | None = None
@@ -89,17 +91,21 @@ class Follower:
 
     # --- naming ------------------------------------------------------------------------------------------------
 
-    async def name(self, remote: RemoteRun) -> None:
-        """The agent has named the run: record it. Raises AgentBroken for a name that no path can hold."""
+    async def name(self, remote: RemoteRun, *, over: bool = False) -> None:
+        """The agent has named the run: record it, if that is not `over` with this. Raises AgentBroken for a name that
+        no path can hold.
+        """
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
         self._poller.found(remote)
         self._decoder.expect(remote.run_id)
-        await self._record(remote)
+        if not over:
+            await self._record(remote)
         if self._named is not None:
             self._named.set()
 
     async def _record(self, remote: RemoteRun, **more: Any) -> None:
+        self._recorded = True
         thread = {"thread_id": remote.thread} if remote.thread else None
         await self._context.set_upstream({**remote.record(), **more}, thread=thread)
 
@@ -116,7 +122,10 @@ class Follower:
                 case RunSuccess():
                     if verdict.origin:
                         await self._keep(verdict.origin)
-                    return self._context.emit(*decode.finished(verdict, replace=self._resumed))
+                    self._context.emit(*decode.finished(verdict, replace=self._resumed))
+                    if self.remote is not None and not self._recorded:
+                        await self._record(self.remote)
+                    return None
                 case RunFailure():
                     if verdict.errcode is not None:
                         await self._keep({"errcode": verdict.errcode})
@@ -255,7 +264,7 @@ class Follower:
             while True:
                 if not named and decoder.run_id is not None:
                     named = True
-                    await self.name(RemoteRun(decoder.run_id, thread, thread))
+                    await self.name(RemoteRun(decoder.run_id, thread, thread), over=opened.whole and decoder.settled)
                 if decoder.broken is not None:
                     raise decoder.broken
                 if opened.whole:

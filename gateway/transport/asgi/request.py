@@ -33,16 +33,21 @@ MAX_PARAMETERS = 100
 """Of a query."""
 EXTENSION: Final = "interlingua.pieces"
 """The key in a scope's `extensions` for the connection's `PieceWriter`, if the server has one (see uvicorn.py)."""
+ANSWERED: Final = "interlingua.answered"
+"""The key in a scope of what is called with the status of an answer that does not go out by ASGI."""
 _NONE: Final[Mapping[str, Any]] = {}
 
 
 class PieceWriter(Protocol):
-    """Writes pieces of streamed answers past ASGI, without a coroutine."""
+    """Writes answers, and pieces of streamed ones, past ASGI: without a coroutine, and each by one write."""
 
     def put(self, piece: bytes) -> bool:
         """Write a piece that is not empty, between the answer's head and its end. False if it has to be sent: the
         client is behind, has gone, or waits for another answer first.
         """
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Write a whole answer. False if it has to be sent: also where the connection is not kept after it."""
 
 
 class ClientGone(Exception):
@@ -202,6 +207,10 @@ class HttpRequest:
         if body:
             headers.append((b"content-type", reply.kind))
         self.begun = True
+        if self._pieces is not None and self._pieces.answer(reply.status, headers, body):
+            if (answered := self.scope.get(ANSWERED)) is not None:
+                answered(reply.status)
+            return
         await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 

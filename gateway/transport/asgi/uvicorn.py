@@ -3,8 +3,8 @@
 uvicorn sends a piece by a coroutine that takes a message apart. `put` writes one by a plain call, which needs no task.
 uvicorn's parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length, and
 waits for ever for the rest of a request; here both have limits. It writes the head of an answer and what follows it
-one after the other; here they are one write. All else is uvicorn's, also how long a connection is kept between
-requests.
+one after the other, each by a coroutine; here a whole answer is one call and one write (`answer`). All else is
+uvicorn's, also how long a connection is kept between requests.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
-from gateway.transport.asgi.request import EXTENSION
+from gateway.transport.asgi.request import EXTENSION, Headers
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""
@@ -74,6 +79,11 @@ class OneWrite:
         else:
             self._transport.write(data)
 
+    def whole(self, data: bytes) -> None:
+        """Write an answer with its head."""
+        head, self._head = self._head, b""
+        self._transport.write(head + data if head else data)
+
     def flush(self) -> None:
         """Write a head that is held."""
         head, self._head = self._head, b""
@@ -109,7 +119,8 @@ class PieceProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the connection's only timer. No request has to set one."""
-        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
+        self._one_write = OneWrite(transport, self.loop)
+        super().connection_made(self._one_write)  # type: ignore[arg-type]
         self._bare = transport
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
 
@@ -212,6 +223,27 @@ class PieceProtocol(HttpToolsProtocol):
         if not cycle.chunked_encoding or self.flow.write_paused or cycle.disconnected or self.pipeline:
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """See `PieceWriter`. Whatever is out of the ordinary is left to uvicorn."""
+        cycle = self.cycle
+        if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.access_log:
+            return False
+        if self.flow.write_paused or self.pipeline or cycle.scope["method"] == "HEAD":
+            return False
+        if cycle.waiting_for_100_continue:
+            return False
+        content = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            if name == b"connection" or HEADER_VALUE_RE.search(value):
+                return False
+            content += (name, b": ", value, b"\r\n")
+        content += (b"\r\n", body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        self._one_write.whole(b"".join(content))
+        cycle.on_response()
         return True
 
 

@@ -126,13 +126,13 @@ class StreamResponse:
                 except Exception as error:
                     stopped.set_exception(error)
 
-            response.listener = arrived
+            response.listen(arrived)
             try:
                 arrived()
                 if await stopped:
                     return True
             finally:
-                response.listener = None
+                response.listen(None)
         async for chunk in self:
             if not take(chunk):
                 return True

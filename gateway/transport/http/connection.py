@@ -40,11 +40,11 @@ class WireResponse:
     __slots__ = (
         "_connection",
         "_held",
+        "_listener",
         "_size",
         "_waiter",
         "error",
         "headers",
-        "listener",
         "status",
         "whole",
     )
@@ -56,8 +56,7 @@ class WireResponse:
         """Whether the end of the body has arrived."""
         self.error: InterlinguaError | None = None
         """The reason for which no more will arrive, if that is not the end."""
-        self.listener: Callable[[], None] | None = None
-        """Called after bytes, the end or an error have arrived."""
+        self._listener: Callable[[], None] | None = None
         self._connection: CallConnection | None = connection
         self._held: list[bytes] = []
         self._size = 0
@@ -67,6 +66,10 @@ class WireResponse:
     def over(self) -> bool:
         """Whether nothing more will arrive. Some of what has arrived may not have been taken."""
         return self.whole or self.error is not None
+
+    def listen(self, listener: Callable[[], None] | None) -> None:
+        """Call `listener`, if there is one, after bytes, the end or an error have arrived."""
+        self._listener = listener
 
     def take(self) -> bytes:
         """Return all that has arrived since the last time, b"" if nothing has."""
@@ -111,7 +114,7 @@ class WireResponse:
             return
         self._held.append(data)
         self._size += len(data)
-        if self._waiter is not None or self.listener is not None:
+        if self._waiter is not None or self._listener is not None:
             self._wake()
         if self._size > HELD_BYTES and self._connection is not None:
             self._connection.wait()
@@ -123,14 +126,14 @@ class WireResponse:
             self.fail(error)
         elif self.error is None:
             self.whole = True
-            if self._waiter is not None or self.listener is not None:
+            if self._waiter is not None or self._listener is not None:
                 self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        if self.listener is not None:
-            self.listener()
+        if self._listener is not None:
+            self._listener()
 
 
 class CallConnection(asyncio.Protocol):
