@@ -7,7 +7,7 @@ now, if any, and `ThreadContext.note` tells the conversation's watchers what cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,7 +42,8 @@ class Caller(Protocol):
 
 
 class ThreadContext(Protocol):
-    """An outbound adapter's view of one conversation. `note`, `caller` and `set_thread` stay valid between runs."""
+    """An outbound adapter's view of one conversation. `note`, `caller`, `hold` and `set_thread` stay valid between
+    runs."""
 
     @property
     def agent(self) -> Agent:
@@ -66,6 +67,13 @@ class ThreadContext(Protocol):
 
     async def set_thread(self, upstream: JsonObject) -> None:
         """Record on the thread, under this agent's name, how to find the conversation again."""
+
+    def hold(self) -> Callable[[], None]:
+        """Say that the agent has the conversation open in this process. What is returned says that it is over.
+
+        Until then the thread's runs of this agent, and what is relayed to it on the thread, come to this process,
+        whichever is asked.
+        """
 
     def note(self, update: ThreadUpdate) -> None:
         """Something about the conversation changed: recorded on the thread and told to its watchers.

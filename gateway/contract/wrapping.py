@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.contract.backchannel import Caller, ThreadContext
@@ -47,6 +47,9 @@ class WrappedThread:
 
     async def set_thread(self, upstream: JsonObject) -> None:
         await self._thread_context.set_thread(upstream)
+
+    def hold(self) -> Callable[[], None]:
+        return self._thread_context.hold()
 
     def note(self, update: ThreadUpdate) -> None:
         self._thread_context.note(update)

@@ -8,18 +8,23 @@ sent again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from gateway.contract import Caller
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.files import Attachment
 from gateway.core.types import Answer, Run, RunRequest
 from gateway.runs.bells import FollowedRuns
+from gateway.runs.callers import LentCaller, Lobby
 from gateway.runs.post import ANSWER_SECONDS, PostOffice, Unanswered
 from gateway.store import Store, Undelivered
+from gateway.transport.tasks import TaskSet
 
 TAKEN_OVER_SECONDS: Final = 20.0
 """How long a dead process's runs may wait for another: longer than its lease."""
@@ -36,6 +41,7 @@ class StartRun(msgspec.Struct, frozen=True):
     """The id that it gets."""
     request: RunRequest
     files: tuple[Attachment, ...] = ()
+    caller: LentCaller | None = None
 
 
 class AnswerRun(msgspec.Struct, frozen=True):
@@ -71,20 +77,50 @@ class RunsElsewhere:
     """Asks whoever drives a run. One per engine."""
 
     def __init__(
-        self, store: Store, post: PostOffice, followed: FollowedRuns, adopt: Callable[[], Awaitable[None]]
+        self,
+        store: Store,
+        post: PostOffice,
+        followed: FollowedRuns,
+        lobby: Lobby,
+        adopt: Callable[[], Awaitable[None]],
     ) -> None:
         """`adopt` takes over what dead processes left, if anything."""
         self._store = store
         self._post = post
         self._followed = followed
+        self._lobby = lobby
         self._adopt = adopt
+        self._lending = TaskSet()
         self._started: dict[str, str] = {}
         """Where the last runs were started that were not started here."""
 
-    async def start(self, process: str, call: StartRun) -> Run:
-        """Start a run there. Raises what `GatewayRuns.start` raises; Undelivered where it is not started and another
-        process may be asked, Unavailable where it is not known to be.
+    async def start(self, process: str, call: StartRun, caller: Caller | None) -> Run:
+        """Start a run there, whose agent may ask `caller` until it has ended. Raises what `GatewayRuns.start` raises;
+        Undelivered where the process did nothing, Unavailable where that died and the run is not there.
         """
+        with contextlib.ExitStack() as stack:
+            if caller is not None:
+                call = replace(call, caller=stack.enter_context(self._lobby.lend(caller)))
+            run = await self._start(process, call)
+            if caller is not None:
+                self._lending.start(self._lend(run, stack.pop_all()))
+        return run
+
+    async def _lend(self, run: Run, lent: contextlib.ExitStack) -> None:
+        with lent, contextlib.suppress(NotFound):
+            while True:
+                try:
+                    await self.until(run.id, lambda run: run.status.ended, None)
+                    return
+                except Unavailable:  # the store will be back
+                    await asyncio.sleep(1.0)
+
+    async def close(self) -> None:
+        """Lend nobody any more."""
+        self._lending.cancel()
+        await self._lending.settled()
+
+    async def _start(self, process: str, call: StartRun) -> Run:
         self._started[call.run] = process
         if len(self._started) > REMEMBERED:
             del self._started[next(iter(self._started))]

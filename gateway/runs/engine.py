@@ -19,15 +19,17 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
+from gateway.runs.backchannel import EngineBackchannel
 from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
+from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
-from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
+from gateway.runs.parts import EngineAgents, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
 from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
-from gateway.runs.threads import Threads
+from gateway.runs.threads import Threads, ThreadWatchers
 from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded
 from gateway.store import Delivery, Recovered, Store
 
@@ -61,13 +63,14 @@ class Engine:
         self.limits = limits or UsageLimits()
         self.public_url = public_url
         self.roster = Roster(store)
-        self.conversations = Threads(store)
         self._owed: Callable[[Delivery], None] = _ignore_delivery
         rules, recorder = rules or Rules(), recorder or Unrecorded()
         self._post = PostOffice(store, self._rung)
         self._followed = FollowedRuns(store, self._post)
         self._readers = RemoteReaders(store, self._rung)
-        elsewhere = RunsElsewhere(store, self._post, self._followed, self.adopt_orphans)
+        self._lobby = Lobby(store, self._post, watchers := ThreadWatchers())
+        self.conversations = Threads(store, watchers, self._lobby.hold)
+        self._elsewhere = RunsElsewhere(store, self._post, self._followed, self._lobby, self.adopt_orphans)
         states = States(store, self.roster, self.conversations)
         self._starter = Starter(
             store,
@@ -78,13 +81,14 @@ class Engine:
             rules=rules,
             limits=self.limits,
             owed=self._owes,
-            elsewhere=elsewhere,
+            elsewhere=self._elsewhere,
+            lobby=self._lobby,
             recorder=recorder,
         )
         self.live = self._starter.live
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.agents = EngineAgents(self.roster)
-        self.runs = EngineRuns(store, self._starter, self.agents, elsewhere, self._followed, recorder=recorder)
+        self.runs = EngineRuns(store, self._starter, self.agents, self._elsewhere, self._followed, recorder=recorder)
         self._post.serve(StartRun, self._starter.start_for)
         self._post.serve(AnswerRun, self.runs.answer_here)
         self._post.serve(CancelRun, self.runs.cancel_here)
@@ -95,7 +99,7 @@ class Engine:
             store, self.roster, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
         )
         self.records = EngineRecords(store)
-        self.backchannel = EngineBackchannel(store, self.roster, self.conversations)
+        self.backchannel = EngineBackchannel(store, self.roster, self.conversations, self._post, self._lobby)
         self.accompany()
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
@@ -152,6 +156,7 @@ class Engine:
         """
         await self.store.open()
         self._post.open()
+        self._lobby.open()
         await self._opened()
         await self.roster.open()
         await self._listed()
@@ -251,6 +256,8 @@ class Engine:
         await self._starter.settled()
         await self.roster.close()
         await self.conversations.settled()
+        await self._elsewhere.close()
+        await self._lobby.close()
         await self._followed.close()
         await self._readers.close()
         await self._post.close()

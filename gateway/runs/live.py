@@ -173,6 +173,9 @@ class LiveRun:
     async def set_thread(self, upstream: JsonObject) -> None:
         await self.conversation.set_thread(upstream)
 
+    def hold(self) -> Callable[[], None]:
+        return self.conversation.hold()
+
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         if self._terminal is None or self._ending or self.record.lock.locked():
             await self.record.save(upstream=upstream)

@@ -1,4 +1,4 @@
-"""The parts of the `Gateway` beside its runs: threads, files, records, agents, and the back-channel.
+"""The parts of the `Gateway` beside its runs: threads, files, records, agents (the back-channel: backchannel.py).
 
 A record is a registration of the store whose name begins with the protocol and a slash, which no agent's name has.
 """
@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.agents.roster import Roster
-from gateway.contract import LIST_SECONDS, Caller, Kept, Relay, ThreadWatch
-from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
+from gateway.contract import LIST_SECONDS, Kept
+from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import (
     Agent,
     Artifact,
@@ -25,14 +24,11 @@ from gateway.core.types import (
     Checkpoint,
     Json,
     JsonObject,
-    RunQuery,
     Thread,
     ThreadChange,
     ThreadQuery,
-    ThreadUpdate,
 )
 from gateway.runs.states import States
-from gateway.runs.thread_context import ConversationContext
 from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.store import Registration, Store
 
@@ -267,68 +263,3 @@ class EngineAgents:
 
     def noticed(self, agent: str, what: str) -> None:
         tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
-
-
-class EngineBackchannel:
-    """Implements `gateway.contract.GatewayBackchannel`."""
-
-    def __init__(self, store: Store, roster: Roster, conversations: Threads) -> None:
-        self._store = store
-        self._roster = roster
-        self._conversations = conversations
-
-    @contextlib.asynccontextmanager
-    async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
-        await self._store.thread(thread_id)
-        with self._conversations.watchers.join(thread_id, caller) as listener:
-            yield listener
-
-    async def relay(
-        self,
-        agent: str,
-        protocol: str,
-        method: str,
-        params: msgspec.Raw,
-        *,
-        thread: str | None = None,
-        caller: Caller | None = None,
-        told: Callable[[ThreadUpdate], None] | None = None,
-    ) -> msgspec.Raw:
-        relay, context = await self._beside(agent, protocol, thread, caller, told)
-        try:
-            return await relay.relay(context, method, params)
-        finally:
-            context.answered()
-
-    async def forward(
-        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
-    ) -> None:
-        relay, context = await self._beside(agent, protocol, thread)
-        await relay.forward(context, method, params)
-
-    async def _beside(
-        self,
-        name: str,
-        protocol: str,
-        thread_id: str | None,
-        caller: Caller | None = None,
-        told: Callable[[ThreadUpdate], None] | None = None,
-    ) -> tuple[Relay, ConversationContext]:
-        thread = await self._store.thread(thread_id) if thread_id is not None else None
-        entry = await self._roster.find(name, protocol, thread.metadata if thread else None)
-        relay = entry.outbound if entry.route.target.protocol == protocol else None
-        if thread is not None:  # of an agent that is down its client hears so, whatever the agent speaks
-            await entry.need()
-        if not isinstance(relay, Relay):
-            raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
-        agent = await entry.need()
-        newest = await self._store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
-        context = ConversationContext(
-            agent,
-            self._conversations,
-            thread,
-            given=caller,
-            last=newest[0].id if newest else None,
-            told=told,
-        )
-        return relay, context

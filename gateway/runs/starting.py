@@ -34,6 +34,7 @@ from gateway.core.types import (
     ThreadChange,
 )
 from gateway.runs import ending
+from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import RunsElsewhere, StartRun
 from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import Hooks, LiveRun
@@ -69,6 +70,7 @@ class Starter:
         owed: Callable[[Delivery], None],
         elsewhere: RunsElsewhere,
         recorder: RunRecorder,
+        lobby: Lobby,
     ) -> None:
         """`owed` is told of every callback that is owed."""
         self.live: dict[str, LiveRun] = {}
@@ -79,6 +81,7 @@ class Starter:
         self._states = states
         self._elsewhere = elsewhere
         self._recorder = recorder
+        self._lobby = lobby
         self._public_url = public_url
         self._rules = rules
         self._limits = limits
@@ -108,27 +111,30 @@ class Starter:
     ) -> Run:
         self.not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
-        if entry.placed is not None and (process := entry.placed.process) is not None:
-            return await self._start_elsewhere(process, request, files)
+        if (process := self._lobby.place(entry, request.thread)) is not None:
+            try:
+                return await self._start_elsewhere(process, request, files, caller)
+            except Undelivered as error:
+                self._lobby.gone(process, error)
+                await self._roster.refresh_hosted()  # for the next try
+                self._lobby.not_moved(entry)
         return await self._start_here(new_id(), request, entry, files, caller=caller, told=told)
 
-    async def start_for(self, _: str, call: StartRun) -> Run:
+    async def start_for(self, process: str, call: StartRun) -> Run:
         """Start a run for another process. Raises what `start` raises, Undelivered if its agent has moved on."""
         self.not_stopping()
         request = call.request
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
-        if entry.placed is not None and entry.placed.process is not None:
-            raise Undelivered(f"agent {request.agent} is connected to another gateway process by now")
-        return await self._start_here(call.run, request, entry, call.files, caller=None, told=True)
+        self._lobby.not_moved(entry)
+        caller = self._lobby.borrow(process, call.caller) if call.caller is not None else None
+        return await self._start_here(call.run, request, entry, call.files, caller=caller, told=True)
 
-    async def _start_elsewhere(self, process: str, request: RunRequest, files: Sequence[Attachment]) -> Run:
-        """Start a run where its agent is connected. It counts for the limits there."""
+    async def _start_elsewhere(
+        self, process: str, request: RunRequest, files: Sequence[Attachment], caller: Caller | None
+    ) -> Run:
+        """Start a run where its agent, or the conversation, is. It counts for the limits there. Raises Undelivered."""
         request = replace(request, traceparent=tracing.joined(request.traceparent, request.agent))
-        try:
-            run = await self._elsewhere.start(process, StartRun(new_id(), request, tuple(files)))
-        except Undelivered as error:
-            await self._roster.refresh_hosted()  # for the next try
-            raise Unavailable(f"agent {request.agent} cannot be reached now; try again", detail=str(error)) from error
+        run = await self._elsewhere.start(process, StartRun(new_id(), request, tuple(files)), caller)
         if run.thread is not None:
             self._conversations.watchers.tell(run.thread, run)
         return run

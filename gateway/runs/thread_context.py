@@ -51,6 +51,9 @@ class ConversationContext:
             return
         self.thread = await self._threads.change(self.thread.id, ThreadChange(upstream={self.agent.name: upstream}))
 
+    def hold(self) -> Callable[[], None]:
+        return _nothing if self.thread is None else self._threads.hold(self.thread.id, self.agent.name)
+
     def note(self, update: ThreadUpdate) -> None:
         if self._told is not None:
             self._told(update)
@@ -69,3 +72,7 @@ class ConversationContext:
     def answered(self) -> None:
         """The request that asked for history is answered: what the agent notes from now on is news."""
         self._told = None
+
+
+def _nothing() -> None:
+    """Where there is no conversation."""

@@ -11,7 +11,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -71,10 +72,12 @@ class Threads:
     one, whichever process makes it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, watchers: ThreadWatchers, hold: Callable[[str, str], Callable[[], None]]) -> None:
+        """`hold`: see `ThreadContext.hold`; given a thread and an agent."""
         self._store = store
         self._writing = TaskSet()
-        self.watchers = ThreadWatchers()
+        self.watchers = watchers
+        self.hold = hold
 
     async def change(self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None) -> Thread:
         """Returns the new record. Raises NotFound."""
@@ -224,24 +227,43 @@ class ThreadWatcher:
         self._ready.set()
 
 
+class Watching(Protocol):
+    """Watches a thread, for a client of this process or of another."""
+
+    @property
+    def caller(self) -> Caller | None:
+        """The client that may be asked, if any."""
+
+    def tell(self, news: News) -> None:
+        """Told of everything. Never blocks."""
+
+
 class ThreadWatchers:
     """All watchers, by thread."""
 
     def __init__(self) -> None:
-        self._by_thread: dict[str, list[ThreadWatcher]] = {}
+        self._by_thread: dict[str, list[Watching]] = {}
 
     @contextlib.contextmanager
     def join(self, thread_id: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
         """A new watcher of the thread, until the context is left."""
         watcher = ThreadWatcher(caller)
-        there = self._by_thread.setdefault(thread_id, [])
-        there.append(watcher)
+        self.add(thread_id, watcher)
         try:
             yield watcher
         finally:
-            there.remove(watcher)
-            if not there:
-                self._by_thread.pop(thread_id, None)
+            self.remove(thread_id, watcher)
+
+    def add(self, thread_id: str, watcher: Watching) -> None:
+        """One more watches the thread."""
+        self._by_thread.setdefault(thread_id, []).append(watcher)
+
+    def remove(self, thread_id: str, watcher: Watching) -> None:
+        """It watches no more."""
+        there = self._by_thread[thread_id]
+        there.remove(watcher)
+        if not there:
+            del self._by_thread[thread_id]
 
     def callers(self, thread_id: str) -> list[Caller]:
         """The thread's clients that may be asked, the newest first."""

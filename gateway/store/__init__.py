@@ -120,6 +120,9 @@ class Mailbox(Protocol):
     def ring(self, owner: str, run_id: str) -> None:
         """Ring at another process for a run's log, which has to be written by now. Never waits, never raises."""
 
+    async def others(self) -> list[str]:
+        """List the other processes that have the store open, live, and read mail."""
+
     async def send(self, owner: str, message: Message, *, seconds: float) -> None:
         """Put a message into the mailbox of another process, and ring. It may be received for so many seconds.
 

@@ -15,13 +15,21 @@ import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from tests.e2e.conftest import routes
+from tests.support import agent_client
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
 LONG = "60 seconds"
+_AGENT = agent_client.agent_client_agent_command("py", "--without", "load,resume")
+CODER = f"""\
+  - name: coder
+    target: {{protocol: agent_client, command: {json.dumps(_AGENT)}}}
+"""
+"""An agent of an editor's that knows a session only in its own process."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -35,7 +43,7 @@ def gateways(
         url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'shared.db'}"
         if request.param == "postgresql":
             url = stack.enter_context(PostgresServer()).database()
-        table = routes(agent_protocol_server, agent_connect_agent) + f"store: {{url: '{url}'}}\n"
+        table = routes(agent_protocol_server, agent_connect_agent) + CODER + f"store: {{url: '{url}'}}\n"
         yield (
             stack.enter_context(Gateway(table, tmp_path_factory.mktemp("one"))),
             stack.enter_context(Gateway(table, tmp_path_factory.mktemp("two"))),
@@ -139,10 +147,11 @@ class Editor:
 
 
 @contextlib.contextmanager
-def editor(gateway: Gateway) -> Iterator[Editor]:
-    with connect(f"{gateway.url.replace('http', 'ws')}/agent-client/slow", proxy=None) as connection:
+def editor(gateway: Gateway, agent: str = "slow") -> Iterator[Editor]:
+    with connect(f"{gateway.url.replace('http', 'ws')}/agent-client/{agent}", proxy=None) as connection:
         client = Editor(connection)
-        client.ask("initialize", protocolVersion=1)
+        able = {"fs": {"readTextFile": True, "writeTextFile": True}}
+        client.ask("initialize", protocolVersion=1, clientCapabilities=able)
         yield client
 
 
@@ -158,6 +167,46 @@ def test_a_session_whose_prompt_runs_in_the_other_process_is_closed_and_deleted_
             assert "result" in two.ask("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
         answer = two.ask(method, sessionId=session)
         assert "result" in answer, answer
+        assert one.until("id", prompt)["result"]["stopReason"] == "cancelled"
+
+
+def of_sdk(gateway: Gateway, session: str, cwd: Path, *steps: str) -> list[dict[str, Any]]:
+    """What an editor of the official SDK hears that has loaded the session there."""
+    load = f"load {json.dumps({'cwd': str(cwd), 'mcpServers': []})}"
+    url = f"{gateway.url.replace('http', 'ws')}/agent-client/coder"
+    way = ("--bare", "--root", str(cwd), "--do", "initialize", "--session", session, "--do", load)
+    return agent_client.agent_client_client("py", *way, *steps, url=url)
+
+
+def test_an_editor_of_one_gateway_goes_on_with_an_agent_s_session_that_is_open_at_the_other(
+    gateways: tuple[Gateway, Gateway], tmp_path: Path
+) -> None:
+    with editor(gateways[0], "coder") as one:
+        opened = one.ask("session/new", cwd=str(tmp_path), mcpServers=[])
+        session = opened["result"]["sessionId"]
+        one.ask("session/set_config_option", sessionId=session, configId="loud", type="boolean", value=True)
+        (tmp_path / "x").write_text("of the editor", encoding="utf-8")
+        heard = of_sdk(gateways[1], session, tmp_path, "--permission", "allow", "--say", "hello fs perm")
+        assert agent_client.results(heard, "session/prompt")[0]["stopReason"] == "end_turn", heard
+        said = agent_client.text(heard)
+        assert "HELLO" in said, "it is the session that the other editor has set to be loud"
+        assert "read of the editor" in said and 'permission {"optionId":"ok"' in said, said
+        assert agent_client.asked(heard, "fs/read_text_file") and agent_client.asked(
+            heard, "session/request_permission"
+        )
+        assert (tmp_path / "y").exists()
+        while "HELLO" not in json.dumps(one.until("method", "session/update")):
+            continue  # it is told of the other's prompt
+
+
+def test_a_prompt_of_one_gateway_s_editor_is_cancelled_by_an_editor_of_the_other(
+    gateways: tuple[Gateway, Gateway], tmp_path: Path
+) -> None:
+    with editor(gateways[0], "coder") as one:
+        session = one.ask("session/new", cwd=str(tmp_path), mcpServers=[])["result"]["sessionId"]
+        prompt = one.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "slow"}])
+        one.until("method", "session/update")
+        of_sdk(gateways[1], session, tmp_path, "--do", "cancel")
         assert one.until("id", prompt)["result"]["stopReason"] == "cancelled"
 
 
@@ -203,15 +252,18 @@ class Mason:
                 said = {"type": "update", "payload": {"messages": [{"text": word}]}}
                 self._send(method="agent/message", params={"source": "mason", "content": said, "_meta": meta})
                 if word == "one ":
-                    assert self.may_go_on.wait(PATIENCE)
+                    self.may_go_on.wait()
             said = {"type": "response", "payload": {"messages": [{"text": "one two"}]}}
             self._send(id=message["id"], result={"content": said, "_meta": meta})
 
 
 @contextlib.contextmanager
 def mason(gateway: Gateway) -> Iterator[Mason]:
-    with connect(f"{gateway.url.replace('http', 'ws')}/agent-context/ws", subprotocols=["mcp"], proxy=None) as line:  # type: ignore[list-item]
-        yield Mason(line)
+    url = f"{gateway.url.replace('http', 'ws')}/agent-context/ws"
+    with contextlib.ExitStack() as ends, connect(url, subprotocols=[Subprotocol("mcp")], proxy=None) as line:
+        agent = Mason(line)
+        ends.callback(agent.may_go_on.set)
+        yield agent
 
 
 def listed(gateway: Gateway) -> bool:
@@ -249,7 +301,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Gatew
         made = []
         for name in ("one", "two"):
             (folder := tmp_path / name).mkdir()
-            made.append(stack.enter_context(Gateway(f"routes: []\nstore: {{url: '{url}'}}\n", folder)))
+            made.append(stack.enter_context(Gateway(f"routes:\n{CODER}store: {{url: '{url}'}}\n", folder)))
         yield made[0], made[1]
 
 
@@ -292,3 +344,32 @@ def test_a_run_goes_on_at_its_agent_when_the_gateway_that_was_asked_for_it_is_ki
         rest = list(values(joined, run, seen))
         assert rest[-1][1]["status"] == "success" and rest[-1][1]["values"]["message"] == "one two", rest
         assert agent.asked == ["build"], "it was asked once"
+
+
+def test_an_editor_hears_that_the_gateway_with_its_agent_was_killed_and_goes_on_with_an_agent_of_its_own(
+    pair: tuple[Gateway, Gateway], tmp_path: Path
+) -> None:
+    with editor(pair[0], "coder") as one, editor(pair[1], "coder") as two:
+        session = one.ask("session/new", cwd=str(tmp_path), mcpServers=[])["result"]["sessionId"]
+        assert "result" in two.ask("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        prompt = two.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "slow"}])
+        while "agent_message_chunk" not in json.dumps(two.until("method", "session/update")):
+            continue
+        pair[0].kill9()
+        answer = two.until("id", prompt)
+        assert "was stopped while the agent worked" in answer["error"]["message"], answer
+        again = two.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "hello"}])
+        assert two.until("id", again)["result"]["stopReason"] == "end_turn"
+
+
+def test_an_agent_is_told_that_its_editor_has_gone_when_the_gateway_of_that_is_killed(
+    pair: tuple[Gateway, Gateway], tmp_path: Path
+) -> None:
+    with editor(pair[0], "coder") as one, editor(pair[1], "coder") as two:
+        session = one.ask("session/new", cwd=str(tmp_path), mcpServers=[])["result"]["sessionId"]
+        assert "result" in two.ask("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        two.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "fs"}])
+        two.until("method", "fs/read_text_file")
+        pair[1].kill9()
+        while "fs failed" not in json.dumps(one.until("method", "session/update")):
+            continue

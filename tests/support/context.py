@@ -67,6 +67,7 @@ class FakeContext:
         self.upstreams: list[JsonObject] = []
         self.notes: list[ThreadUpdate] = []
         self.cancelled = False
+        self.holds = 0
         self.uploaded: list[tuple[Artifact, bytes]] = []
         self.changed = asyncio.Event()
         self._opener = Opener()
@@ -87,6 +88,13 @@ class FakeContext:
         if self.thread is not None:
             known = {**self.thread.upstream, self.agent.name: upstream}
             self.thread = msgspec.structs.replace(self.thread, upstream=known)
+
+    def hold(self) -> Callable[[], None]:
+        self.holds += 1
+        return self._released
+
+    def _released(self) -> None:
+        self.holds -= 1
 
     def note(self, update: ThreadUpdate) -> None:
         self.notes.append(update)

@@ -159,6 +159,7 @@ class AgentSession:
         self._detached = detached
         self._unused = unused
         self._context: ThreadContext | None = None
+        self._release: Callable[[], None] | None = None
         self._turn: AgentTurn | None = None
         self._turns: list[AgentTurn] = []
         self._owed: tuple[AgentTurn, asyncio.Future[Any]] | None = None
@@ -306,6 +307,8 @@ class AgentSession:
             self.work = Foreground() if connection.version.acknowledges else None
         self.name, self.connection = name, connection
         connection.register(name, self)
+        if self._release is None and self.context is not None:
+            self._release = self.context.hold()
 
     def detach(self, connection: AgentConnection) -> None:
         """The agent has it open there no more."""
@@ -313,6 +316,9 @@ class AgentSession:
             connection.forget(self.name, self)
             self.connection = None
             self._detached(self)
+            release, self._release = self._release, None
+            if release is not None:
+                release()
 
     async def lost(self, connection: AgentConnection) -> None:
         """The connection has ended."""

@@ -58,6 +58,15 @@ async def send(
     await fetch(connection, "SELECT pg_notify($1, '')", rows[0]["bell"])
 
 
+async def others(
+    connection: Connection, owner: str, is_dead: Callable[[Connection, str], Awaitable[bool]]
+) -> list[str]:
+    """Implements `Mailbox.others`."""
+    sql = "SELECT owner FROM interlingua.leases WHERE bell IS NOT NULL AND owner != $1"
+    rows = await fetch(connection, sql, owner)
+    return [row["owner"] for row in rows if not await is_dead(connection, row["owner"])]
+
+
 async def waits(connection: Connection, owner: str) -> bool:
     """Whether there is something to `receive`."""
     return bool(await fetch(connection, "SELECT 1 FROM interlingua.mail WHERE recipient = $1 LIMIT 1", owner))
@@ -209,6 +218,9 @@ class DatabaseMailbox:
             wanted, self._ringing = self._ringing, {}
             with contextlib.suppress(InterlinguaError):
                 await self._read(partial(ring, owners=[one for one, _ in wanted], runs=[run for _, run in wanted]))
+
+    async def others(self) -> list[str]:
+        return await self._read(partial(others, owner=self._owner, is_dead=self._is_dead))  # type: ignore[no-any-return]
 
     async def send(self, owner: str, message: Message, *, seconds: float) -> None:
         work = partial(send, is_dead=self._is_dead, owner=owner, message=message, seconds=seconds)

@@ -47,6 +47,12 @@ def send(cursor: sqlite3.Cursor, *, me: StoreProcess, owner: str, message: Messa
     return str(row[0])
 
 
+def others(cursor: sqlite3.Cursor, me: StoreProcess) -> list[str]:
+    """Implements `Mailbox.others`."""
+    rows = cursor.execute("SELECT owner FROM leases WHERE bell IS NOT NULL AND owner != ?", (me.owner,)).fetchall()
+    return [owner for (owner,) in rows if not lease.is_dead(cursor, owner, me)]
+
+
 def waits(cursor: sqlite3.Cursor, owner: str) -> bool:
     """Whether there is something to `receive`."""
     return cursor.execute("SELECT 1 FROM mail WHERE recipient = ? LIMIT 1", (owner,)).fetchone() is not None
@@ -235,6 +241,9 @@ class FileMailbox:
         with contextlib.suppress(InterlinguaError):
             self._addresses[owner] = await self._read(partial(bell_of, owner=owner), one=True)
             self.ring(owner, run_id)
+
+    async def others(self) -> list[str]:
+        return await self._read(partial(others, me=self._me), one=True)  # type: ignore[no-any-return]
 
     async def send(self, owner: str, message: Message, *, seconds: float) -> None:
         work = partial(send, me=self._me, owner=owner, message=message, seconds=seconds)

@@ -149,9 +149,10 @@ class MailContract:
                     await other.said()
                     owner = await store.owner_of("run")
                     assert owner != store.owner and await store.lives(owner) and await store.lives(store.owner)
-                    assert not await store.is_orphaned()
+                    assert not await store.is_orphaned() and await store.mailbox.others() == [owner]
                     await other.kill()
                     assert not await store.lives(owner) and await store.is_orphaned()
+                    assert await store.mailbox.others() == []
                 (found,) = await store.claim()
                 assert (found.run.id, found.reserved) == ("run", RESERVED)
                 assert await store.owner_of("run") == store.owner
