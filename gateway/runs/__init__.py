@@ -11,7 +11,7 @@
     threads.py         conversations: records, checkpoints, copies; states.py: what each has come to
     webhooks.py        callbacks that are owed
     post.py            calls to other gateway processes; elsewhere.py: about runs there; bells.py: following those
-    backchannel.py     what passes beside runs; callers.py: clients and conversations of other processes
+    callers.py         clients and conversations of other processes
 
 Data goes one way: outbound adapter -> LiveRun.emit -> Opener (legal order) -> RunLog (number, store, show) -> watchers.
 """

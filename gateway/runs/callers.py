@@ -38,6 +38,10 @@ SAY_SECONDS: Final = 10.0
 """How often a process says how many changes there were."""
 
 
+HOLDER: Final = "interlingua.holder"
+"""Key in what is recorded of a thread's conversation: the process that has it open, and the number of that change."""
+
+
 class LentCaller(msgspec.Struct, frozen=True):
     """A client that another process may ask under this id (see `gateway.contract.Caller`)."""
 
@@ -153,7 +157,7 @@ class Lobby:
         self._lent: dict[str, Caller] = {}
         self._here: dict[str, ThreadJoined] = {}
         self._told: dict[str, ThreadWatcher] = {}
-        self._held: Counter[tuple[str, str]] = Counter()
+        self._held: dict[tuple[str, str], list[ThreadJoined]] = {}
         """Conversations that are here, by thread and agent."""
         self._changes = 0
         self._there: dict[str, OtherProcess] = {}
@@ -211,16 +215,22 @@ class Lobby:
 
     def hold(self, thread: str, agent: str) -> Callable[[], None]:
         """See `ThreadContext.hold`."""
-        self._held[thread, agent] += 1
         joined = self._joined(ThreadJoined(0, new_id(), thread, agent=agent))
+        self._held.setdefault((thread, agent), []).append(joined)
 
         def release() -> None:
             if joined.id in self._here:
-                self._held[thread, agent] -= 1
-                self._held += Counter()  # without those at 0
+                self._held[thread, agent].remove(joined)
+                if not self._held[thread, agent]:
+                    del self._held[thread, agent]
                 self._left(joined)
 
         return release
+
+    def holding(self, thread: str, agent: str) -> JsonObject:
+        """What is recorded of a conversation that is here, for those that have not heard of it yet."""
+        held = self._held.get((thread, agent))
+        return {HOLDER: [self._store.owner, held[0].change]} if held else {}
 
     def _joined(self, joined: ThreadJoined) -> ThreadJoined:
         self._changes += 1
@@ -270,10 +280,8 @@ class Lobby:
 
     def _learn(self, process: str) -> None:
         """Ask another process for all who watch there."""
-        if (there := self._of(process)).asked:
-            return
-        there.asked = True
-        self._work.start(self._ask(process, there))
+        if (there := self._of(process)).ask():
+            self._work.start(self._ask(process, there))
 
     async def _ask(self, process: str, there: OtherProcess) -> None:
         try:
@@ -281,7 +289,7 @@ class Lobby:
                 there.take_all(await self._post.ask(process, WhoJoined(), AllJoined))
         except InterlinguaError as error:  # it has died, or says again how many changes there were
             log.debug("who has joined threads at %s is not known: %s", process, error)
-            there.asked = False
+            there.silent()
 
     async def _care(self) -> None:
         """See now and then who the others are, and say how many changes there were."""
@@ -301,9 +309,9 @@ class Lobby:
                     self._post.tell(process, ChangeCount(self._changes))
             await asyncio.sleep(LOOK_SECONDS)
 
-    def place(self, entry: Entry, thread: str | None) -> str | None:
+    async def place(self, entry: Entry, thread: str | None) -> str | None:
         """The other process that has the agent's connection, or its conversation on the thread; None where this one
-        serves it.
+        serves it. Raises NotFound.
         """
         if entry.placed is not None and (process := entry.placed.process) is not None:
             return process
@@ -312,7 +320,13 @@ class Lobby:
         key = thread, entry.route.name
         if key in self._held:
             return None
-        return next((name for name, there in self._there.items() if key in there.held), None)
+        known = next((name for name, there in self._there.items() if key in there.held), None)
+        if known is not None:
+            return known
+        record = (await self._store.thread(thread)).upstream.get(entry.route.name) or {}
+        process, change = record.get(HOLDER) or ("", 0)
+        there = self._there.get(process)
+        return process if there is not None and not there.knows(change) else None
 
     def not_moved(self, entry: Entry) -> None:
         """Raises Undelivered if the agent is connected to another process, which cannot be asked: nothing was done."""
@@ -341,6 +355,19 @@ class OtherProcess:
         """The change up to which everything is known; the newest that has been heard of."""
         self._known: dict[str, ThreadJoined] = {}
         self._watching: dict[str, RemoteWatcher] = {}
+
+    def ask(self) -> bool:
+        """It is to be asked for everything; False if it is already."""
+        before, self.asked = self.asked, True
+        return not before
+
+    def silent(self) -> None:
+        """It has not answered."""
+        self.asked = False
+
+    def knows(self, change: int) -> bool:
+        """Whether that change is known."""
+        return self._change >= change
 
     def take(self, change: ThreadJoined | ThreadLeft | ChangeCount) -> bool:
         """Take a change; False if one before it is not known."""

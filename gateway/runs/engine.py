@@ -19,12 +19,11 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
-from gateway.runs.backchannel import EngineBackchannel
 from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
-from gateway.runs.parts import EngineAgents, EngineFiles, EngineRecords, EngineThreads
+from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
 from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
@@ -69,7 +68,7 @@ class Engine:
         self._followed = FollowedRuns(store, self._post)
         self._readers = RemoteReaders(store, self._rung)
         self._lobby = Lobby(store, self._post, watchers := ThreadWatchers())
-        self.conversations = Threads(store, watchers, self._lobby.hold)
+        self.conversations = Threads(store, watchers, self._lobby.hold, self._lobby.holding)
         self._elsewhere = RunsElsewhere(store, self._post, self._followed, self._lobby, self.adopt_orphans)
         states = States(store, self.roster, self.conversations)
         self._starter = Starter(

@@ -111,7 +111,7 @@ class Starter:
     ) -> Run:
         self.not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
-        if (process := self._lobby.place(entry, request.thread)) is not None:
+        if (process := await self._lobby.place(entry, request.thread)) is not None:
             try:
                 return await self._start_elsewhere(process, request, files, caller)
             except Undelivered as error:

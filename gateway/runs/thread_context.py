@@ -47,7 +47,10 @@ class ConversationContext:
         return self._threads.watchers.callers(self.thread.id) if self.thread else []
 
     async def set_thread(self, upstream: JsonObject) -> None:
-        if self.thread is None or upstream == self.upstream_thread:
+        if self.thread is None:
+            return
+        upstream = {**upstream, **self._threads.holding(self.thread.id, self.agent.name)}
+        if upstream == self.upstream_thread:
             return
         self.thread = await self._threads.change(self.thread.id, ThreadChange(upstream={self.agent.name: upstream}))
 

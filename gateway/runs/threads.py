@@ -72,12 +72,21 @@ class Threads:
     one, whichever process makes it.
     """
 
-    def __init__(self, store: Store, watchers: ThreadWatchers, hold: Callable[[str, str], Callable[[], None]]) -> None:
-        """`hold`: see `ThreadContext.hold`; given a thread and an agent."""
+    def __init__(
+        self,
+        store: Store,
+        watchers: ThreadWatchers,
+        hold: Callable[[str, str], Callable[[], None]],
+        holding: Callable[[str, str], JsonObject],
+    ) -> None:
+        """`hold`: see `ThreadContext.hold`; given a thread and an agent. `holding`: what is recorded with what
+        `ThreadContext.set_thread` records, of whether this process has the conversation.
+        """
         self._store = store
         self._writing = TaskSet()
         self.watchers = watchers
         self.hold = hold
+        self.holding = holding
 
     async def change(self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None) -> Thread:
         """Returns the new record. Raises NotFound."""
@@ -227,7 +236,7 @@ class ThreadWatcher:
         self._ready.set()
 
 
-class Watching(Protocol):
+class ThreadListener(Protocol):
     """Watches a thread, for a client of this process or of another."""
 
     @property
@@ -242,7 +251,7 @@ class ThreadWatchers:
     """All watchers, by thread."""
 
     def __init__(self) -> None:
-        self._by_thread: dict[str, list[Watching]] = {}
+        self._by_thread: dict[str, list[ThreadListener]] = {}
 
     @contextlib.contextmanager
     def join(self, thread_id: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
@@ -254,11 +263,11 @@ class ThreadWatchers:
         finally:
             self.remove(thread_id, watcher)
 
-    def add(self, thread_id: str, watcher: Watching) -> None:
+    def add(self, thread_id: str, watcher: ThreadListener) -> None:
         """One more watches the thread."""
         self._by_thread.setdefault(thread_id, []).append(watcher)
 
-    def remove(self, thread_id: str, watcher: Watching) -> None:
+    def remove(self, thread_id: str, watcher: ThreadListener) -> None:
         """It watches no more."""
         there = self._by_thread[thread_id]
         there.remove(watcher)

@@ -94,6 +94,12 @@ async def ended(gateway: Engine, **fields: Any) -> Run:
     return done
 
 
+async def held(one: Engine, other: Engine, so: bool = True) -> None:
+    """The other knows that one has the conversation, or has it no more."""
+    there = other._lobby._there
+    await until(lambda: one.process in there and (("t", "scripted") in there[one.process].held) is so)
+
+
 async def known(gateway: Engine, number: int = 1) -> list[Caller]:
     """The thread's callers there, once there are so many."""
     found = gateway.conversations.watchers.callers
@@ -139,7 +145,7 @@ def test_the_client_of_a_run_that_is_driven_elsewhere_is_asked_until_the_run_has
     async def main() -> None:
         async with two(tmp_path / "s.db", asks) as (one, other, _, __):
             hold = one._lobby.hold("t", "scripted")
-            await until(lambda: other._lobby.place(other.roster.configured[0], "t") == one.process)
+            await held(one, other)
             started = await other.runs.start(request("hi", thread="t"), caller=(client := Client()))
             assert await one.store.owner_of(started.id) == one.process
             done = await other.runs.wait(started.id, 30)
@@ -170,9 +176,7 @@ def test_a_conversation_that_one_process_has_open_is_gone_on_with_there_until_it
     async def main() -> None:
         async with two(tmp_path / "s.db") as (one, other, here, there):
             await ended(one)
-            entry = other.roster.configured[0]
-            await until(lambda: other._lobby.place(entry, "t") == one.process)
-            assert one._lobby.place(one.roster.configured[0], "t") is None, "it is its own"
+            await held(one, other)
             done = await ended(other)
             assert len(here.contexts) == 2 and not there.contexts and done.status is RunStatus.SUCCESS
             history: list[ThreadUpdate] = []
@@ -194,7 +198,7 @@ def test_a_conversation_that_one_process_has_open_is_gone_on_with_there_until_it
             assert here.release is not None
             here.release()
             here.release()
-            await until(lambda: other._lobby.place(entry, "t") is None)
+            await held(one, other, False)
             await ended(other)
             assert len(there.contexts) == 1
 
@@ -212,7 +216,7 @@ def test_a_conversation_of_a_process_that_has_died_is_gone_on_with_by_whoever_is
                 await one.threads.create(THREAD)
                 await until(lambda: other.process in one._lobby._there)
                 one._lobby.hold("t", "scripted")
-                await until(lambda: other._lobby.place(other.roster.configured[0], "t") == one.process)
+                await held(one, other)
             assert one.process in other._lobby._there
             for _ in range(2):  # which is not noticed before it is asked
                 assert (await ended(other)).status is RunStatus.SUCCESS
@@ -255,5 +259,30 @@ def test_a_process_that_starts_later_knows_who_is_there_and_forgets_who_has_gone
                     await known(third, 1)
             await known(one, 0)
             await joined.__aexit__(None, None, None)
+
+    run(main())
+
+
+def test_whoever_has_not_heard_yet_that_a_conversation_is_open_elsewhere_reads_it_in_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def records(context: RunContext) -> None:
+        await context.set_thread({"session": "s"})
+        await echo(context)
+
+    async def main() -> None:
+        async with two(tmp_path / "s.db", records) as (one, other, here, there):
+            tell = one._post.tell
+            monkeypatch.setattr(one._post, "tell", lambda process, call: None)
+            await ended(one)
+            await ended(other)
+            assert len(here.contexts) == 2 and not there.contexts
+            assert here.release is not None
+            here.release()
+            monkeypatch.setattr(one._post, "tell", tell)
+            one._post.tell(other.process, callers.ChangeCount(one._lobby._changes))
+            await until(lambda: other._lobby._there[one.process].knows(one._lobby._changes))
+            await ended(other)
+            assert len(there.contexts) == 1, "it has been told that it is open no more"
 
     run(main())
