@@ -45,7 +45,7 @@ class LogReader(Protocol):
 class RunLog:
     """The log of one live run. Only the engine appends."""
 
-    def __init__(self, run_id: str, store: Store, agent: Agent, *, reserved: int, last: int = 0) -> None:
+    def __init__(self, run_id: str, store: Store, agent: Agent, *, reserved: int, last: int) -> None:
         """`reserved` numbers may be used without asking; `last` was the newest number used."""
         self.run_id = run_id
         self._agent = agent

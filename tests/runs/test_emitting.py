@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Sequence
+
+import msgspec
 import pytest
 
-from gateway.contract import RunContext
+from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, IllegalEvent
+from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.stream import Opener
-from gateway.core.types import RunStatus
+from gateway.core.types import Json, RunStatus
+from gateway.runs.log import TAIL_BYTES, RunLog
+from gateway.store import LogEntry
 from tests.runs.test_runs import ended, watched
 from tests.support.aio import run
-from tests.support.scripted import AGENT, Scripted, engine, request, route
+from tests.support.scripted import AGENT, Scripted, engine, request, route, until
 
 
 def test_what_came_before_an_illegal_event_of_a_burst_is_logged_and_the_run_goes_on() -> None:
@@ -57,3 +64,77 @@ def test_what_is_beside_a_delta_that_does_not_fit_the_document_is_logged() -> No
             assert output.document == {"message": "one two"}
 
     run(scene())
+
+
+def test_a_part_whose_value_is_nested_too_deep_begins_without_it() -> None:
+    deep: Json = []
+    for _ in range(5000):
+        deep = [deep]
+
+    async def agent(context: RunContext) -> None:
+        with pytest.raises(InterlinguaError):
+            context.emit(
+                e.PartStarted(part="data", message="m", kind="data", value=deep),
+                e.PartDelta(part="data", delta={"message": "one"}),
+            )
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(agent))) as gateway:
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
+            assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one"}')
+            again, output = Opener(), Output(AGENT)
+            for _, event in await watched(gateway, done.id):
+                again.replay(event)
+                output.apply(event)
+            assert output.document == {"message": "one"}
+
+    run(scene())
+
+
+def test_who_begins_to_watch_late_has_the_document_of_a_run_that_comes_whole() -> None:
+    async def scene() -> None:
+        go = asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            await go.wait()
+            context.emit(e.RunFinished(output=msgspec.Raw(b'{"message":"whole"}')))
+
+        async with engine((route(), Scripted(agent))) as gateway:
+            made = await gateway.runs.start(request())
+            await until(lambda: gateway.live[made.id].run.status is RunStatus.RUNNING)
+            async with gateway.runs.watch(made.id, gateway.live[made.id].log.last) as watch:
+                go.set()
+                batch = await next_batch(watch, timeout=30)
+                assert batch is not None and batch.snapshot.document == {"message": "whole"}
+
+    run(scene())
+
+
+class Nowhere:
+    """A store that keeps nothing."""
+
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
+        pass
+
+
+def test_the_newest_events_are_in_memory_and_older_ones_are_said_not_to_be() -> None:
+    log = RunLog("r", Nowhere(), AGENT, reserved=1 << 30, last=7)  # type: ignore[arg-type]
+    assert log.tail_first == 8 and log.newer(7) is None
+    drawn = random.Random(1)
+    kept: list[tuple[int, int]] = []
+    said = 0
+    for number in range(8, 1000):
+        event = e.Custom(name="x", data="x" * drawn.choice([10, 1000, 20_000, 3 * TAIL_BYTES]))
+        log.append([event])
+        kept.append((number, len(e.encode(event))))
+        said += kept[-1][1]
+        assert log.bytes == said
+        if sum(size for _, size in kept) > 2 * TAIL_BYTES:
+            while sum(size for _, size in kept) > TAIL_BYTES and len(kept) > 1:
+                kept.pop(0)
+        assert (log.last, log.tail_first) == (number, kept[0][0])
+        for after in (log.tail_first - 1, log.tail_first, log.last - 1):
+            newer = log.newer(after) or ()
+            assert [number for number, _ in newer] == list(range(max(after + 1, log.tail_first), log.last + 1))
+        assert log.newer(log.tail_first - 2) is None and not log.newer(log.last)

@@ -19,7 +19,7 @@ from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
 from gateway.store import RunChange
 from gateway.store.opening import open_store
-from gateway.store.sqlite import SqliteStore, disk_thread
+from gateway.store.sqlite import SqliteStore, disk_thread, lease
 from tests.store.contracts.retention import ended
 from tests.store.place import NOW, entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
@@ -107,15 +107,21 @@ def test_what_is_no_database_or_nowhere_is_unavailable_by_name(path: Path) -> No
     run(main())
 
 
-def test_a_closed_store_leaves_one_file_and_no_lease(path: Path) -> None:
+def test_a_closed_store_leaves_one_file_no_lease_and_nothing_in_the_event_loop(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         store = SqliteStore(path)
         await store.open()
+        assert store._bell is not None and store._bell._socket is not None
+        bell = store._bell._socket.fileno()
         await store.create_run(make_run(), [entry(1)], reserved=1)
         assert await store.runs(RunQuery())
         await store.close()
+        assert not asyncio.get_running_loop().remove_reader(bell)
 
     run(main())
+    assert caplog.messages == []
     assert [one.name for one in path.parent.iterdir()] == ["store.db"]
     assert raw(path, "SELECT * FROM leases") == []
 
@@ -285,6 +291,119 @@ def test_a_disk_that_does_not_take_it_is_an_error_for_those_who_wait_for_it(path
         disk.broken = None
         assert await store.create_run(make_run(), [], reserved=1)
         await store.close()
+
+    run(main())
+
+
+def test_closing_waits_for_commits_that_came_while_others_waited_for_the_disk(path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        disk.stuck.set()
+        made = []
+        for count in (1, 2):
+            made.append(asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)))
+            await eventually(seen(path, "SELECT count(*) FROM runs", count))
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.wait([closing], timeout=0.01)
+        assert not closing.done()
+        disk.stuck.clear()
+        assert await asyncio.wait_for(asyncio.gather(*made), 30) == [True, True]
+        await closing
+
+    run(main())
+
+
+def test_what_comes_while_the_thread_works_is_written_when_it_is_done(path: Path) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def works(*_: Any) -> None:
+        held.set()
+        assert go.wait(60)
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        disk = store._writer._disk
+        one = make_run()
+        await store.create_run(one, [], reserved=9)
+        for work in (
+            lambda: store._queue.submit(works, durable=False, long=True),  # what it was given to write
+            lambda: disk.do(lambda: disk.holding(works)),  # what it does by itself
+        ):
+            held.clear()
+            go.clear()
+            working = work()
+            await asyncio.to_thread(held.wait, 60)
+            committing = asyncio.ensure_future(store.commit(one.id, RunChange(reserved=9)))
+            await asyncio.wait([committing], timeout=0.01)
+            assert not committing.done()
+            go.set()
+            await asyncio.wait_for(committing, 30)
+            if working is not None:
+                await working
+        await store.close()
+
+    run(main())
+
+
+def test_the_log_beside_the_file_is_moved_into_it_while_the_store_is_open(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [], reserved=9999)
+        before = os.stat(path).st_size
+        for number in range(1, 40):
+            store.append(one.id, [entry(number, "x" * 300_000)])
+            await store.flush()
+
+        async def moved() -> bool:
+            return os.stat(path).st_size > before + 5_000_000
+
+        await eventually(moved)
+        await store.close()
+
+    run(main())
+
+
+def test_a_store_whose_lease_cannot_be_taken_does_not_open_and_leaves_no_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(lease, "keep", fails)
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        with pytest.raises(Unavailable, match="disk I/O error"):
+            await store.open()
+        await store.close()
+
+    run(main())
+    for each in threading.enumerate():
+        if each.name == "store-writer":
+            each.join(60)
+            assert not each.is_alive()
+
+
+def test_a_file_that_is_damaged_is_unavailable_to_who_reads_it(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [], reserved=9)
+        await store.close()
+        store = SqliteStore(path)
+        await store.open()
+        with path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (os.stat(path).st_size - 4096))
+        with pytest.raises(Unavailable, match="the store failed"):
+            await store.run(one.id)
+        with pytest.raises(Unavailable, match="the store failed"):
+            await store.close()
 
     run(main())
 

@@ -110,7 +110,7 @@ class PostgresWriter:
         """Bytes appended but not yet written."""
         return self.queue.put - self._written
 
-    def settled(self, run: str | None = None) -> bool:
+    def settled(self, run: str | None) -> bool:
         """Whether everything appended (for `run`, if given) is written. May return False although it is."""
         return not (self._ahead or self.queue.holds(run))
 

@@ -60,7 +60,7 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gone: asyncio.Future[None] | None = None
 
-    def settled(self, run: str | None = None) -> bool:
+    def settled(self, run: str | None) -> bool:
         """Whether everything appended (for `run`, if given) is written. May return False although it is."""
         batches = self._disk.batches
         return not (self.queue.holds(run) or self._lent is not None or (batches is not None and batches.kept))

@@ -178,6 +178,23 @@ class FilesContract:
 
         run(main())
 
+    def test_a_file_that_was_stored_before_its_run_is_the_runs_and_its_threads(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"))
+                await store.create_run(make_run("s"), [], reserved=1)
+                await store.put_artifact(make_artifact("mine"), content(b"mine"), max_bytes=9)
+                await store.put_artifact(make_artifact("other", run="s"), content(b"other"), max_bytes=9)
+                files = ("mine", "other", "gone")
+                await store.create_run(make_run("r", thread="t", files=files), [], reserved=1)
+                found = await store.artifact("mine")
+                assert (found.run, found.thread) == ("r", "t")
+                assert await store.artifacts(run="r") == await store.artifacts(thread="t") == [found]
+                assert (await store.artifact("other")).run == "s"
+                assert await whole(store.open_artifact("mine")) == b"mine"
+
+        run(main())
+
     def test_files_need_a_fresh_id_and_a_run_and_thread_that_exist(self, place: Place) -> None:
         async def main() -> None:
             async with place.opened() as store:

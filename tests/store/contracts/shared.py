@@ -294,6 +294,19 @@ class SharedContract(MailContract):
 
         run(main())
 
+    def test_what_a_killed_process_had_begun_to_upload_is_gone_once_another_takes_its_runs(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store, place.process("upload", artifact="a") as other:
+                assert await other.said() == "half"
+                await other.kill()
+                with pytest.raises(Conflict):
+                    await store.put_artifact(make_artifact("a"), content(b"x"), max_bytes=9)
+                await store.claim()
+                await store.put_artifact(make_artifact("a"), content(b"new"), max_bytes=9)
+                assert await whole(store.open_artifact("a")) == b"new"
+
+        run(main())
+
     def test_an_upload_of_a_living_process_survives_the_opening_of_another(self, place: Place) -> None:
         async def main() -> None:
             async with place.process("upload", artifact="a") as other:

@@ -97,6 +97,26 @@ class ThreadsContract:
 
         run(main())
 
+    def test_what_a_run_changes_of_its_thread_is_written_with_it_with_or_without_a_checkpoint(
+        self, place: Place
+    ) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t", upstream={"kept": {}}))
+                one = make_run("r", thread="t")
+                await store.create_run(one, [], reserved=9)
+                named = ThreadChange(upstream={"mail": {"id": "x"}})
+                await store.commit("r", RunChange(run=replace(one, updated_at=NOW + 1), thread=named))
+                found = await store.thread("t")
+                assert (found.upstream, found.updated_at) == ({"kept": {}, "mail": {"id": "x"}}, NOW + 1)
+                point = make_checkpoint("t", "c", at=NOW + 2, values=[1])
+                told = ThreadChange(untold={"mail": "r"})
+                await store.commit("r", RunChange(run=one, thread=told, checkpoint=point))
+                found = await store.thread("t")
+                assert (found.untold, found.checkpoint, found.upstream["mail"]) == ({"mail": "r"}, "c", {"id": "x"})
+
+        run(main())
+
     def test_history_is_newest_first_limited_and_goes_on_before_a_checkpoint(self, place: Place) -> None:
         async def main() -> None:
             async with place.opened() as store:
