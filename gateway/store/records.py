@@ -33,7 +33,8 @@ from gateway.store import Registration
 QUEUED, ACTIVE, RELEASED = 0, 1, 2
 """A run's place: waits for its thread, occupies it, has released it."""
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
 decode_run = msgspec.json.Decoder(Run).decode
 decode_artifact = msgspec.json.Decoder(Artifact).decode
 decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
@@ -43,7 +44,9 @@ _decode_thread = msgspec.json.Decoder(Thread).decode
 
 def encode(record: msgspec.Struct) -> bytearray:
     """Encode a record as JSON, as a `bytearray`: for `bytes` the sqlite3 module looks up adapters first."""
-    return bytearray(_encode(record))
+    encoded = bytearray()
+    _encoder.encode_into(record, encoded)
+    return encoded
 
 
 class _BriefRequest(msgspec.Struct):
@@ -99,7 +102,8 @@ class EncodedRecords(NamedTuple):
     @property
     def size(self) -> int:
         """In bytes."""
-        return sum([len(record) for record in self if record is not None])
+        run, checkpoint = self
+        return (0 if run is None else len(run)) + (0 if checkpoint is None else len(checkpoint))
 
 
 def decode_thread(record: bytes, status: str, updated_at: float) -> Thread:

@@ -82,6 +82,7 @@ class WriteQueue:
         self._waiting: deque[Piece] = deque()
         self._held = HeldWrites(self._ripe)
         self._usable = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.put = 0
         """Bytes of appended entries, all told."""
 
@@ -91,6 +92,7 @@ class WriteQueue:
         return self._usable
 
     def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._usable = True
 
     def close(self) -> None:
@@ -126,9 +128,9 @@ class WriteQueue:
         `work` may raise an InterlinguaError before or after it writes; its writes are undone. Cancelling the future
         does not undo the work.
         """
-        if not self._usable:
+        if not self._usable or self._loop is None:
             raise closed()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = self._loop.create_future()
         durable, soon = durable and not soon, durable and soon
         if not own:
             self._waiting += self._held.take_all()

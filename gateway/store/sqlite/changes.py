@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -134,29 +135,15 @@ def commit(
     if change.checkpoint is not None:
         require(cursor, "threads", change.checkpoint.thread)
     entries = [*(behind.entries if behind is not None else ()), *change.events]
-    sets: list[str] = []
-    values: list[object] = []
-    among = "id = ? AND owner = ?"
     tail = few(entries) if change.release else None
-    if tail is not None:
-        sets.append("tail = ?")
-        values.append(tail)
+    values: list[object] = [] if tail is None else [tail]
     if change.run is not None:
-        sets.append("status = ?, updated_at = ?, record = ?")
         values += [change.run.status.value, change.run.updated_at, records.run]
     if change.reserved is not None:
-        sets.append("reserved = max(reserved, ?)")
         values.append(change.reserved)
-    if change.release:
-        sets.append(f"place = {RELEASED}")
-        among += f" AND place <> {RELEASED}"
-    elif change.run is not None and change.run.status.ended:
-        sets.append(f"place = CASE place WHEN {QUEUED} THEN {RELEASED} ELSE place END")  # it waits for nothing now
-    if sets:
-        cursor.execute(f"UPDATE runs SET {', '.join(sets)} WHERE {among}", (*values, run_id, owner))
-        found = cursor.rowcount > 0
-    else:
-        found = cursor.execute("SELECT 1 FROM runs WHERE id = ? AND owner = ?", (run_id, owner)).fetchone() is not None
+    ended = change.run is not None and change.run.status.ended
+    sql = _update(tail is not None, change.run is not None, change.reserved is not None, change.release, ended)
+    found = cursor.execute(sql, (*values, run_id, owner)).rowcount > 0 if sql else _owns(cursor, owner, run_id)
     if not found:
         require(cursor, "runs", run_id)
         raise Conflict(f"run {run_id} was taken over by another process, or has ended before")
@@ -178,6 +165,29 @@ def commit(
             "INSERT INTO deliveries (id, owner, run, due_at, attempts, record) VALUES (?, ?, ?, ?, ?, ?)",
             (owed.id, owner, run_id, owed.due_at, owed.attempts, encode(owed.run)),
         )
+
+
+@cache
+def _update(tail: bool, run: bool, reserved: bool, release: bool, ended: bool) -> str:
+    """The statement for a transition of these parts, or "". Made once: the driver looks statements up by their text."""
+    sets: list[str] = []
+    among = "id = ? AND owner = ?"
+    if tail:
+        sets.append("tail = ?")
+    if run:
+        sets.append("status = ?, updated_at = ?, record = ?")
+    if reserved:
+        sets.append("reserved = max(reserved, ?)")
+    if release:
+        sets.append(f"place = {RELEASED}")
+        among += f" AND place <> {RELEASED}"
+    elif ended:
+        sets.append(f"place = CASE place WHEN {QUEUED} THEN {RELEASED} ELSE place END")  # it waits for nothing now
+    return f"UPDATE runs SET {', '.join(sets)} WHERE {among}" if sets else ""
+
+
+def _owns(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
+    return cursor.execute("SELECT 1 FROM runs WHERE id = ? AND owner = ?", (run_id, owner)).fetchone() is not None
 
 
 def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:
