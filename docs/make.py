@@ -413,7 +413,7 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
                 yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
     auth = {key: value for one in places for key, value in one.get("auth", {}).items()}
     yield "## routes.target.auth", "At most one of the three.", defs["Auth"], auth
-    yield "### routes.target.auth.oauth2", _first_line(defs["OAuth2"]), defs["OAuth2"], auth["oauth2"]
+    yield "### routes.target.auth.oauth2", _first_line(defs["OAuth2"]), defs["OAuth2"], {**auth["oauth2"], "tls": TLS}
     yield "## routes.target.tls", _first_line(defs["TlsOptions"]), defs["TlsOptions"], TLS
     limits = [key if key == "limits" else f"limits.{key}" for key in ("limits", "client", "door", "route")]
     for key in ("store", "store.retention", "webhooks", *limits, "telemetry", "telemetry.monitors"):

@@ -23,6 +23,7 @@ def _call(target: Any) -> Outbound:
 ADAPTER = Adapter(
     name="example",
     formerly="plain",
+    unnamed=False,
     title="Example (a small protocol of this project, to copy)",
     path="/example",
     serve=_serve,

@@ -18,8 +18,8 @@ Taken: TypeAlias = tuple[str, str, int | None]
 Counted = Callable[[str, str], None]
 """Told of every refusal: at which door, by which limit."""
 
-SOON: Final = 1.0
-"""Seconds after which a run that was refused may be tried again: when another one ends is not known."""
+SOON, LATE = 1.0, 60.0
+"""Seconds: the least and the most after which a run that was refused is to be tried again, by an estimate."""
 QUEUE: Final = "thread_queue"
 ROUNDING: Final = 1e-6
 """Waits of up to this many seconds count as 0."""
@@ -56,27 +56,57 @@ class Rates:
             self._paid = {known: paid for known, paid in self._paid.items() if paid > now}
 
 
+class Turnover:
+    """Estimates when a place becomes free where all are taken: by how often one did since a client was refused."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.watched: dict[Key, tuple[float, float]] = {}
+        """When the last place became free, or else somebody was refused first; and the mean time between two, or 0."""
+
+    def wait(self, key: Key) -> float:
+        """Seconds until the next one is expected, from SOON to LATE. One that is overdue takes as long again."""
+        now = self._now()
+        if len(self.watched) > MOST_RATES:
+            self.watched.clear()
+        last, mean = self.watched.setdefault(key, (now, 0.0))
+        passed = now - last
+        return min(max(mean - passed if mean > passed else passed, SOON), LATE)
+
+    def freed(self, keys: Iterable[Key]) -> None:
+        """Places have become free."""
+        for key in keys:
+            if (known := self.watched.get(key)) is not None:
+                last, mean = known
+                now = self._now()
+                self.watched[key] = (now, (3 * mean + now - last) / 4 if mean else now - last)
+
+
 class Slots:
     """The share of the limits that a run or a connection takes, until it is freed."""
 
-    __slots__ = ("_keys", "_used")
+    __slots__ = ("_keys", "_turnover", "_used")
 
-    def __init__(self, used: dict[Key, int], keys: Sequence[Key]) -> None:
-        """used: what is used so far. keys: what it counts for."""
+    def __init__(self, used: dict[Key, int], keys: Sequence[Key], turnover: Turnover) -> None:
+        """used: what is used so far. keys: what it counts for. turnover: told when it is freed."""
         self._used = used
         self._keys = keys
+        self._turnover = turnover
         for key in keys:
             used[key] = used.get(key, 0) + 1
 
     def free(self) -> None:
         """It is over, or never came to be. Again: no effect."""
         used, keys, self._keys = self._used, self._keys, ()
+        if self._turnover.watched:
+            self._turnover.freed(keys)
         for key in keys:
             left = used[key] - 1
             if left:
                 used[key] = left
             else:
                 del used[key]
+                self._turnover.watched.pop(key, None)
 
 
 class UsageLimits:
@@ -109,6 +139,7 @@ class UsageLimits:
         self._refused = refused
         self._used: dict[Key, int] = {}
         self.rates = Rates(now)
+        self._turnover = Turnover(now)
 
     def request(self, door: str, client: str | None) -> None:
         """See `GatewayLimits`."""
@@ -196,9 +227,9 @@ class UsageLimits:
             key = (limit, name)
             if check and used.get(key, 0) >= most and (queues or limit != QUEUE):
                 kind, why = _FULL[limit]
-                raise self._over(door, limit, kind, why.format(name=name))
+                raise self._over(door, limit, kind, why.format(name=name), self._turnover.wait(key))
             keys.append(key)
-        return Slots(used, keys)
+        return Slots(used, keys, self._turnover)
 
     def _at(self, limits: RouteLimits) -> RouteLimits:
         return limits.over(self._route) if limits.model_fields_set else self._route
@@ -208,7 +239,7 @@ class UsageLimits:
             return _NOBODY
         return self._clients.get((door, client)) or self._clients.get((door, EVERY_OTHER)) or self._client
 
-    def _over(self, door: str, limit: str, kind: type[Unavailable], why: str, wait: float = SOON) -> Unavailable:
+    def _over(self, door: str, limit: str, kind: type[Unavailable], why: str, wait: float) -> Unavailable:
         self._refused(door, limit)
         wait = math.ceil(wait * 1000) / 1000
         return kind(f"{why}; try again in {wait:g} s", retry_after=wait)

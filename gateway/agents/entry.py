@@ -194,7 +194,7 @@ class Entry:
         self.stale = False
         target = self.route.target
         try:
-            with tracing.describe_span(self.route.name, target.protocol, target):
+            with tracing.describe_span(self.route.name, target.protocol, None if self.route.targets else target):
                 async with asyncio.timeout(target.describe_timeout):
                     described = await self.outbound.describe()
             agent = laid_over(described, self.route)

@@ -263,8 +263,10 @@ class TargetGroup:
 
     @contextlib.contextmanager
     def _working(self, context: RunContext, member: RouteTarget) -> Iterator[RunContext]:
-        """Know the run's target, for a cancel, while that works on it."""
+        """Know the run's target, for a cancel and for its span, while that works on it."""
         self._at[context.run.id] = member
+        if self._several:
+            tracing.going_to(member.options)
         try:
             yield self._seen(context, member)
         finally:

@@ -124,7 +124,7 @@ def _inbound(
     """Every protocol to serve with its options, `path` and the `limits` filled in. Notes mistakes."""
     serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
     if given is None:
-        given = dict.fromkeys(serving)
+        given = {name: None for name, adapter in serving.items() if adapter.unnamed}
     if not isinstance(given, dict):
         document.refuse(("inbound",), f"should be a mapping of protocols, not {_kind(given)}")
         return

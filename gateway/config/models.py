@@ -424,7 +424,8 @@ class Config(Section):
     """A whole routes.yaml. Made by `load` and `loads` only: they fill in `inbound` and each `target` by adapter."""
 
     inbound: dict[str, SerializeAsAny[InboundOptions]] = Field(
-        default={}, description="Which protocols are served. Left out: all, at their own paths."
+        default={},
+        description="Which protocols are served. Left out: all, at their own paths; `example` only if named.",
     )
     routes: tuple[Route, ...] = Field(default=(), description="The agents, in order of preference.")
     store: Annotated[StoreOptions, BeforeValidator(_empty_if_null)] = Field(

@@ -135,7 +135,8 @@ class Adapter:
     protocol cannot say, with the reason (docs are made from it). Making the value imports nothing heavy.
     `example` is a shell line to try, shown at `/` and by `interlingua agents`: `{gateway}` is its address, `{url}` the
     mount's, `{agent}` an agent's name, `{input}` an input of it as JSON, `{prompt}` a prompt as JSON.
-    `formerly` is an earlier name, which routes.yaml may still use.
+    `formerly` is an earlier name, which routes.yaml may still use. `unnamed` is false for a protocol that is served
+    only where `inbound` names it.
     `socket` is the path below the mount of a WebSocket that carries what a `Conversing` inbound says on stdin and
     stdout; `editors` is true for the protocol that `interlingua stdio` speaks unless told otherwise.
     """
@@ -150,6 +151,7 @@ class Adapter:
     losses: Mapping[str, str] = field(default_factory=dict)
     example: str = ""
     formerly: str = ""
+    unnamed: bool = True
     socket: str | None = None
     editors: bool = False
 

@@ -151,42 +151,6 @@ def _a_token_url(text: str) -> str:
     return text
 
 
-class OAuth2(Options):
-    """A token that is asked for by client credentials (RFC 6749, section 4.4), and again before it ends."""
-
-    token_url: Annotated[str, AfterValidator(_a_token_url), Field(json_schema_extra={"format": "uri"})]
-    """The authorization server's token endpoint."""
-    client_id: Annotated[str, Field(min_length=1)]
-    """Who the gateway is there."""
-    client_secret: Annotated[SecretStr, Field(min_length=1)]
-    """What shows it."""
-    scope: str | None = None
-    """What the token is to allow, words with blanks between them."""
-    audience: str | None = None
-    """Who the token is for, for servers that take an `audience`."""
-    resource: str | None = None
-    """The same for servers that take a `resource` (RFC 8707)."""
-    send: Literal["header", "body"] = "header"
-    """How the client is shown: as `Authorization: Basic`, or in the body of the request."""
-
-
-class Auth(Options):
-    """How the gateway authenticates to an agent. At most one of the three."""
-
-    bearer: HeaderSecret | None = None
-    """Sent as `Authorization: Bearer ...`."""
-    api_key: HeaderSecret | None = None
-    """Sent the way the target's protocol has for keys."""
-    oauth2: OAuth2 | None = None
-    """A token that the gateway asks for, sent as `Authorization: Bearer ...`."""
-
-    @model_validator(mode="after")
-    def _one_token(self) -> Self:
-        if self.bearer is not None and self.oauth2 is not None:
-            raise ValueError("name one of bearer and oauth2")
-        return self
-
-
 def _beside_the_file(path: Path, info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("base", "")) / path
 
@@ -201,7 +165,7 @@ class TlsOptions(Options):
     """
 
     ca: FileBeside | None = None
-    """Certificates (PEM) of the authorities that may vouch for the agent, in place of those that this machine knows."""
+    """Certificates (PEM) of the authorities that may vouch for the other side, else those that this machine knows."""
     cert: FileBeside | None = None
     """The certificate that the gateway shows (PEM), then those between it and its root."""
     key: FileBeside | None = None
@@ -239,6 +203,50 @@ class TlsOptions(Options):
         if self.key is not None and self.cert is None:
             raise ValueError("has a key and no cert")
         self.context()
+        return self
+
+
+class OAuth2(Options):
+    """A token that is asked for by client credentials (RFC 6749, section 4.4), and again before it ends."""
+
+    token_url: Annotated[str, AfterValidator(_a_token_url), Field(json_schema_extra={"format": "uri"})]
+    """The authorization server's token endpoint."""
+    client_id: Annotated[str, Field(min_length=1)]
+    """Who the gateway is there."""
+    client_secret: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """What shows it. Left out: the certificate of `tls` does (RFC 8705)."""
+    scope: str | None = None
+    """What the token is to allow, words with blanks between them."""
+    audience: str | None = None
+    """Who the token is for, for servers that take an `audience`."""
+    resource: str | None = None
+    """The same for servers that take a `resource` (RFC 8707)."""
+    send: Literal["header", "body"] = "header"
+    """How the client is shown: as `Authorization: Basic`, or in the body of the request."""
+    tls: TlsOptions | None = None
+    """Whom the gateway trusts at `token_url`, and the certificate that it shows there."""
+
+    @model_validator(mode="after")
+    def _shown(self) -> Self:
+        if self.client_secret is None and (self.tls is None or self.tls.cert is None):
+            raise ValueError("needs a client_secret, or a certificate in tls")
+        return self
+
+
+class Auth(Options):
+    """How the gateway authenticates to an agent. At most one of the three."""
+
+    bearer: HeaderSecret | None = None
+    """Sent as `Authorization: Bearer ...`."""
+    api_key: HeaderSecret | None = None
+    """Sent the way the target's protocol has for keys."""
+    oauth2: OAuth2 | None = None
+    """A token that the gateway asks for, sent as `Authorization: Bearer ...`."""
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.bearer is not None and self.oauth2 is not None:
+            raise ValueError("name one of bearer and oauth2")
         return self
 
 

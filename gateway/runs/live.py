@@ -351,7 +351,7 @@ class LiveRun:
                 for what in request.native:
                     self.lost(what)
             if tracing.tracing():
-                with tracing.call_span(target.protocol, target) as call:
+                with tracing.call_span(target.protocol, None if self._route.targets else target) as call:
                     self.traceparent = call.traceparent
                     end = await self._call(attach)
             else:

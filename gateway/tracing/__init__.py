@@ -171,6 +171,17 @@ class RequestSpan(Span):
             self._named = None
 
 
+class CallSpan(Span):
+    """The call of an agent."""
+
+    __slots__ = ()
+
+    def goes_to(self, target: TargetOptions) -> None:
+        """Note the target that the run is sent to, of several: the last one that was tried."""
+        if self._recording is not None:
+            self._recording.called(target.protocol, getattr(target, "url", None))
+
+
 class RequestSpans:
     """See `gateway.contract.Requests`, and `Gateway.requests` for the parameters."""
 
@@ -338,10 +349,21 @@ def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
     return RunSpan(run, resumed, given, _backend.run(run, agent, given, resumed) if _backend is not None else None)
 
 
-def call_span(protocol: str, target: TargetOptions | None = None) -> Span:
-    """Make the span of calling an agent that speaks `protocol`. Send its `traceparent`."""
+def call_span(protocol: str, target: TargetOptions | None = None) -> CallSpan:
+    """Make the span of calling an agent that speaks `protocol`. Send its `traceparent`.
+
+    target: None for one of several, of which `going_to` tells.
+    """
     given = traceparent()
-    return Span(given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None)
+    return CallSpan(
+        given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None
+    )
+
+
+def going_to(target: TargetOptions) -> None:
+    """Note in the span of the call which of several targets it goes to."""
+    if isinstance(current := _current.get(), CallSpan):
+        current.goes_to(target)
 
 
 def joined(given: str | None, agent: str) -> str | None:

@@ -116,6 +116,11 @@ class Recording:
         if self._span.is_recording():
             self._span.update_name(name)
 
+    def called(self, protocol: str, url: str | None) -> None:
+        """Set which agent is called."""
+        self.set({names.TARGET_PROTOCOL: protocol, **_server(url)})
+        self.rename(names.CALL_SPAN.format(protocol=protocol))
+
     def failed(self, code: str) -> None:
         """`code` is one of the error tree's, a status, or an exception's name; no message, it may be private."""
         self._span.set_attribute(names.ERROR_TYPE, code)

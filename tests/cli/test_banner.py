@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from gateway.cli.banner import banner, called, example, lies
 from gateway.config import load
+from tests.support.processes import ROOT
 
 
 @pytest.fixture
@@ -55,9 +57,8 @@ def test_what_is_to_be_tried_can_be_run_and_what_an_editor_is_told_is_a_full_pat
 
 
 def test_it_fits_a_small_screen(program: Path) -> None:
-    """Of a table that serves the five protocols, as the repository's own."""
-    doors = "inbound: {agent_client: , agent_communication: , agent_connect: , agent_context: , agent_protocol: }\n"
-    Path("routes.yaml").write_text(doors + "routes: []\n")
+    """Of the repository's own table."""
+    shutil.copyfile(ROOT / "routes.yaml", "routes.yaml")
     agents = ["mailcomposer", "reporter", "gardener", "librarian", "counter"]
     lines = banner(load(Path("routes.yaml")), Path("routes.yaml"), "127.0.0.1", 8080, agents).splitlines()
     assert len(lines) <= 12

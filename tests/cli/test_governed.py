@@ -31,7 +31,12 @@ NOBODY = {"protocol": "example", "url": "http://127.0.0.1:1/echo"}
 
 
 def table(manifest: str = "scripted/ACP.md", target: JsonObject = NOBODY) -> str:
-    return json.dumps({"routes": [{"name": "scripted", "target": target, "manifest": manifest}]})
+    return json.dumps(
+        {
+            "inbound": {"agent_connect": {}, "example": {}},
+            "routes": [{"name": "scripted", "target": target, "manifest": manifest}],
+        }
+    )
 
 
 @pytest.fixture

@@ -55,6 +55,31 @@ def test_a_client_has_no_more_runs_than_it_may_and_one_that_ends_makes_room() ->
     refused(limits, Limited)
 
 
+def test_who_is_refused_is_told_to_come_again_when_a_place_is_likely_to_be_free() -> None:
+    clock = Clock()
+    limits = UsageLimits(client=ClientLimits(runs=3), now=clock)
+    runs = [started(limits) for _ in range(3)]
+    assert refused(limits, Limited) == 1, "nothing is known"
+    clock.now += 8
+    assert refused(limits, Limited) == 8, "nothing has ended for so long"
+    clock.now += 2
+    runs[0].free()
+    runs[0] = started(limits)
+    assert refused(limits, Limited) == 10
+    clock.now += 4
+    assert refused(limits, Limited) == 6, "one has ended each ten seconds"
+    runs[1].free()
+    runs[1] = started(limits)
+    assert refused(limits, Limited) == pytest.approx(8.5)
+    clock.now += 1000
+    assert refused(limits, Limited) == 60
+    for run in runs:
+        run.free()
+    for _ in range(3):
+        started(limits)
+    assert refused(limits, Limited) == 1, "nothing is kept of what is not used"
+
+
 def test_a_client_is_the_same_at_every_door_and_whoever_nobody_asked_is_none() -> None:
     limits = UsageLimits(client=ClientLimits(runs=1, requests=1))
     limits.run("one", "ana", "echo", FREE)

@@ -106,7 +106,8 @@ def message(outbound: str, behaviour: str) -> str:
 
 def routes(**urls: str) -> str:
     """routes.yaml with one route for each outbound and behaviour, named `OUTBOUND-BEHAVIOUR`."""
-    lines = ["routes:"]
+    doors = ", ".join(f"{outbound}: " for outbound in ROUTES)
+    lines = [f"inbound: {{{doors}}}", "routes:"]
     for outbound, behaviours in ROUTES.items():
         for behaviour, target in behaviours.items():
             lines += [f"  - name: {outbound}-{behaviour}", f"    target: {target.format(**urls)}"]

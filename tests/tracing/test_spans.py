@@ -14,6 +14,7 @@ from gateway.core.errors import AgentGone
 from gateway.core.events import UsageReported
 from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunRequest, RunStatus, agent_id
 from gateway.tracing import otel
+from tests.runs.test_targets import Program, away, engine, grouped, ran
 from tests.tracing.conftest import Received, attributes
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -212,3 +213,22 @@ def test_an_endpoint_that_is_gone_does_not_hold_the_gateway_back_at_the_end(monk
     began = time.monotonic()
     tracing.shutdown()
     assert time.monotonic() - began < 5
+
+
+def test_of_several_targets_the_span_names_the_one_that_was_used(receiver: Received) -> None:
+    one, two = Program("one.example"), Program("two.example:9002")
+    one.fate = [away()]
+
+    async def main() -> None:
+        async with engine(grouped([one, two], weights=(1.0, 0.0))) as made:
+            assert (await ran(made)).status is RunStatus.SUCCESS
+
+    on(receiver)
+    asyncio.run(main())
+    tracing.shutdown()
+    assert attributes(receiver.span("call ")) == {
+        "interlingua.target.protocol": "scripted",
+        "server.address": "two.example",
+        "server.port": 9002,
+    }
+    assert attributes(receiver.span("describe_agent")).keys() == {"gen_ai.agent.name", "interlingua.target.protocol"}

@@ -279,6 +279,35 @@ def test_a_certificate_is_shown_to_a_server_that_demands_it_and_changed_files_ar
     run(scene())
 
 
+def test_the_certificate_is_shown_to_the_token_server_too_and_stands_for_a_secret(
+    authorities: dict[str, tuple[Path, Path]],
+) -> None:
+    async def scene() -> None:
+        server = Server()
+        server.answers["/token?tenant=a"] = [answer("of-the-certificate"), answer("by-both")]
+        async with await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=demanding(authorities)) as listening:
+            url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/token?tenant=a"
+
+            async def token(name: str, **more: Any) -> str:
+                shown = {"ca": authorities["server"][0], "cert": authorities[name][1]}
+                tokens = credentials_of(target(url, tls=shown, **more)).tokens
+                assert tokens is not None
+                return await tokens.token()
+
+            assert await token("client", client_secret=None) == "of-the-certificate"
+            assert await token("client") == "by-both"
+            with pytest.raises(AgentGone, match="no token could be had"):
+                await token("stranger")
+        (alone, form), (both, _) = server.seen
+        assert "authorization" not in alone.lower() and parse_qs(form.decode())["client_id"] == ["robot"]
+        assert b"client_secret" not in form and "Authorization: Basic" in both
+
+    run(scene())
+    for tls in (None, {"ca": authorities["server"][0]}):
+        with pytest.raises(ValidationError, match="needs a client_secret, or a certificate"):
+            target("https://x/t", client_secret=None, tls=tls)
+
+
 def test_files_that_cannot_be_used_are_mistakes_that_name_them(
     authorities: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:

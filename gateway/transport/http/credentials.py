@@ -52,7 +52,11 @@ class TokenSource:
     def __init__(self, options: Any) -> None:
         """`options`: see `gateway.contract.options.OAuth2`."""
         self._options = options
-        self._host = urlsplit(options.token_url).netloc.rpartition("@")[2]
+        tls = options.tls
+        self._auth = HttpAuth(tls=ReloadedTls(tls.files, tls.context)) if tls is not None else None
+        parts = urlsplit(options.token_url)
+        self._host = parts.netloc.rpartition("@")[2]
+        self._server = f"{parts.scheme}://{self._host}"
         self._token = ""
         self._until = 0.0
         self._asking: asyncio.Task[str] | None = None
@@ -73,7 +77,7 @@ class TokenSource:
 
     async def _asked(self) -> str:
         try:
-            async with HttpClient(timeout=REQUEST_SECONDS) as client:
+            async with HttpClient(self._server, auth=self._auth, timeout=REQUEST_SECONDS) as client:
                 return self._taken(await self._request(client))
         except AgentError as error:
             told = f"no token could be had of {self._host}: {error}"
@@ -82,13 +86,16 @@ class TokenSource:
             raise kind(told, detail=error.detail, untaken=True) from None
 
     async def _request(self, client: HttpClient) -> HttpResponse:
-        options, secret = self._options, self._options.client_secret.get_secret_value()
+        options = self._options
+        secret = options.client_secret.get_secret_value() if options.client_secret is not None else None
         fields = {"grant_type": "client_credentials"}
         for name in ("scope", "audience", "resource"):
             if (value := getattr(options, name)) is not None:
                 fields[name] = value
         headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
-        if options.send == "body":
+        if secret is None:  # the certificate shows who it is: RFC 8705, section 2
+            fields["client_id"] = options.client_id
+        elif options.send == "body":
             fields |= {"client_id": options.client_id, "client_secret": secret}
         else:  # each is encoded as in a form before: section 2.3.1
             pair = f"{quote_plus(options.client_id)}:{quote_plus(secret)}"
