@@ -33,7 +33,7 @@ NOBODY = {"protocol": "example", "url": "http://127.0.0.1:1/echo"}
 def table(manifest: str = "scripted/ACP.md", target: JsonObject = NOBODY) -> str:
     return json.dumps(
         {
-            "inbound": {"agent_connect": {}, "example": {}},
+            "inbound": dict.fromkeys(("agent_client", "agent_connect", "example")),
             "routes": [{"name": "scripted", "target": target, "manifest": manifest}],
         }
     )
