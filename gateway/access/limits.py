@@ -194,7 +194,7 @@ class UsageLimits:
 
         Raises Limited, Unavailable.
         """
-        at = self._at(limits)
+        at = self._at(limits) if limits.model_fields_set else self._route
         if at.starts is not None and (wait := self.rates.wait(("route", route), at.starts)):
             raise self._over(door, "route_starts", Unavailable, f"too many runs of {route} are started", wait)
         slots = self._take(door, self._limits(door, client, route, at, thread), queues=queues)

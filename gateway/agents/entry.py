@@ -151,7 +151,7 @@ class Entry:
         agent = self.agent
         if agent is None or self.stale or not self.reachable:
             agent = await self._reached()
-        if why := self._unmet(agent):
+        if self.demanding is not None and (why := self._unmet(agent)):
             raise Unavailable(why)
         return agent
 

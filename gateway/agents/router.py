@@ -34,7 +34,8 @@ class Router:
         if agent is None:
             return self._only(protocol, metadata)
         for rule in self._by_name.get(agent) or self._by_name.get(self.name(agent) or "") or []:
-            if rule.serves(protocol) and (not rule.metadata or rule.fits(metadata or {})):
+            served = rule.protocols is None or protocol in rule.protocols
+            if served and (not rule.metadata or rule.fits(metadata or {})):
                 return rule.route
         raise NotFound(f"no agent '{agent}'; have {self._listed(protocol)}")
 
@@ -68,10 +69,11 @@ class _Rule:
     def __init__(self, route: Route) -> None:
         self.route = route
         self.metadata = route.match.metadata
-        self._protocols = frozenset((*route.match.protocol, OPERATOR)) if route.match.protocol else None
+        self.protocols = frozenset((*route.match.protocol, OPERATOR)) if route.match.protocol else None
+        """The protocols of clients that the route serves; None for all."""
 
     def serves(self, protocol: str) -> bool:
-        return self._protocols is None or protocol in self._protocols
+        return self.protocols is None or protocol in self.protocols
 
     def fits(self, metadata: Mapping[str, Any]) -> bool:
         return all(key in metadata and _same(metadata[key], value) for key, value in self.metadata.items())

@@ -294,7 +294,8 @@ class TargetGroup:
     def _candidates(self, context: RunContext) -> Sequence[RouteTarget]:
         """The targets to try, in order. Raises Unavailable without any, AgentGone where the thread cannot move."""
         if not self._several:
-            self.admit()
+            if not self.members[0].breaker.closed:
+                raise self._away(self.members)
             return self.members
         recorded = context.upstream_thread
         here = self._of(recorded) if recorded is not None else None

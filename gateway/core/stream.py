@@ -121,7 +121,9 @@ class Opener:
 
     def _end(self, event: e.Event) -> list[e.Event]:
         opened = self.state.opened()
-        return [*self._started(), *(self._close_all(opened, event) if opened else ()), event]
+        if not opened and self.state.phase is Phase.OPEN:
+            return [event]
+        return [*self._started(), *self._close_all(opened, event), event]
 
     def _other(self, event: e.Event) -> list[e.Event]:
         return [*self._started(), event]

@@ -28,7 +28,7 @@ def concluded(run: Run, end: e.Event, log: RunLog) -> tuple[Run, list[e.Event]]:
     """
     if run.interrupts:
         run = replace(run, interrupts=())
-    if isinstance(end, e.RunFinished) and stopping.cut_short(end.stop_reason) is not None:
+    if isinstance(end, e.RunFinished) and end.stop_reason in stopping.SHORT:
         run = replace(run, stop_reason=end.stop_reason)
         if (failed := stopping.failure(end.stop_reason, log.output.text(end))) is not None:
             end = e.RunFailed(failure=failed, origin=end.origin)

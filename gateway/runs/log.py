@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.core.output import FOLDS, Output, fewer
+from gateway.core.output import Output, fewer
 from gateway.core.types import NULL, Agent
 from gateway.store import LogEntry, RunChange, Store, Unsynced
 
@@ -199,7 +199,7 @@ class RunLog:
             for event in events:
                 self._output.apply(event)
         else:
-            self._unfolded += [event for event in events if type(event) in FOLDS]
+            self._unfolded.extend(events)
         self._publish(events, entries)
 
     def close(self) -> None:

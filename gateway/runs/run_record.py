@@ -58,7 +58,8 @@ class RunRecord:
         self._store = store
         self._owed = owed
         self._changing = changing
-        self._unseen = False
+        self.unseen = False
+        """Whether only the client that waits for the run's end can know of the run."""
         self._background: TaskSet | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -70,13 +71,8 @@ class RunRecord:
         Without `told` only the client that waits for the end can know of the run.
         """
         self.run = replace(self.run, status=RunStatus.RUNNING, dispatched=dispatched)
-        self._unseen = not told
+        self.unseen = not told
         return self.opener.feed((e.RunStarted(),))
-
-    @property
-    def unseen(self) -> bool:
-        """Whether only the client that waits for the run's end can know of the run."""
-        return self._unseen
 
     async def change(self, change: Coroutine[Any, Any, None]) -> None:
         """Carry out a change whole, even if whoever wants it is cancelled meanwhile.
@@ -96,7 +92,7 @@ class RunRecord:
             async with self.lock:
                 pass
         before, self.run = self.run, replace(self.run, **fields)
-        self._store.save(self.run, soon=before.upstream is None and not self._unseen)
+        self._store.save(self.run, soon=before.upstream is None and not self.unseen)
 
     def note(self, **fields: Any) -> None:
         """Change fields that are written with the run's end. Not while `lock` is held."""
@@ -109,7 +105,7 @@ class RunRecord:
         run = replace(run, losses=dict(self.losses))
         delivery = ending.delivery(run, self.run)
         await self._commit(events, RunChange(run=run, delivery=delivery))
-        self.run, self._unseen = run, False
+        self.run, self.unseen = run, False
         self._told(delivery)
 
     async def conclude(
@@ -126,7 +122,7 @@ class RunRecord:
         checkpoint = checkpoint_of(run, agent, artifacts) if run.request.thread is not None else None
         known = None if thread is None else known_now(thread, run, agent, checkpoint, recalled)
         change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
-        soon = self._unseen and delivery is None and not self.log.readers
+        soon = self.unseen and delivery is None and not self.log.readers
         await self._commit(last, change, soon=soon)
         self.run = run
         if delivery is not None:

@@ -369,6 +369,8 @@ def going_to(target: TargetOptions) -> None:
 def joined(given: str | None, agent: str) -> str | None:
     """Return the `traceparent` of a new run of `agent`, for a request that carried `given`."""
     current = _current.get()
+    if current is None:
+        return given
     if isinstance(current, RequestSpan) and not current.over:
         current.about(agent)
     return traceparent(given)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from bench import way
 
-FILES = {"a chunk": 23, "/runs/wait": 64}
-CALLS = {"a chunk": 60, "/runs/wait": 386}
+FILES = {"a chunk": 23, "/runs/wait": 59}
+CALLS = {"a chunk": 60, "/runs/wait": 385}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",

@@ -70,6 +70,20 @@ def test_a_body_is_poured_to_its_end_however_it_comes(run: Run, pieces: list[byt
     run(test())
 
 
+def test_a_body_that_has_arrived_is_exhausted_once_it_was_taken(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(SIZED + b"onetwo")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            await until(lambda: response.whole)
+            assert not response.exhausted
+            assert await anext(response.chunks()) == b"onetwo"
+            assert response.whole and response.exhausted
+
+    run(test())
+
+
 def test_what_comes_after_a_piece_that_stopped_it_is_poured_next(run: Run) -> None:
     more = asyncio.Event()
 

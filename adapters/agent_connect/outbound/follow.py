@@ -214,9 +214,9 @@ class Follower:
             if not 200 <= opened.status < 300:
                 raise NotOffered(await refusal(opened), where)
             self._truth = self._silence = None
-            self._poller.hear()
             if opened.whole:  # there is nothing to wait for
                 return await self._read(opened, where, thread)
+            self._poller.hear()
             try:
                 with Deadline() as silence:
                     self._silence = silence
@@ -243,9 +243,10 @@ class Follower:
             ready = frames.feed(chunk)
             if ready:
                 self._last_id = frames.last_event_id
-                poller.hear()
+                if not (last := opened.exhausted):
+                    poller.hear()
                 said = [frame.data for frame in ready if frame.event in READ]
-                events = decoder.feed(said, where, last=opened.whole)
+                events = decoder.feed(said, where, last=last)
                 if events:
                     context.emit(*events)
                     self._breaks = 0
@@ -254,21 +255,19 @@ class Follower:
             moved = silence is not None and silence.due is not None
             return decoder.verdict is None and decoder.broken is None and not moved and context.flowing
 
-        async for chunk in opened.chunks():
+        async for chunk in opened:
             if opening and (start := chunk.lstrip()):
                 opening = False
                 if start[:1] in b"{[":
                     return await self._not_a_stream(chunk + await opened.read(MAX_BYTES), where, thread)
                 expect_stream(opened, where)
             hear(chunk)
-            while True:
+            while not (over := opened.exhausted):
                 if not named and decoder.run_id is not None:
                     named = True
-                    await self.name(RemoteRun(decoder.run_id, thread, thread), over=opened.whole and decoder.settled)
+                    await self.name(RemoteRun(decoder.run_id, thread, thread))
                 if decoder.broken is not None:
                     raise decoder.broken
-                if opened.whole:
-                    break
                 if not context.flowing:
                     await context.drain()
                 if decoder.settled:
@@ -280,8 +279,13 @@ class Follower:
                     silence.move(None)
                 if not named or not await opened.pour(hear):
                     break
-            if opened.whole:
+            if over:
                 break
+        if not named and decoder.run_id is not None:
+            named = True
+            await self.name(RemoteRun(decoder.run_id, thread, thread), over=decoder.settled)
+        if decoder.broken is not None:
+            raise decoder.broken
         frames.close()
         if decoder.settled and not frames.truncated:
             return decoder.verdict  # it has said everything, even if not the run's name

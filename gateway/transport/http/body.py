@@ -73,6 +73,11 @@ class StreamResponse:
         return self._gunzip is None and self._response.whole
 
     @property
+    def exhausted(self) -> bool:
+        """Whether `chunks` has given the body to its end."""
+        return self._gunzip is None and self._response.exhausted
+
+    @property
     def content_type(self) -> str:
         """The content type in lower case without its parameters, "" if there is none."""
         return media_type(self.headers)
@@ -97,7 +102,10 @@ class StreamResponse:
             chunk = await (self._response.receive() if self._idle_timeout is None else self._receive())
         if not chunk:
             raise StopAsyncIteration
-        return self._counted(chunk)
+        if len(chunk) > self._left:
+            return self._counted(chunk)
+        self._left -= len(chunk)
+        return chunk
 
     def _counted(self, chunk: bytes) -> bytes:
         self._left -= len(chunk)

@@ -308,13 +308,14 @@ class _Streaming:
         self._seconds = seconds
 
     async def __aenter__(self) -> StreamResponse:
-        session, seconds = self._client._bound(), self._seconds
+        client, seconds = self._client, self._seconds
+        session = client._session or client._bound()
         if seconds is None:
-            self._opened = await self._client._open(session, *self._call)
+            self._opened = await client._open(session, *self._call)
             return self._opened
         try:
             with Deadline(seconds):
-                self._opened = await self._client._open(session, *self._call)
+                self._opened = await client._open(session, *self._call)
         except TimeoutError:
             raise _late(session.target(self._call[0].path), seconds) from None
         return self._opened

@@ -67,6 +67,11 @@ class WireResponse:
         """Whether nothing more will arrive. Some of what has arrived may not have been taken."""
         return self.whole or self.error is not None
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the body has arrived to its end, and was taken."""
+        return self.whole and not self._held
+
     def listen(self, listener: Callable[[], None] | None) -> None:
         """Call `listener`, if there is one, after bytes, the end or an error have arrived."""
         self._listener = listener
