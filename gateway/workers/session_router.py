@@ -110,7 +110,7 @@ class SessionRouter:
             try:
                 response = await connection.exchange(*client.asked, body, chunked=client.chunked)
             except InterlinguaError as error:
-                log.warning("worker %d ended before it answered %s: %s", number, scope["path"], error)
+                log.info("worker %d ended before it answered %s: %s", number, scope["path"], error)
                 ended = NotFound("no such session: it has ended with the process that had it")
                 return await self._refusal(scope["path"], ended)(scope, receive, send)
             try:
@@ -119,8 +119,9 @@ class SessionRouter:
                 await client.answer(response)
             except _Stopping:
                 await client.request.end()
-            except InterlinguaError as error:  # uvicorn cuts the answer off, since it was not ended
-                log.warning("worker %d ended while it answered %s: %s", number, scope["path"], error)
+            except InterlinguaError as error:
+                log.info("worker %d ended while it answered %s: %s", number, scope["path"], error)
+                await client.cut_off()
             finally:
                 self._streams.discard(response)
                 response.close()
@@ -216,9 +217,10 @@ class _Client:
             raise
         self._watch()
 
-    def _watch(self) -> None:
+    def _watch(self) -> asyncio.Task[None]:
         """The body was read: the next that is heard of the client is that it goes."""
-        self._watcher = asyncio.create_task(self._gone())
+        self._watcher = task = asyncio.create_task(self._gone())
+        return task
 
     async def _gone(self) -> None:
         await self.request.gone()
@@ -227,6 +229,11 @@ class _Client:
     def _go(self) -> None:
         self._left = True
         self._task.cancel()
+
+    async def cut_off(self) -> None:
+        """Close the connection in mid-answer. Raises CancelledError once it is closed, when the client has gone."""
+        self.request.cut()
+        await asyncio.wait([self._watcher or self._watch()])
 
     async def answer(self, response: WireResponse) -> None:
         """Pass an answer on. Raises an error of the tree if it does not come whole."""

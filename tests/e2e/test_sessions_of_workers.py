@@ -156,6 +156,14 @@ class McpOverHttp:
     def ping(self) -> int:
         return self.http.post(self._url, json=self.message("ping")).status_code
 
+    def send(self, **message: Any) -> Any:
+        answer = self.http.post(self._url, json={"jsonrpc": "2.0", **message})
+        assert answer.status_code in (200, 202), answer.text
+        return answer.json() if answer.status_code == 200 else None
+
+    def listening(self) -> contextlib.AbstractContextManager[httpx2.Response]:
+        return self.http.stream("GET", self._url)
+
     def leave(self) -> int:
         return self.http.delete(self._url).status_code
 
@@ -245,6 +253,54 @@ def test_clients_of_the_directory_hear_what_changes_whichever_worker_they_ask(
         asking = [pool.submit(run_program, *program, *argv) for program in programs]
         for seen in (each.result()[0] for each in asking):
             assert "3" in seen["said"]["text"] and seen["updated"], seen
+
+
+class JoinedOverHttp:
+    """An agent that has registered over Streamable HTTP: it is asked on its GET, and answers by POST."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        self._mcp = McpOverHttp(f"{gateway.url}/agent-context")
+        self._name = name
+        self._heard = threading.Event()
+        self._thread = threading.Thread(target=self._listen)
+
+    def __enter__(self) -> int:
+        """Its worker."""
+        self._thread.start()
+        assert self._heard.wait(WITHIN)
+        able = {"tools": [], "models": [], "specializations": ["shouting"], "protocols": ["ACP-0.1"]}
+        agent = {"id": self._name, "name": self._name, "capabilities": able, "costMetrics": {"costPerToken": 0.1}}
+        assert "result" in self._mcp.send(id="join", method="agent/register", params={"agent": agent})
+        return self._mcp.worker
+
+    def __exit__(self, *_: object) -> None:
+        assert self._mcp.leave() == 200, "which ends its stream"
+        self._thread.join(WITHIN)
+
+    def _listen(self) -> None:
+        with self._mcp.listening() as stream:
+            self._heard.set()
+            for _, message in events(stream):
+                if message.get("method") == "agent/message" and "id" in message:
+                    (asked,) = message["params"]["content"]["payload"]["messages"]
+                    said = {"type": "response", "payload": {"messages": [{"text": asked["text"].upper()}]}}
+                    self._mcp.send(id=message["id"], result={"content": said})
+
+
+def test_an_agent_that_joined_over_http_is_asked_and_answers_by_any_worker(gateway: Gateway) -> None:
+    url, kept = f"{gateway.url}/agent-connect/runs/wait", httpx2.Limits(max_keepalive_connections=0)
+    names: list[str] = []
+    workers = set[int]()
+    with contextlib.ExitStack() as stack, httpx2.Client(trust_env=False, timeout=WITHIN, limits=kept) as http:
+        while len(workers) < 2:
+            names.append(f"shouter{len(names)}")
+            workers.add(stack.enter_context(JoinedOverHttp(gateway, names[-1])))
+        gateway.process.wait_until(
+            lambda: all(name in agents_of(gateway) for _ in range(20) for name in names), "known to all", WITHIN
+        )
+        for name in 6 * names:
+            answer = http.post(url, json={"agent_id": name, "input": {"message": "hello"}}).json()
+            assert "HELLO" in json.dumps(answer), answer
 
 
 @pytest.mark.parametrize("sdk", SDKS)

@@ -121,7 +121,7 @@ async def pair(folder: Path, serve: Serve = told) -> AsyncIterator[Pair]:
 
 def _server(app: ASGIApp) -> uvicorn.Server:
     http: Any = "gateway.transport.asgi.uvicorn:PieceProtocol"
-    config = uvicorn.Config(app, "127.0.0.1", 0, interface="asgi3", http=http, lifespan="off", log_level="critical")
+    config = uvicorn.Config(app, "127.0.0.1", 0, interface="asgi3", http=http, lifespan="off", log_config=None)
     return uvicorn.Server(config)
 
 
@@ -316,7 +316,7 @@ def test_a_client_that_goes_is_gone_at_the_other_worker_too(when: str, tmp_path:
     run(work(), loop_factory=uvloop.new_event_loop)
 
 
-def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path) -> None:
+def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def serve(request: HttpRequest) -> None:
         await request.begin(200, [])
         await request.sent(b"data: 1\n\n")
@@ -329,6 +329,25 @@ def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path) -> None:
                     async for piece in answer.aiter_raw():
                         assert piece == b"data: 1\n\n"
                         both.die()
+        assert not [record for record in caplog.records if record.levelname == "ERROR"], "the supervisor says so"
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_whole(tmp_path: Path) -> None:
+    async def serve(request: HttpRequest) -> None:
+        await request.begin(200, [])
+        await request.sent(b"early")
+        await request.gone()
+
+    async def work() -> None:
+        async with pair(tmp_path, serve) as both:
+            reader, writer = await both.raw("POST /")
+            writer.write(b"content-length: 1000000\r\n\r\n" + bytes(100_000))
+            assert (await reader.readuntil(b"early\r\n")).startswith(b"HTTP/1.1 200")
+            both.die()
+            assert await reader.read() == b"", "no last chunk"
+            writer.close()
 
     run(work(), loop_factory=uvloop.new_event_loop)
 

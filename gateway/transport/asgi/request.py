@@ -49,6 +49,9 @@ class PieceWriter(Protocol):
     def answer(self, status: int, headers: Headers, body: bytes) -> bool:
         """Write a whole answer. False if it has to be sent: also where the connection is not kept after it."""
 
+    def cut(self) -> None:
+        """Close the connection, once what was written is sent."""
+
 
 class ClientGone(Exception):
     """The client has closed the connection before it was answered."""
@@ -229,6 +232,11 @@ class HttpRequest:
         """Write a piece, and wait until the next may be written."""
         if (waiting := self.write(piece)) is not None:
             await waiting
+
+    def cut(self) -> None:
+        """Close the connection in the middle of the body: its client sees that it is not whole."""
+        if self._pieces is not None:
+            self._pieces.cut()
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Send the last piece of the body."""

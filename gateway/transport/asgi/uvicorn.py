@@ -246,6 +246,10 @@ class PieceProtocol(HttpToolsProtocol):
         cycle.on_response()
         return True
 
+    def cut(self) -> None:
+        """See `PieceWriter`."""
+        self.transport.close()
+
 
 class RequestOrigin(msgspec.Struct, frozen=True, array_like=True):
     """The client of a request, the address at which it came in, and whether by TLS: as in ASGI."""
