@@ -315,6 +315,7 @@ telemetry:
   otlp: http://127.0.0.1:4318
   headers: {authorization: "Bearer ${OTLP_TOKEN:-secret}"}
   service_name: interlingua
+  traces: https://traces.example/trace/{trace}
   monitors: {tokens: ["${SCRAPE_TOKEN:-secret}"], networks: [10.42.0.0/16]}
 audit: {key: keys/audit.pem}
 operators:

@@ -189,7 +189,8 @@ def test_every_command_is_one(page: Path) -> None:
 
 @every_page
 def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
-    mounts = {adapter.path for adapter in ADAPTERS.values()} | {"/healthz", "/readyz", "/metrics", "/artifacts"}
+    mounts = {adapter.path for adapter in ADAPTERS.values()}
+    mounts |= {"/healthz", "/readyz", "/metrics", "/artifacts", "/admin"}
     for words in shell_lines(page):
         for path in re.findall(r"http://127\.0\.0\.1:8080(/[\w-]+)", " ".join(words)):
             assert path in mounts, words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Final, TypeVar
@@ -37,6 +38,7 @@ SHOWN_BYTES: Final = 256 * 1024
 """The largest input or output that is shown in a run; of a larger one its size is."""
 KEEP_ALIVE: Final = 15.0
 RECORDED_SECONDS: Final = 600
+_TRACE: Final = re.compile(r"00-([0-9a-f]{32})-")
 NO_STORE: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -194,19 +196,24 @@ class AdminApi:
     async def _run(self, who: Identity | None, request: HttpRequest) -> Reply:
         """One run, whole."""
         run = await self._engine.runs.get(request.path_params["run"])
-        return _json({**_whole(run), "recorded": self._recorder.of(run.id) is not None})
+        traces, known = self._config().telemetry.traces, _TRACE.match(run.request.traceparent or "")
+        trace = traces.replace("{trace}", known[1]) if traces is not None and known is not None else None
+        return _json({**self._whole(run), "recorded": self._recorder.of(run.id) is not None, "trace": trace})
+
+    def _whole(self, run: Run) -> JsonObject:
+        return _whole(run, self._recorder.secrets.document(run.request.metadata))
 
     async def _answer(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Answers a question of a run."""
         body = await _body(request, OperatorAnswer)
         answer = Answer(outcome=body.outcome, value=body.value, by=who)
-        return _json(_whole(await self._engine.runs.answer(request.path_params["run"], answer, body.interrupt)))
+        return _json(self._whole(await self._engine.runs.answer(request.path_params["run"], answer, body.interrupt)))
 
     async def _cancel(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Cancels a run. One that has ended stays as it is."""
         body = await _body(request, OperatorCancel)
         reason = body.reason or "cancelled by the operator"
-        return _json(_whole(await self._engine.runs.cancel(request.path_params["run"], reason=reason)))
+        return _json(self._whole(await self._engine.runs.cancel(request.path_params["run"], reason=reason)))
 
     async def _events(self, who: Identity | None, request: HttpRequest) -> Reply | None:
         """The log above `after`: a page of it, or for who accepts `text/event-stream` all that comes until the run
@@ -364,14 +371,14 @@ def _listed(run: Run) -> JsonObject:
     }
 
 
-def _whole(run: Run) -> JsonObject:
-    """A run with what it was asked and what it said, and the questions that wait."""
+def _whole(run: Run, metadata: JsonObject) -> JsonObject:
+    """A run with what it was asked and what it said, and the questions that wait. `metadata`: without secrets."""
     return {
         **_listed(run),
         "interrupts": run.interrupts,
         "cancel_reason": run.cancel_reason,
         "traceparent": run.request.traceparent,
-        "metadata": run.request.metadata,
+        "metadata": metadata,
         "input": _shown(msgspec.Raw(msgspec.json.encode(run.request.input))),
         "output": _shown(run.output),
     }

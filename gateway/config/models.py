@@ -405,6 +405,11 @@ class Telemetry(Section):
     service_name: str | None = Field(
         default=None, description="The service.name of traces and metrics. Left out: OTEL_SERVICE_NAME, or interlingua."
     )
+    traces: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s{}]*\{trace\}[^\s{}]*$",
+        description="Where a person looks at a trace, {trace} standing for its id: the console links to it.",
+    )
     monitors: Annotated[Monitors, BeforeValidator(_empty_if_null)] = Field(
         default=Monitors(), description="Who else than this machine is told the agents' names by `/metrics`."
     )

@@ -50,7 +50,8 @@ class Recorder:
         self.wishes: dict[str | None, Wish] = {}
         """By agent, and under EVERY for all others."""
         self._routes: Mapping[str, bool] = {}
-        self._redactor = SecretRemover()
+        self.secrets = SecretRemover()
+        """Knows what is to be told to nobody."""
         self._recordings: dict[str, RunRecording] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -58,7 +59,7 @@ class Recorder:
 
     def follow(self, config: Config) -> None:
         """Take what a route table says of it, and its secrets."""
-        self._redactor.learn([*config.filled, *secrets_of(config)])
+        self.secrets.learn([*config.filled, *secrets_of(config)])
         routes: dict[str, bool] = {}
         for route in config.routes:
             routes[route.name] = routes.get(route.name, False) or route.record is not None
@@ -119,7 +120,7 @@ class Recorder:
         if not self.wanted(live.agent.name, live.entry.route.name):
             return None
         if (recording := self._recordings.get(live.run.id)) is None:
-            recording = self._recordings[live.run.id] = RunRecording(live, self._redactor, self._grow)
+            recording = self._recordings[live.run.id] = RunRecording(live, self.secrets, self._grow)
             self._make_room()
         return recording
 

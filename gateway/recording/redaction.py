@@ -97,12 +97,19 @@ class SecretRemover:
         if media == "application/json" or media.endswith("+json"):
             try:
                 found = msgspec.json.decode(data)
-                return msgspec.json.encode(self._value(found)).decode()
+                return msgspec.json.encode(self.document(found)).decode()
             except (ValueError, RecursionError):
                 pass  # no JSON: looked at as text
         elif not (media.startswith("text/") or media == "application/x-www-form-urlencoded"):
             return None
         return self.text(data.decode("utf-8", "replace"))
+
+    def document(self, value: Any) -> Any:
+        """A decoded JSON document without what is a secret; one that is too deep for that is left out."""
+        try:
+            return self._value(value)
+        except RecursionError:
+            return REMOVED
 
     def text(self, text: str) -> str:
         """The same without what is a secret, or looks like one."""

@@ -136,14 +136,29 @@ def test_the_page_is_guarded_and_light(gateway: Gateway, http: httpx2.Client) ->
 
 def pictures(gateway: Gateway, http: httpx2.Client, folder: Path) -> list[Path]:
     """Take the README's pictures into `folder`."""
-    runs, question = folder / "console-runs.png", folder / "console-question.png"
+    runs, question, wire = (folder / f"console-{name}.png" for name in ("runs", "question", "wire"))
     for guest in ("Ada", "Grace", "Alan"):
         run = begun(http, "composer", f"invite {guest} to lunch")
         http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60})
     asked = asking(http)
     seen(gateway, "picture", "runs", str(runs), "td .interrupted")
     seen(gateway, "dark", f"run/{asked}", str(question), ".question select")
-    return [runs, question]
+    seen(
+        gateway, "picture", f"run/{told(http)}", str(wire), ".columns :text('run finished')", "h2:text('What was said')"
+    )
+    return [runs, question, wire]
+
+
+def told(http: httpx2.Client) -> str:
+    """The id of a recorded run of the gardener's, which a client has streamed to its end."""
+    http.post("/admin/recording", json={"agent": "gardener", "record": True})
+    body = {"agent_id": "gardener", "input": {"message": "a rose"}, "stream_mode": "values"}
+    http.post("/agent-connect/runs/stream", json=body)
+    run = str(http.get("/admin/runs", params={"agent": "gardener", "limit": 1}).json()["runs"][0]["id"])
+    http.post(f"/admin/runs/{run}/answer", json={"value": {"optionId": "plant"}})
+    http.get(f"/agent-connect/runs/{run}/stream")
+    http.post("/admin/recording", json={"agent": "gardener", "record": False})
+    return run
 
 
 def test_the_readme_shows_the_pictures_that_are_taken(gateway: Gateway, http: httpx2.Client, tmp_path: Path) -> None:

@@ -284,11 +284,14 @@ def test_a_run_says_what_it_was_asked_what_it_asks_and_why_it_failed() -> None:
     async def scene() -> None:
         async with admin(fails) as at:
             trace = f"00-{'a' * 32}-{'b' * 16}-01"
-            one = await at.engine.runs.start(request(metadata={"a": 1}, traceparent=trace))
+            metadata = {"a": 1, "token": "of-a-client"}
+            one = await at.engine.runs.start(request(metadata=metadata, traceparent=trace))
             await at.engine.runs.wait(one.id, timeout=30)
             whole = await at.get(f"/runs/{one.id}")
             assert [found["id"] for found in whole["interrupts"]] == ["q"] and whole["waits"] == 1
-            assert (whole["metadata"], whole["traceparent"], whole["cancel_reason"]) == ({"a": 1}, trace, None)
+            shown = {"a": 1, "token": "[removed]"}
+            assert (whole["metadata"], whole["traceparent"], whole["cancel_reason"]) == (shown, trace, None)
+            assert whole["trace"] is None and whole["recorded"] is False
             assert whole["stop_reason"] is None and whole["failure"] is None
             assert whole["input"] == {"bytes": 25, "document": {"message": "hello there"}}
             await at.ask(f"/runs/{one.id}/answer", "POST", json={})
@@ -511,5 +514,23 @@ def test_the_table_is_read_again_only_where_there_is_a_file_and_what_is_wrong_is
             refused = await at.ask("/reload", "POST")
             assert refused.status_code != 200 and "not read from a file" in refused.json()["error"]
             assert (await at.get("/openapi.json"))["openapi"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("given", "link"),
+    [
+        (f"00-{'a' * 32}-{'b' * 16}-01", f"https://traces.example/t/{'a' * 32}?x"),
+        ("00-../../secret-01", None),
+        (None, None),
+    ],
+)
+def test_a_run_links_to_its_trace_where_people_look_at_traces(given: str | None, link: str | None) -> None:
+    async def scene() -> None:
+        async with admin(more='telemetry: {traces: "https://traces.example/t/{trace}?x"}\n') as at:
+            one = await at.engine.runs.start(request(traceparent=given))
+            await at.engine.runs.wait(one.id, timeout=30)
+            assert (await at.get(f"/runs/{one.id}"))["trace"] == link
 
     run(scene())

@@ -36,6 +36,39 @@ const STORIES = {
     await page.waitForSelector("summary:has-text('run finished')");
     return { choices, rows: await page.$$eval("summary", (all) => all.map((one) => one.textContent)), left: await page.$$eval(".question", (all) => all.length) };
   },
+  // A recorded run as three columns: who said what, in order, before and after its question is answered in the form.
+  async columns(run, choice) {
+    await page.goto(`${url}/ui/#/run/${run}`);
+    await page.waitForSelector(".question select");
+    await page.waitForSelector(".columns summary:has-text('session/request_permission')");
+    const rows = () => page.$$eval(".columns [role=row]:not(.head)", (all) => all.map((row) => [...row.children].map((cell) => cell.textContent)));
+    const asked = await rows();
+    await page.selectOption(".question select", { label: choice });
+    await page.click(".question button.main");
+    await page.waitForSelector(".columns summary:has-text('run finished')");
+    await page.waitForSelector(".columns summary:has-text('answer to session/prompt')");
+    const box = await page.$eval(".columns", (one) => [one.scrollHeight, one.clientHeight, one.scrollTop]);
+    // By the keyboard: the columns scroll as one, a message opens and closes.
+    await page.focus(".columns");
+    const head = await page.$eval(".columns .head", (one) => one.getBoundingClientRect().top);
+    await page.keyboard.press("Home");
+    await page.waitForFunction(() => document.querySelector(".columns").scrollTop === 0);
+    const stays = await page.$eval(".columns .head", (one) => one.getBoundingClientRect().top);
+    await page.focus(".columns summary");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".columns details[open] pre");
+    const opened = await page.$$eval(".columns details[open] pre", (all) => all.map((one) => one.textContent));
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => !document.querySelector(".columns details[open]"));
+    const lists = await page.$$eval(".columns .plan", (all) => all.map((one) => [...one.children].map((item) => item.textContent)));
+    return { asked, rows: await rows(), opened, lists, box, moved: head - stays, heads: await page.$$eval(".columns [role=columnheader]", (all) => all.map((one) => one.textContent)) };
+  },
+  async record(run) {
+    await page.goto(`${url}/ui/#/run/${run}`);
+    await page.click("text=Record the next runs of");
+    await page.waitForSelector("#told:has-text('are recorded')");
+    return { columns: await page.$$eval(".columns", (all) => all.length) };
+  },
   async cancel(run) {
     await page.goto(`${url}/ui/#/run/${run}`);
     await page.click("text=Cancel this run");
@@ -195,9 +228,10 @@ const STORIES = {
     const heap = await page.evaluate(() => performance.memory.usedJSHeapSize);
     return { seconds, whole, heap, rows: await page.$$eval("summary", (all) => all.length) };
   },
-  async picture(hash, file, wait) {
+  async picture(hash, file, wait, at) {
     await page.goto(`${url}/ui/#/${hash}`);
     await page.waitForSelector(wait);
+    if (at) await page.$eval(at, (one) => one.scrollIntoView());
     await page.screenshot({ path: file });
     return {};
   },

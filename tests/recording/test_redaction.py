@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from gateway.config import loads
 from gateway.recording.redaction import MOST_SEEN, REMOVED, SecretRemover, secrets_of
+from gateway.transport.tap import WHOLE_BYTES
 
 SECRET = "hunter2-is-no-good"
 
@@ -153,3 +155,21 @@ routes:
         "of-the-environment", "of-the-env",
     }  # fmt: skip
     assert not found & {"agents.example", "a", "agent_connect"}
+
+
+def test_what_is_too_deep_to_be_looked_at_is_left_out() -> None:
+    deep: Any = SECRET
+    for _ in range(5000):
+        deep = [deep]
+    assert redactor().document(deep) == REMOVED
+    shown = redactor().body(b"[" * 900 + b'"Bearer hunter2-is-no-good"' + b"]" * 900, "application/json")
+    assert shown is not None and SECRET not in shown
+
+
+def test_a_hostile_text_takes_no_longer_than_another() -> None:
+    """Each expression is tried from few places, or looks ahead only so far."""
+    many = redactor(*(f"known-{number}" for number in range(50)))
+    began = time.perf_counter()
+    for unit in ("a", "eyJ", "a://", '"', '\\"', "?token", '"token":"', "-----BEGIN PRIVATE KEY-----", "bearer ", "&a"):
+        many.text(unit * (WHOLE_BYTES // len(unit)))
+    assert time.perf_counter() - began < 10

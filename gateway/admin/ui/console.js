@@ -1,6 +1,7 @@
 // The console: which page is shown, and the pages.
 
 import { Refused, events, get, keepToken, post } from "./api.js";
+import { Columns } from "./columns.js";
 import { fields } from "./forms.js";
 import { Log } from "./log.js";
 import { trial } from "./try.js";
@@ -110,15 +111,18 @@ function losses(lost) {
 async function oneRun(signal, query, id) {
   const path = `/admin/runs/${encodeURIComponent(id)}`;
   const head = el("div");
-  const log = new Log();
   const ends = el("div");
   const first = await get(path, {}, signal);
-  main.replaceChildren(el("h1", {}, `Run ${id}`), head, el("h2", {}, "Events"), log.left, log.element, ends);
+  const trace = /^https?:/.test(first.trace ?? "") && first.trace; // the configuration's, of whom nobody else has a word
+  const log = first.recorded ? new Columns() : new Log();
+  main.replaceChildren(el("h1", {}, `Run ${id}`), head, el("h2", {}, first.recorded ? "What was said" : "Events"),
+    first.recorded ? el("p", { class: "faint" }, "Without secrets, in the gateway's memory: it is gone with its process.") : recording(first.agent),
+    log.left, log.element, ends);
   const draw = (run) => {
     head.replaceChildren(definitions([
       ["status", status(run.status)], ["agent", run.agent], ["from", run.protocol], ["person", run.principal],
       ["thread", run.thread && el("a", { href: `#/runs?${new URLSearchParams({ thread: run.thread })}` }, run.thread)],
-      ["begun", moment(run.created_at)], ["trace", run.traceparent?.split("-")[1]],
+      ["begun", moment(run.created_at)], ["trace", trace ? el("a", { href: trace, rel: "noreferrer" }, run.traceparent.split("-")[1]) : run.traceparent?.split("-")[1]],
       ["stopped", run.stop_reason ?? run.cancel_reason], ["failure", run.failure && `${run.failure.code}: ${run.failure.message}`],
       ["lost", losses(run.losses)],
     ]), ...run.interrupts.map((asked) => question(path, asked)));
@@ -128,7 +132,41 @@ async function oneRun(signal, query, id) {
     ends.replaceChildren(el("h2", {}, "Input"), shown(run.input), el("h2", {}, "Output"), shown(run.output));
   };
   draw(first);
-  follow(path, log, draw, signal).catch((error) => { if (!signal.aborted) tell(error.message); });
+  const failed = (error) => { if (!signal.aborted) tell(error.message); };
+  follow(path, log, draw, signal).catch(failed);
+  if (first.recorded) listen(`${path}/wire`, log, signal).catch(failed);
+}
+
+// Offers to record what is said to an agent.
+function recording(agent) {
+  const record = () => post("/admin/recording", { agent, record: true }).then(
+    ({ limits }) => tell(`Runs of ${agent} that begin within 10 minutes are recorded: ${size(limits.run_bytes)} of each.`), (error) => tell(error.message));
+  return el("p", { class: "faint" }, "What its client and its agent said was not recorded. ",
+    el("button", { onclick: record }, `Record the next runs of ${agent}`));
+}
+
+// What was recorded, then whatever comes, over lost connections too.
+async function listen(path, columns, signal) {
+  let last = 0;
+  for (;;) {
+    const page = await get(path, { after: last }, signal);
+    if (!page.entries.length) break;
+    columns.said(page.entries);
+    last = page.last;
+  }
+  while (!signal.aborted) {
+    try {
+      for await (const { id, event, data } of events(`${path}?after=${last}`, { signal })) {
+        if (event === "over") return;
+        columns.said([JSON.parse(data)]);
+        last = Number(id);
+      }
+    } catch (error) {
+      if (signal.aborted || error instanceof Refused) throw error;
+      tell("The connection is lost; trying again.");
+    }
+    await new Promise((resolve) => setTimeout(resolve, REFRESH));
+  }
 }
 
 function shown(part) {

@@ -5,7 +5,7 @@ import { el, json, clean } from "./view.js";
 const MOST = 1000; // rows that are shown; of more, the newest
 const TEXT = 100000; // characters of one part that are shown
 
-function saying(event) {
+export function saying(event) {
   switch (event.event) {
     case "message_started": return `${event.role ?? "assistant"} begins a message`;
     case "part_started": return `${event.kind ?? "text"} begins`;
@@ -46,6 +46,7 @@ export class Log {
       if (event.event === "part_ended") this.parts.delete(event.part);
       this.fresh.set(row, number);
     }
+    if (this.fresh.size > MOST) this.draw(); // nobody looks: then there are no frames
     this.frame ??= requestAnimationFrame(() => this.draw());
   }
 
