@@ -255,6 +255,18 @@ def test_clients_of_the_directory_hear_what_changes_whichever_worker_they_ask(
             assert "3" in seen["said"]["text"] and seen["updated"], seen
 
 
+def test_a_request_is_counted_where_it_ends_and_there_alone(gateway: Gateway) -> None:
+    def counted() -> float:
+        page = httpx2.get(f"{gateway.url}/metrics", trust_env=False, timeout=WITHIN).text
+        name = 'interlingua_requests_total{protocol="agent_communication",status="200"} '
+        return sum(float(line.removeprefix(name)) for line in page.splitlines() if line.startswith(name))
+
+    mcp = McpOverHttp(f"{gateway.url}/agent-communication/mcp")
+    before = counted()
+    assert [mcp.ping() for _ in range(30)] == [200] * 30
+    assert counted() == before + 30
+
+
 class JoinedOverHttp:
     """An agent that has registered over Streamable HTTP: it is asked on its GET, and answers by POST."""
 
