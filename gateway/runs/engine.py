@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from itertools import repeat
 
 from gateway import tracing
 from gateway.access import UsageLimits
@@ -35,6 +36,8 @@ from gateway.store import Delivery, Recovered, Store
 EVENTS_BYTES = 4 * 1024 * 1024
 DESCRIBED_SECONDS = 10.0
 """How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
+RECOVERED_AT_ONCE = 16
+"""Runs of dead processes that are read at a time: one after the other they would wait for the store as often."""
 
 Step = Callable[[], Awaitable[None]]
 
@@ -194,32 +197,36 @@ class Engine:
         await self._claimed_for()
         entries = [await self._entry_of(found.run) for found in self._claimed]
         agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
-        hosted: list[LiveRun] = []
-        try:
-            for entry, agent in zip(entries, agents, strict=True):
-                found = self._claimed.pop(0)
-                try:
-                    live = await self._recover(found, entry, agent)
-                except Unavailable:
-                    self._claimed.insert(0, found)  # for the next call
-                    raise
-                except Exception as error:  # whatever it is, the others go on
-                    live = self._starter.make(
-                        found.run, agent, entry, None, reserved=found.reserved, last=found.reserved
-                    )
-                    self._starter.begin(
-                        live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again"))
-                    )
-                    continue
-                if isinstance(entry.host or entry, HostedEntry):
-                    self.live[live.run.id] = live
-                    hosted.append(live)
-                else:
-                    self._go_on(live)
-        finally:
-            for live in hosted:
+        claimed, self._claimed = self._claimed, []
+        places = asyncio.Semaphore(RECOVERED_AT_ONCE)
+        done = await asyncio.gather(
+            *map(self._take_up, claimed, entries, agents, repeat(places)), return_exceptions=True
+        )
+        for live in done:
+            if isinstance(live, LiveRun):
                 self._go_on(live)
+        for live in done:
+            if isinstance(live, BaseException):
+                raise live
         return True
+
+    async def _take_up(self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore) -> LiveRun | None:
+        """Let the run go on; if its agent is hosted, return it, known again. What cannot be read stays claimed."""
+        async with places:
+            try:
+                live = await self._recover(found, entry, agent)
+            except (Unavailable, asyncio.CancelledError):
+                self._claimed.append(found)
+                raise
+            except Exception as error:  # whatever it is, the others go on
+                live = self._starter.make(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
+                self._starter.begin(live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again")))
+                return None
+        if isinstance(entry.host or entry, HostedEntry):
+            self.live[live.run.id] = live
+            return live
+        self._go_on(live)
+        return None
 
     async def _entry_of(self, run: Run) -> Entry:
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, Unsupported
+from gateway.core.errors import AgentGone, Unavailable, Unsupported
 from gateway.core.types import (
     Agent,
     AgentCapabilities,
@@ -27,8 +27,9 @@ from gateway.core.types import (
 )
 from gateway.runs import Engine, recovery, starting
 from gateway.runs.live import LiveRun
+from gateway.store.sqlite import SqliteStore
 from tests.support.aio import run
-from tests.support.scripted import AGENT, Scripted, echo, engine, request, route, until
+from tests.support.scripted import AGENT, Scripted, echo, engine, request, route, until, use
 
 
 def thread(**fields: object) -> Thread:
@@ -302,6 +303,40 @@ def test_a_run_that_cannot_be_taken_up_fails_and_the_others_go_on(
             assert other is not None and other.status is RunStatus.SUCCESS
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
             assert (await gateway.runs.get(runs[0])).status is RunStatus.ERROR
+
+    run(scene())
+
+
+def test_runs_are_taken_up_several_at_a_time_and_none_is_lost_that_the_store_cannot_read_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_up, together, refused = recovery.taken_up, asyncio.Barrier(5), set[str]()
+
+    async def ends(context: RunContext) -> None:
+        context.emit(e.RunFinished())
+
+    async def slowly(live: LiveRun, log: Sequence[tuple[int, e.Event]]) -> None:
+        async with asyncio.timeout(30):
+            await together.wait()
+        if live.run.id not in refused:
+            refused.add(live.run.id)
+            raise Unavailable("not now")
+        await taken_up(live, log)
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
+            runs = [(await gateway.runs.start(request())).id for _ in range(5)]
+            await until(lambda: all(live.run.upstream for live in gateway.live.values()))
+        again = Engine(SqliteStore(tmp_path / "s.db"))
+        use(again, (route(), Scripted(echo, attach=ends)))
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "taken_up", slowly)
+            with pytest.raises(Unavailable, match="not now"):
+                await again.open()
+            await again.adopt()
+        found = [await again.runs.wait(each, timeout=30) for each in runs]
+        assert [one.status for one in found if one is not None] == [RunStatus.SUCCESS] * 5
+        await again.close()
 
     run(scene())
 
