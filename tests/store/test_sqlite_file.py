@@ -17,9 +17,9 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import RunChange
+from gateway.store import Registration, RunChange
 from gateway.store.opening import open_store
-from gateway.store.sqlite import SqliteStore, disk_thread, lease
+from gateway.store.sqlite import SqliteStore, disk_thread, lease, schema
 from tests.store.contracts.retention import ended
 from tests.store.place import NOW, entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
@@ -367,6 +367,36 @@ def test_the_log_beside_the_file_is_moved_into_it_while_the_store_is_open(path: 
     run(main())
 
 
+@pytest.mark.parametrize("fsync", [True, False])
+def test_without_a_log_beside_the_file_sqlite_syncs_commits_that_somebody_waits_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    monkeypatch.setattr(schema, "_use_wal", lambda connection: None)
+
+    async def main() -> None:
+        store = SqliteStore(path, fsync=fsync)
+        await store.open()
+        levels = [await inside(store, "PRAGMA synchronous", durable=durable) for durable in (True, False)]
+        assert levels == ([2, 1] if fsync else [1, 1]), "FULL and NORMAL"
+        await store.close()
+
+    run(main())
+
+
+def test_names_that_have_expired_are_removed_from_the_file(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        for name, expires in (("old", 1.0), ("new", 2.0**40), ("kept", None)):
+            said = Registration(name=name, protocol="p", owner=store.owner, data={}, created_at=NOW, expires_at=expires)
+            await store.put_registration(said)
+        await store.prune(older_than=NOW)
+        assert await inside(store, "SELECT group_concat(name) FROM registrations") == "kept,new"
+        await store.close()
+
+    run(main())
+
+
 def test_a_store_whose_lease_cannot_be_taken_does_not_open_and_leaves_no_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +404,7 @@ def test_a_store_whose_lease_cannot_be_taken_does_not_open_and_leaves_no_thread(
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(lease, "keep", fails)
+    before = threading.enumerate()
 
     async def main() -> None:
         store = SqliteStore(path)
@@ -383,7 +414,7 @@ def test_a_store_whose_lease_cannot_be_taken_does_not_open_and_leaves_no_thread(
 
     run(main())
     for each in threading.enumerate():
-        if each.name == "store-writer":
+        if each.name == "store-writer" and each not in before:
             each.join(60)
             assert not each.is_alive()
 

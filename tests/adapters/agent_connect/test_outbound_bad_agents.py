@@ -39,7 +39,7 @@ from tests.adapters.agent_connect.scripted_agent import (
     text,
 )
 from tests.support.aio import Clock, later, run
-from tests.support.context import DECLINED, context
+from tests.support.context import DECLINED, FakeContext, context
 from tests.support.raw_http import Exchange, Server, serving
 
 # --- the stream ------------------------------------------------------------------------------------------------
@@ -231,9 +231,17 @@ def test_a_whole_stream_that_ends_in_success_needs_no_name(then: str) -> None:
     assert isinstance(ctx.end, e.RunFinished) and ctx.output == {"m": "all"}
 
 
-@pytest.mark.parametrize("stream", [unnamed("pending"), unnamed("interrupted"), unnamed("success") + b"data: {"])
-def test_a_run_without_a_name_whose_stream_leaves_something_open_is_the_agents_fault(stream: bytes) -> None:
-    raised(script(stream=streams(stream)), AgentBroken, "ended before it named a run")
+@pytest.mark.parametrize(
+    ("stream", "then"),
+    [
+        (unnamed("pending"), "end"),
+        (unnamed("interrupted"), "end"),
+        (unnamed("interrupted"), "hang"),
+        (unnamed("success") + b"data: {", "end"),
+    ],
+)
+def test_a_run_without_a_name_whose_stream_leaves_something_open_is_the_agents_fault(stream: bytes, then: str) -> None:
+    raised(script(stream=streams(stream, then=then)), AgentBroken, "ended before it named a run")
 
 
 @pytest.mark.parametrize("data", [b"", b"not JSON", b"5", b'{"type": "error", "description": "broke"}'])
@@ -265,6 +273,48 @@ def test_an_interrupt_event_is_asked_even_if_nobody_can_wait() -> None:
     )
     ctx = ended(agent, answers=["because"])
     assert [i.message for i in ctx.asked] == ["Why?"] and ctx.output == {"m": "because"}
+
+
+def test_a_question_that_was_answered_is_not_asked_again_by_a_stream_that_says_nothing_more() -> None:
+    said = text({"type": "interrupt", "run_id": RUN, "status": "interrupted", "interrupt": {"q": "Why?"}})
+    agent = script(
+        stream=streams(event({"m": "a"}), b"data: " + said + b"\n\n"),
+        wait=in_turn(says(b"", "204 No Content"), says(b"", "204 No Content"), says(result({"m": "because"}))),
+        resume=says(text(record())),
+        join=streams(),
+    )
+    ctx = ended(agent, answers=["because"])
+    assert len(ctx.asked) == 1 and ctx.output == {"m": "because"}
+
+
+def test_a_run_that_is_only_begun_may_be_silent_and_one_that_is_joined_may_not() -> None:
+    async def slowly(asked: Exchange) -> None:
+        await later(200)
+        await streams(event({"m": "a"}), then="reset")(asked)
+
+    agent = script(stream=slowly, join=hangs, wait=says(result({"m": "awaited"})))
+    ctx = run(against(agent, idle_timeout=0.2), 10_000, loop_factory=Clock)
+    assert ctx.output == {"m": "awaited"}
+
+
+def test_a_stream_is_read_no_faster_than_what_it_says_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    drained: list[int] = []
+
+    async def drain(self: FakeContext) -> None:
+        drained.append(len(self.snapshots()))
+
+    async def speaks(asked: Exchange) -> None:
+        await asked.say(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        for count in (1, 2):
+            await asked.say(event({"m": "x" * count}))
+            await later(1)
+        await asked.say(event({"m": "xxx"}, status="success"))
+        asked.writer.close()
+
+    monkeypatch.setattr(FakeContext, "flowing", False)
+    monkeypatch.setattr(FakeContext, "drain", drain)
+    run(against(script(stream=speaks)), 10_000, loop_factory=Clock)
+    assert {1, 2} <= set(drained)
 
 
 def test_one_burst_of_the_network_is_one_burst_of_events() -> None:
