@@ -11,7 +11,8 @@
     callback_span   one attempt to deliver a callback      made by the engine around the request
 
 Nothing is traced until `configure` finds an OTLP endpoint, and nothing of OpenTelemetry is imported before. Without
-one a span is a small object that passes an incoming `traceparent` on unchanged. Metrics are always kept (metrics.py),
+one, and below a parent that was not sampled, a span is a small object that passes the `traceparent` on unchanged.
+Metrics are always kept (metrics.py),
 and sent where there is an endpoint for them.
 """
 
@@ -338,15 +339,22 @@ class RunSpan(Span):
                 self._recording.failed(failure.code)
 
 
+def _recorder(given: str | None) -> Backend | None:
+    """Return what records a span below `given`; None where nothing is, or that was not sampled."""
+    return None if _backend is None or (given is not None and _backend.leaves_out(given)) else _backend
+
+
 def inbound_span(protocol: str, operation: str, traceparent: str | None = None) -> Span:
     """Make the span of a client's request. `operation`: the protocol's name for it (`agents/run`)."""
-    return Span(traceparent, _backend.inbound(protocol, operation, traceparent) if _backend is not None else None)
+    to = _recorder(traceparent)
+    return Span(traceparent, to.inbound(protocol, operation, traceparent) if to is not None else None)
 
 
 def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
     """Make the span of a run that is dispatched now, or (`resumed`) was found again after a restart."""
     given = run.request.traceparent or traceparent()
-    return RunSpan(run, resumed, given, _backend.run(run, agent, given, resumed) if _backend is not None else None)
+    to = _recorder(given)
+    return RunSpan(run, resumed, given, to.run(run, agent, given, resumed) if to is not None else None)
 
 
 def call_span(protocol: str, target: TargetOptions | None = None) -> CallSpan:
@@ -355,9 +363,8 @@ def call_span(protocol: str, target: TargetOptions | None = None) -> CallSpan:
     target: None for one of several, of which `going_to` tells.
     """
     given = traceparent()
-    return CallSpan(
-        given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None
-    )
+    to = _recorder(given)
+    return CallSpan(given, to.call(protocol, getattr(target, "url", None), given) if to is not None else None)
 
 
 def going_to(target: TargetOptions) -> None:
@@ -379,15 +386,15 @@ def joined(given: str | None, agent: str) -> str | None:
 def describe_span(agent: str, protocol: str, target: TargetOptions | None = None) -> Span:
     """Make the span of describing an agent, below the request that asks for it, if that is still open."""
     given = _around()
-    if _backend is None:
-        return Span(given, None)
-    return Span(given, _backend.describe(agent, protocol, getattr(target, "url", None), given))
+    to = _recorder(given)
+    return Span(given, to.describe(agent, protocol, getattr(target, "url", None), given) if to is not None else None)
 
 
 def callback_span(run: Run, protocol: str, url: str, attempt: int) -> CallbackSpan:
     """Make the span of one attempt (from 1) to notify a client of its run, in the client's trace."""
     given = run.request.traceparent
-    return CallbackSpan(given, None if _backend is None else _backend.callback(run, protocol, url, attempt))
+    to = _recorder(given)
+    return CallbackSpan(given, None if to is None else to.callback(run, protocol, url, attempt))
 
 
 def _around() -> str | None:

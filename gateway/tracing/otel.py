@@ -46,6 +46,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 MOST_NAME = 100
 """Characters that are recorded of a name that a client made up."""
 
+_NOT_SAMPLED = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]")
+"""A `traceparent` whose flags say so."""
+_FOLLOWING = "remoteParentNotSampled:AlwaysOffSampler"
+"""In the description of a sampler that leaves out what is below a parent that was not sampled."""
+
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -162,6 +167,11 @@ class Backend:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(names.SCOPE)
         self._tools = metrics.Labels(MOST_TOOLS)
+        self._follows = _FOLLOWING in self._provider.sampler.get_description()
+
+    def leaves_out(self, parent: str) -> bool:
+        """Whether no span below this `traceparent` is recorded: it was not sampled, and the sampler goes by that."""
+        return self._follows and _NOT_SAMPLED.fullmatch(parent) is not None
 
     def inbound(self, protocol: str, operation: str, traceparent: str | None) -> Recording:
         """The span of a client's request."""

@@ -111,6 +111,43 @@ def test_a_run_that_is_not_sampled_has_no_spans_of_tools(receiver: Received) -> 
     assert not [span for span in receiver.spans if not span.name.startswith("describe_agent")]
 
 
+def test_what_is_not_sampled_costs_nothing_of_the_sdk_and_is_passed_on_as_it_came(
+    receiver: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gateway.tracing import otel
+
+    given, sent = CLIENT.removesuffix("1") + "0", []
+
+    async def agent(context: RunContext) -> None:
+        sent.append(context.traceparent)
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(agent))) as gateway:
+            await gateway.agents.get("scripted", "any")
+            monkeypatch.setattr(otel.Backend, "_start", lambda *_: pytest.fail("a span is made"))
+            with tracing.inbound_span("door", "op", given) as span:
+                span.answered(200)
+                started = await gateway.runs.start(request(traceparent=given))
+            await gateway.runs.wait(started.id)
+
+    on(receiver)
+    run(scene())
+    assert sent == [given]
+
+
+@pytest.mark.parametrize("sampler", ["always_on", "traceidratio"])
+def test_a_sampler_that_asks_no_parent_records_what_was_not_sampled(
+    receiver: Received, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    on(receiver)
+    with tracing.inbound_span("door", "op", CLIENT.removesuffix("1") + "0"):
+        pass
+    tracing.shutdown()
+    assert len(receiver.spans) == 1
+
+
 def test_an_agent_is_asked_what_it_is_in_one_span_however_often_it_is_called(receiver: Received) -> None:
     async def agent(context: RunContext) -> None:
         context.emit(e.RunFinished())
