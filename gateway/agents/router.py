@@ -70,7 +70,6 @@ class _Rule:
         self.route = route
         self.metadata = route.match.metadata
         self.protocols = frozenset((*route.match.protocol, OPERATOR)) if route.match.protocol else None
-        """The protocols of clients that the route serves; None for all."""
 
     def serves(self, protocol: str) -> bool:
         return self.protocols is None or protocol in self.protocols

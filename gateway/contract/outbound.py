@@ -31,9 +31,7 @@ class RunContext(ThreadContext, Protocol):
 
     @property
     def heard(self) -> int:
-        """Grows with whatever the agent says of the run: an event, a question, a file, an id. The same as before it was
-        sent: nothing was heard.
-        """
+        """Grows with whatever the agent says of the run: an event, a question, a file, an id."""
 
     def emit(self, *events: Event) -> None:
         """Append events to the run's log. Never blocks; follow every burst with one `drain()`.

@@ -446,8 +446,7 @@ class LiveRun:
             except Exception as error:  # whatever it is, the run has ended
                 await self.record.fail(error)
         self.ended = True
-        if self._questions is not None:
-            self._questions.cancel_all()
+        self._give_up_questions()
         run = self.record.run
         if self.span is not None:
             self.span.finish(run.status, usage=self._usage, events=self.log.last, failure=run.failure)

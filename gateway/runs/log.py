@@ -79,9 +79,7 @@ class RunLog:
 
     @property
     def output(self) -> Output:
-        """The document of what is shown. Made when the agent says a piece of it, or somebody asks for it: a run that
-        comes whole, and that nobody follows, has none but its result.
-        """
+        """The document of what is shown. Made when the agent says a piece of it, or when somebody asks for it."""
         if self._output is None:
             self._output = Output(self._agent)
             for event in self._unfolded:

@@ -278,13 +278,11 @@ class Starter:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        if self._stopping:
-            raise stopping()
+        self.not_stopping()
         self._creating += 1
         try:
             turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
-            if self._stopping:
-                raise stopping()
+            self.not_stopping()
             if turn and thread is not None:  # the run before may have changed it
                 live.conversation.refreshed(await self._store.thread(thread.id))
         except Unsynced:  # it is there: refused, it would stay there as one that runs
@@ -326,7 +324,7 @@ class Starter:
 
     def not_stopping(self) -> None:
         if self._stopping:
-            raise stopping()
+            raise Unavailable("the gateway is shutting down")
 
     async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
         """Implements `GatewayRuns.cancel`, whichever process drives the run."""
@@ -424,11 +422,6 @@ class Starter:
                 await self._created.wait()
             else:
                 return
-
-
-def stopping() -> Unavailable:
-    """The error for callers that want a run while the gateway stops."""
-    return Unavailable("the gateway is shutting down")
 
 
 class UnwrittenEnds:

@@ -49,7 +49,6 @@ MOST_NAME = 100
 _NOT_SAMPLED = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]")
 """A `traceparent` whose flags say so."""
 _FOLLOWING = "remoteParentNotSampled:AlwaysOffSampler"
-"""In the description of a sampler that leaves out what is below a parent that was not sampled."""
 
 _propagator = TraceContextTextMapPropagator()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from bench import way
 
 FILES = {"a chunk": 23, "/runs/wait": 59}
-CALLS = {"a chunk": 60, "/runs/wait": 385}
+CALLS = {"a chunk": 60, "/runs/wait": 380}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",

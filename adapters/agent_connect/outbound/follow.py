@@ -92,9 +92,7 @@ class Follower:
     # --- naming ------------------------------------------------------------------------------------------------
 
     async def name(self, remote: RemoteRun, *, over: bool = False) -> None:
-        """The agent has named the run: record it, if that is not `over` with this. Raises AgentBroken for a name that
-        no path can hold.
-        """
+        """Record the run's name, unless it is `over`. Raises AgentBroken for a name that no path can hold."""
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
         self._poller.found(remote)

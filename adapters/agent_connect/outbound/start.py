@@ -93,9 +93,7 @@ class RunSender:
         if thread is not None and self._before is None and not self._quirks.trusted:
             with contextlib.suppress(AgentError):  # sending the run tells what is wrong
                 self._before = await self._listed(thread)
-        ways, refused = self._ways(threaded), self._quirks.refused
-        if refused:
-            ways = [way for way in ways if (way, threaded) not in refused]
+        ways = [way for way in self._ways(threaded) if (way, threaded) not in self._quirks.refused]
         tried: list[str] = []
         for way in ways or self._ways(threaded)[-1:]:
             try:

@@ -228,11 +228,14 @@ class PieceProtocol(HttpToolsProtocol):
     def answer(self, status: int, headers: Headers, body: bytes) -> bool:
         """See `PieceWriter`. Whatever is out of the ordinary is left to uvicorn."""
         cycle = self.cycle
-        if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.access_log:
-            return False
-        if self.flow.write_paused or self.pipeline or cycle.scope["method"] == "HEAD":
-            return False
-        if cycle.waiting_for_100_continue:
+        unusual = cycle.response_started or cycle.disconnected or cycle.access_log or cycle.waiting_for_100_continue
+        if (
+            unusual
+            or not cycle.keep_alive
+            or self.flow.write_paused
+            or self.pipeline
+            or cycle.scope["method"] == "HEAD"
+        ):
             return False
         content = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):

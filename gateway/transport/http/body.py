@@ -102,10 +102,7 @@ class StreamResponse:
             chunk = await (self._response.receive() if self._idle_timeout is None else self._receive())
         if not chunk:
             raise StopAsyncIteration
-        if len(chunk) > self._left:
-            return self._counted(chunk)
-        self._left -= len(chunk)
-        return chunk
+        return self._counted(chunk)
 
     def _counted(self, chunk: bytes) -> bytes:
         self._left -= len(chunk)
