@@ -87,6 +87,18 @@ def test_a_client_with_too_many_requests_is_refused_at_every_door_and_others_are
     run(main())
 
 
+def test_who_shows_no_token_that_holds_is_told_so_however_often_and_counts_for_no_client() -> None:
+    async def main() -> None:
+        async with gateway(routes("client: {requests: 1}")) as there:
+            for door, (method, path, options) in DOORS.items():
+                for shown in (None, "nobodys", None, "nobodys"):
+                    found = await there.call(method, path, shown, **options)
+                    later = door == "agent_context" or (door == "agent_client" and shown is None)
+                    assert found.status_code == (200 if later else 401), (door, found.text)
+
+    run(main())
+
+
 def test_a_door_with_too_many_requests_is_unavailable_to_everybody() -> None:
     async def main() -> None:
         async with gateway(routes(door="requests: 0.5")) as there:

@@ -309,6 +309,24 @@ def test_a_log_that_nobody_waits_for_any_more_while_it_opens_is_let_go(
     assert caplog.messages == []
 
 
+def test_the_logs_of_a_folder_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+    names = {
+        "audit-log.jsonl": 1,
+        "audit-log.000000000004.jsonl": 1,
+        "audit-log-2.jsonl": 2,
+        "audit-log-12.000000000004.jsonl": 12,
+        "audit-log-3.lock": 3,
+    }
+    for name, number in names.items():
+        assert files.log_number(tmp_path / name) == number
+        (tmp_path / name).touch()
+    for name in ("other-7.jsonl", "audit-log-x.jsonl", "audit-log-8.txt"):
+        assert files.log_number(tmp_path / name) == 1
+        (tmp_path / name).touch()
+    assert files.log_numbers(tmp_path) == {1, 2, 3, 12} and files.log_numbers(tmp_path / "none") == set()
+    assert [files.log_path(tmp_path, number).name for number in (1, 2)] == ["audit-log.jsonl", "audit-log-2.jsonl"]
+
+
 def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with AuditLog(tmp_path) as log:
@@ -317,8 +335,10 @@ def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Pat
             with pytest.raises(Unavailable, match="writes this audit log already"):
                 await second.open()
             await second.aclose()
-        with pytest.raises(AuditBroken, match="cut off"):
+        with pytest.raises(AuditBroken, match=r"ends with entry 0, and entry 5 was written: it was cut off$"):
             await AuditLog(tmp_path, head=LogHead(5, "0" * 64)).open()
+        with pytest.raises(AuditBroken, match=r"ends with nothing, .* cut off \(or it is on another gateway's disk"):
+            await AuditLog(tmp_path / "empty", head=LogHead(5, "0" * 64)).open()
         (tmp_path / "file").write_text("")
         with pytest.raises(Unavailable, match="cannot be opened"):
             await AuditLog(tmp_path / "file" / "log").open()
