@@ -48,7 +48,7 @@ inbound:
           agents: ["*"]
           tools: ["*"]
           oversees: true
-          limits: {runs: 20, requests: 50, connections: 20}
+          limits: {runs: 20, requests: 50, connections: 20, sessions: 20}
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -58,7 +58,7 @@ inbound:
         roles: groups
         agents: ["*"]
         tools: ["*"]
-        limits: {runs: 5, requests: 10, connections: 5}
+        limits: {runs: 5, requests: 10, connections: 5, sessions: 5}
       grace: 60
   agent_communication:
     path: /agent-communication
@@ -101,7 +101,7 @@ inbound:
           may: [register, message, delegate, read]
           agents: [painter-*]
           roles: [painter]
-          limits: {runs: 20, requests: 50, connections: 20}
+          limits: {runs: 20, requests: 50, connections: 20, sessions: 20}
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -111,7 +111,7 @@ inbound:
         may: [message, delegate, read, evaluate]
         agents: ["*"]
         roles: groups
-        limits: {runs: 5, requests: 10, connections: 5}
+        limits: {runs: 5, requests: 10, connections: 5, sessions: 5}
       anonymous: [read]
     heartbeat: 30
     missed: 3
@@ -307,7 +307,7 @@ hosts: [agents.internal.example]
 limits:
   body: 8MB
   shutdown: 10s
-  client: {runs: 1000, requests: 1000, connections: 500}
+  client: {runs: 1000, requests: 1000, connections: 500, sessions: 500}
   door: {runs: 10000, requests: 5000, connections: 10000}
   route: {runs: 1000, starts: 100}
   queue: 100

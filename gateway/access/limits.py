@@ -59,14 +59,14 @@ class Rates:
 class Turnover:
     """Estimates when a place becomes free where all are taken: by how often one did since a client was refused."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, clock: Rates) -> None:
+        self._clock = clock
         self.watched: dict[Key, tuple[float, float]] = {}
         """When the last place became free, or else somebody was refused first; and the mean time between two, or 0."""
 
     def wait(self, key: Key) -> float:
         """Seconds until the next one is expected, from SOON to LATE. One that is overdue takes as long again."""
-        now = self._now()
+        now = self._clock.now()
         if len(self.watched) > MOST_RATES:
             self.watched.clear()
         last, mean = self.watched.setdefault(key, (now, 0.0))
@@ -78,7 +78,7 @@ class Turnover:
         for key in keys:
             if (known := self.watched.get(key)) is not None:
                 last, mean = known
-                now = self._now()
+                now = self._clock.now()
                 self.watched[key] = (now, (3 * mean + now - last) / 4 if mean else now - last)
 
 
@@ -139,7 +139,7 @@ class UsageLimits:
         self._refused = refused
         self._used: dict[Key, int] = {}
         self.rates = Rates(now)
-        self._turnover = Turnover(now)
+        self._turnover = Turnover(self.rates)
 
     def request(self, door: str, client: str | None) -> None:
         """See `GatewayLimits`."""
@@ -168,6 +168,13 @@ class UsageLimits:
                     slots.free()
                 raise
         return slots
+
+    def session(self, door: str, client: str | None, held: int, spare: Callable[[], bool]) -> None:
+        """See `GatewayLimits`."""
+        most = self._of(door, client).sessions
+        if most is not None and held >= most and not spare():
+            key = ("client_sessions", client or "")
+            raise self._over(door, key[0], Limited, "you have as many sessions as you may", self._turnover.wait(key))
 
     def _count(self, door: str, client: str | None, own: float | None, shared: float | None) -> None:
         """Count a request at two rates: of the client and of the door."""

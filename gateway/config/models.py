@@ -342,6 +342,7 @@ class EachClient(ClientLimits):
     runs: Most = 1000
     requests: Rate = 1000.0
     connections: Most = 500
+    sessions: Most = 500
 
 
 class EachDoor(DoorLimits):

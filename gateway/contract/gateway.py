@@ -408,6 +408,12 @@ class GatewayLimits(Protocol):
         is over its limit, Unavailable where the door is.
         """
 
+    def session(self, door: str, client: str | None, held: int, spare: Callable[[], bool]) -> None:
+        """Admit a session over HTTP of a client that holds so many at the door.
+
+        Raises Limited where it may have no more, and `spare` ended none of its own that is idle.
+        """
+
 
 class Gateway(Protocol):
     """The gateway as an inbound adapter sees it, by subject.

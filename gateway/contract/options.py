@@ -74,7 +74,13 @@ class DoorLimits(UseLimits):
 
 
 class ClientLimits(DoorLimits):
-    """Limits of one client, over all doors that know it. Clients that are not asked who they are have none."""
+    """Limits of one client, over all doors that know it. Clients that are not asked who they are have none.
+
+    sessions: how many sessions over HTTP it may have at each door, which last without a connection. One more takes the
+        place of the one that has been idle for longest, or is refused. null: any number.
+    """
+
+    sessions: Most = None
 
 
 class RouteLimits(UseLimits):

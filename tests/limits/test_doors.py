@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -13,6 +14,7 @@ import pytest
 
 from gateway import tracing
 from gateway.transport.websocket import UpgradeRefused, connect
+from tests.authentication.rig import bearer
 from tests.limits.rig import ANA, BOB, Limited, gateway
 from tests.support.aio import run
 from tests.support.scripted import until
@@ -23,6 +25,7 @@ HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}},
 }
+STREAM = {"accept": "text/event-stream"}
 EITHER = {"accept": "application/json, text/event-stream"}
 EDITOR = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 DOORS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
@@ -217,5 +220,46 @@ def test_streams_and_websockets_are_connections_until_they_have_ended() -> None:
             await socket.aclose()
             both = await asyncio.gather(there.held(), there.held())
             assert [each.status_code for each in both] == [200, 200]
+
+    run(main())
+
+
+IN_HTTP = {
+    "agent_client": "acp-connection-id",
+    "agent_communication": "mcp-session-id",
+    "agent_context": "mcp-session-id",
+}
+"""Doors with sessions over HTTP that last without a connection, and the header that names one."""
+
+
+def test_a_client_has_no_more_sessions_than_it_may_and_the_one_that_is_idle_makes_room() -> None:
+    async def main() -> None:
+        async with gateway(routes(own="sessions: 2")) as there:
+            for door, header in IN_HTTP.items():
+                _, path, options = DOORS[door]
+
+                async def opened(token: str = ANA, path: str = path, options: Any = options) -> httpx2.Response:
+                    return await there.call("POST", path, token, **options)
+
+                async def lives(session: str, path: str = path, header: str = header) -> bool:
+                    found = await there.call("DELETE", path, headers={header: session})
+                    return found.status_code != 404
+
+                first, second, third = [(await opened()).headers[header] for _ in range(3)]
+                assert not await lives(first) and await lives(second), door
+
+                busy = [third, (await opened()).headers[header]]
+                streams = [
+                    there.http.stream("GET", f"{there.url}{path}", headers={**bearer(ANA), **STREAM, header: session})
+                    for session in busy
+                ]
+                async with contextlib.AsyncExitStack() as stack:
+                    for stream in streams:
+                        assert (await stack.enter_async_context(stream)).status_code == 200, door
+                    refused = await opened()
+                    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1"), (door, refused.text)
+                    assert "as many sessions as you may" in said(door, refused)
+                    assert (await opened(BOB)).status_code == 200
+                    assert tracing.metrics.limited.value(door, "client_sessions") == 1
 
     run(main())

@@ -9,7 +9,7 @@ How a run is followed for a call is in gateway/mcp/runs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from starlette.responses import Response
@@ -39,6 +39,7 @@ class AgentCommunicationInbound:
             asks=options.authenticates,
             watching=partial(gateway.requests, PROTOCOL),
             admit=partial(_admit, gateway.limits),
+            admit_session=partial(_admit_session, gateway.limits),
             new_id=gateway.new_id,
         )
 
@@ -72,4 +73,17 @@ class AgentCommunicationInbound:
 
 def _admit(limits: GatewayLimits, session: McpSession) -> None:
     """Count a request on a WebSocket. Raises Unavailable."""
-    limits.request(PROTOCOL, None if session.visit is None else session.visit.principal.who.id)
+    limits.request(PROTOCOL, _client(session))
+
+
+def _admit_session(
+    limits: GatewayLimits, session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]
+) -> str | None:
+    """See `AdmitSession`."""
+    client = _client(session)
+    limits.session(PROTOCOL, client, held(client), lambda: client is not None and spare(client))
+    return client
+
+
+def _client(session: McpSession) -> str | None:
+    return None if session.visit is None else session.visit.principal.who.id

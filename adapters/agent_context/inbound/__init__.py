@@ -78,11 +78,20 @@ class AgentContextInbound:
             dialects={VERSION: MCP_VERSION},
             watching=partial(gateway.requests, PROTOCOL),
             admit=lambda session: gateway.limits.request(PROTOCOL, people.name(session)),
+            admit_session=self._admit_session,
             new_id=gateway.new_id,
         )
         path = options.path or PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]
         self.directory.on_change(self._changed)
+
+    def _admit_session(
+        self, session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]
+    ) -> str | None:
+        """See `AdmitSession`."""
+        client = self.env.people.name(session)
+        self.env.gateway.limits.session(PROTOCOL, client, held(client), lambda: client is not None and spare(client))
+        return client
 
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 

@@ -42,6 +42,19 @@ def anything(session: McpSession) -> None:
     """An `Admit` of everything."""
 
 
+AdmitSession = Callable[[McpSession, Callable[[str | None], int], Callable[[str], bool]], str | None]
+"""Called for each new session of Streamable HTTP. Returns whose it is, None for a client that nobody knows.
+
+Its arguments say how many sessions a client has, and end one of them that is idle. Raises Unavailable where it may have
+no more.
+"""
+
+
+def anybodys(session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]) -> str | None:
+    """An `AdmitSession` of everything."""
+    return None
+
+
 class Hub:
     """One per server."""
 
@@ -54,6 +67,7 @@ class Hub:
         watching: Watching = nobody_watches,
         *,
         admit: Admit = anything,
+        admit_session: AdmitSession = anybodys,
         new_id: Callable[[], str] = unguessable,
     ) -> None:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
@@ -62,6 +76,7 @@ class Hub:
         self.options = options
         self.dialects = dialects
         self.admit = admit
+        self.admit_session = admit_session
         self.new_id = new_id
         self._asks = asks
         self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)

@@ -14,7 +14,7 @@ from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.http.endpoint import response
 from gateway.mcp.server.http.sse import MESSAGES, SseEndpoint, SsePostEndpoint
 from gateway.mcp.server.http.streamable import StreamableEndpoint
-from gateway.mcp.server.hub import Admit, Hub, Watching, anything, nobody_watches
+from gateway.mcp.server.hub import Admit, AdmitSession, Hub, Watching, anybodys, anything, nobody_watches
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
 from gateway.mcp.server.socket import McpSocket, UpgradeRequired
@@ -37,15 +37,19 @@ class McpServer:
         asks: bool = False,
         watching: Watching = nobody_watches,
         admit: Admit = anything,
+        admit_session: AdmitSession = anybodys,
         new_id: Callable[[], str] = unguessable,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
         handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
         clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
         watching: traces and counts the requests. admit: refuses those on a WebSocket that are too many.
+        admit_session: refuses sessions of Streamable HTTP of a client that has too many.
         new_id: of a session (`gateway.contract.Gateway.new_id`).
         """
-        self._hub = Hub(service, options, dialects, asks, watching, admit=admit, new_id=new_id)
+        self._hub = Hub(
+            service, options, dialects, asks, watching, admit=admit, admit_session=admit_session, new_id=new_id
+        )
         self.streamable = StreamableEndpoint(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = McpSocket(self._hub)

@@ -90,6 +90,8 @@ class SessionTable(Generic[S]):
         self._expire = expire
         self._sessions: dict[str, S] = {}
         self._using: dict[str, int] = {}
+        self._whose: dict[str, str] = {}
+        self._held: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def get(self, id: str) -> S | None:
@@ -106,14 +108,29 @@ class SessionTable(Generic[S]):
         """Those that are idle, the longest first."""
         return (self._sessions[id] for id in self._timers)
 
-    def add(self, session: S) -> None:
-        """Add a session, idle from now on."""
+    def held(self, whose: str | None) -> int:
+        """How many sessions of a client there are; 0 for one that nobody knows."""
+        return self._held.get(whose, 0) if whose is not None else 0
+
+    def idle_of(self, whose: str) -> Iterator[S]:
+        """Those of a client that are idle, the longest first."""
+        return (self._sessions[id] for id in self._timers if self._whose.get(id) == whose)
+
+    def add(self, session: S, whose: str | None = None) -> None:
+        """Add a session, idle from now on. whose: the client, if it is known."""
         self._sessions[session.id] = session
+        if whose is not None:
+            self._whose[session.id] = whose
+            self._held[whose] = self._held.get(whose, 0) + 1
         self._wait(session)
 
     def remove(self, session: S) -> None:
         """Remove one that has ended."""
         del self._sessions[session.id]
+        if (whose := self._whose.pop(session.id, None)) is not None:
+            self._held[whose] -= 1
+            if not self._held[whose]:
+                del self._held[whose]
         self._stop_waiting(session)
 
     @contextlib.contextmanager

@@ -29,6 +29,7 @@ from starlette.routing import Mount, Route
 
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
+from gateway.access import UsageLimits
 from gateway.contract import unguessable
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import Agent, Thread
@@ -149,6 +150,7 @@ class Rig:
         self.threads = RigThreads({"old1"})
         self.agents = RigAgents()
         self.new_id = unguessable
+        self.limits = UsageLimits()
         self.alive: set[ScriptedAgent] = set()
         self.most = 1000
         self.server: HttpServer

@@ -65,7 +65,7 @@ class HttpServer:
     ) -> None:
         self._options = options
         self._gateway = gateway
-        self._connections = EditorHttpConnections(options, converse, gateway.new_id, buffer=buffer, stall=stall)
+        self._connections = EditorHttpConnections(options, converse, gateway, buffer=buffer, stall=stall)
         self._people = people or Authenticator(options.authentication)
         self._affinity = uuid.uuid4().hex
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -252,11 +252,13 @@ class StreamableSessions:
         hub.on_stop(self.quiet)
         hub.on_full(self._make_room)
 
-    def open(self, agent: str | None, visit: Visit | None = None) -> StreamableSession:
+    def open(self, agent: str | None, visit: Visit | None = None, bearer: str | None = None) -> StreamableSession:
         """A new session, which counts as idle from now on. Raises Unavailable."""
-        self._hub.connect()
         session = StreamableSession(self._hub, agent, self._ended, visit)
-        self._table.add(session)
+        session.authorize(bearer)
+        whose = self._hub.admit_session(session, self._table.held, self._spare)
+        self._hub.connect()
+        self._table.add(session, whose)
         return session
 
     def quiet(self) -> None:
@@ -272,10 +274,18 @@ class StreamableSessions:
             self._ending = {session for session in self._ending if session.busy}
 
     def _make_room(self) -> None:
-        idle = next((one for one in self._table.idle if not (one.busy or one.standalone.waiting)), None)
+        self._end_one(self._table.idle)
+
+    def _spare(self, whose: str) -> bool:
+        """End a session of this client that waits for nothing, if it has any."""
+        return self._end_one(self._table.idle_of(whose))
+
+    def _end_one(self, sessions: Iterable[StreamableSession]) -> bool:
+        idle = next((one for one in sessions if not (one.busy or one.standalone.waiting)), None)
         if idle is not None:
             log.info("session %s, which is idle, makes room for another", idle.id[:8])
             idle.end()
+        return idle is not None
 
     def _ended(self, session: StreamableSession) -> None:
         self._table.remove(session)

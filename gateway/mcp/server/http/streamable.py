@@ -99,8 +99,11 @@ class StreamableEndpoint(McpEndpoint):
         if request.id is None:
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None
-        session = self._session(exchange, visit, request) if again else self._sessions.open(exchange.agent, visit)
-        session.authorize(bearer(exchange))
+        shown = bearer(exchange)
+        session = (
+            self._session(exchange, visit, request) if again else self._sessions.open(exchange.agent, visit, shown)
+        )
+        session.authorize(shown)
         call = session.call(Nowhere(), request, wire.meta_of(request.params), session.bearer)
         try:
             result = await session.serve(call)
