@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from bench.growth import copy_runs
 from bench.stage import EDITORS_AGENT
 from tests.support.agent_client import agent_client_agent_command
 from tests.support.peers import BUILT, PEERS, lines_of, node, peer_modules
@@ -99,6 +100,7 @@ def test_a_run_is_cancelled(gateway: Gateway, http: httpx2.Client) -> None:
 def test_every_page_is_reached_by_the_keyboard_and_every_field_has_a_label(gateway: Gateway) -> None:
     _, agents, _, protocols = seen(gateway, "keys")["seen"]
     assert "gardener" in agents and "Agent Connect Protocol" in protocols and "agent_client" in agents
+    assert "clients \\ agents" in protocols and protocols.count("nothing is lost") == 5, "each protocol with itself"
 
 
 def test_what_clients_and_agents_say_is_text(gateway: Gateway, http: httpx2.Client) -> None:
@@ -121,6 +123,32 @@ def test_a_run_of_very_many_events_is_seen_at_once_and_held_in_few_rows(gateway:
     run = http.get("/admin/runs", params={"agent": "torrent", "limit": 1}).json()["runs"][0]["id"]
     found = seen(gateway, "long", run)
     assert min(found["seconds"]) < 1 and found["rows"] < 50 and found["heap"] < 100e6, json.dumps(found)
+
+
+def test_a_list_of_ten_thousand_runs_is_seen_at_once_and_paged(tmp_path: Path) -> None:
+    with served(tmp_path) as gateway:
+        body = {"agent_id": "torrent", "input": {"message": "hello"}}
+        httpx2.post(f"{gateway.url}/agent-connect/runs/wait", json=body, trust_env=False, timeout=60)
+        gateway.process.terminate(60)
+        copy_runs(tmp_path / "interlingua.db", 9_999)
+        gateway.restart()
+        found = seen(gateway, "list", "gardener")
+    assert found["counted"] == "10000 runs" and found["seconds"] < 5, found["seconds"]
+    assert len(found["first"]) == len(found["second"]) == 50
+    assert not set(found["first"]) & set(found["second"]) and found["filtered"] == 0
+
+
+def test_a_run_is_watched_and_answered_after_its_route_is_gone(tmp_path: Path) -> None:
+    with served(tmp_path) as gateway, httpx2.Client(base_url=gateway.url, trust_env=False, timeout=120) as http:
+        run = asking(http)
+        table = f"""
+routes:
+  - name: successor
+    target: {{protocol: agent_client, command: ["{sys.executable}", "{EXAMPLES / "gardener.py"}"]}}
+"""
+        found = seen(gateway, "gone", run, str(gateway.file), table)
+        assert found == {"agents": ["successor"], "left": 0}
+        assert http.get(f"/admin/runs/{run}").json()["status"] == "success"
 
 
 def test_the_page_is_guarded_and_light(gateway: Gateway, http: httpx2.Client) -> None:

@@ -1,7 +1,7 @@
 // A person at the console, in a real Chromium: `node browser_console.mjs --sdk FOLDER --scratch FOLDER --url URL STORY [WORD...]`.
 // Prints what was seen as one JSON object. Fails on any error in the page, a refused resource included.
 
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { load } from "./agent_client_sdk.mjs";
 
 const argv = process.argv.slice(2);
@@ -210,6 +210,40 @@ const STORIES = {
     await enter(good);
     await page.waitForSelector("h1:has-text('Runs')");
     return { cookies: (await page.context().cookies()).length };
+  },
+  // A list of very many runs: how soon it is seen, how many it says there are and shows, the next page, and one agent's.
+  async list(agent) {
+    await page.goto(`${url}/ui/#/protocols`);
+    await page.waitForSelector("h1:has-text('Protocols')");
+    const rows = () => page.$$eval("main tbody tr a", (all) => all.map((one) => one.getAttribute("href")));
+    const began = performance.now();
+    await page.evaluate(() => { location.hash = "#/runs"; });
+    await page.waitForSelector("main tbody tr");
+    const seconds = (performance.now() - began) / 1000;
+    const first = await rows();
+    const counted = await page.innerText("main > p.faint");
+    await page.click("text=older");
+    await page.waitForFunction((before) => document.querySelector("main tbody tr a")?.getAttribute("href") !== before, first[0]);
+    const second = await rows();
+    await page.selectOption("select[name=agent]", agent);
+    await page.waitForFunction((one) => [...document.querySelectorAll("main tbody tr td:nth-child(2)")].every((cell) => cell.textContent === one), agent);
+    return { seconds, counted, first, second, filtered: (await rows()).length };
+  },
+  // The route of a run that asks is taken out of the file and the file read again, in another tab, while the run is watched.
+  async gone(run, file, table) {
+    await page.goto(`${url}/ui/#/run/${run}`);
+    await page.waitForSelector(".question select");
+    const other = await browser.newPage();
+    await other.goto(`${url}/ui/#/agents`);
+    await other.waitForSelector("tbody tr:has-text('gardener')");
+    await writeFile(file, table);
+    await other.click("text=Read the route table again");
+    await other.waitForSelector("tbody tr:has-text('successor')");
+    const agents = await other.$$eval("tbody tr td:first-child a", (all) => all.map((one) => one.textContent));
+    await page.selectOption(".question select", { label: "Plant it" });
+    await page.click(".question button.main");
+    await page.waitForSelector("dd .success");
+    return { agents, left: await page.$$eval(".question", (all) => all.length) };
   },
   // A run of very many events: how soon something is seen at each of three visits, how much is held, and whether its end is.
   async long(run) {

@@ -268,8 +268,13 @@ function places(agent) {
 
 async function matrix(signal) {
   const { protocols } = await get("/admin/protocols", {}, signal);
+  const served = protocols.filter((one) => one.door);
+  const called = protocols.filter((one) => one.calls);
   main.replaceChildren(el("h1", {}, "Protocols"),
     el("p", {}, "Any client of one reaches any agent of another. What a protocol has no word for is counted under these names."),
+    table(["clients \\ agents", ...called.map((one) => one.title)], served.map((client) => [client.title,
+      ...called.map((agent) => (agent === client ? "nothing is lost" : [...Object.keys(client.losses), ...Object.keys(agent.losses)]
+        .filter((name, at, all) => all.indexOf(name) === at).join(", ") || "nothing is named"))]), "What may be lost between a client and an agent"),
     ...protocols.map((one) => el("section", {}, el("h2", {}, one.title),
       definitions([["clients", one.door ? `served at ${one.door}` : "not served here"], ["agents", one.calls ? "called" : "not called"]]),
       Object.keys(one.losses).length > 0 && table(["lost", "why"], Object.entries(one.losses), `What ${one.title} cannot say`))));
