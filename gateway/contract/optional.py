@@ -214,11 +214,14 @@ class Demanding(Protocol):
 
 @runtime_checkable
 class Placed(Protocol):
-    """Offered by outbound halves whose agent is connected to one gateway process, which alone can run it."""
+    """Offered by outbound halves whose agent one gateway process runs: it is connected there, or counts something."""
 
     @property
     def process(self) -> str | None:
         """Another process (`Gateway.process`) that drives the agent's runs now; None while this one does."""
+
+    def doubt(self) -> None:
+        """Called when that process is dead, or does not drive them: the next `Hosting.refresh` looks who does."""
 
 
 @runtime_checkable

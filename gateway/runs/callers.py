@@ -333,8 +333,10 @@ class Lobby:
         if entry.placed is not None and entry.placed.process is not None:
             raise Undelivered(f"agent {entry.route.name} cannot be reached now; try again")
 
-    def gone(self, process: str, why: Undelivered) -> None:
+    def gone(self, process: str, why: Undelivered, entry: Entry) -> None:
         """Another process has turned out to be dead, or not to have what was asked for."""
+        if entry.placed is not None:
+            entry.placed.doubt()
         log.info("%s is asked for nothing more: %s", process, why)
         if (there := self._there.pop(process, None)) is not None:
             there.forget()

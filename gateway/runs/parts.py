@@ -341,7 +341,8 @@ class EngineBackchannel:
                 try:
                     answer = await self._post.ask(process, call, RelayAnswer, within=None)
                 except Undelivered as error:
-                    self._lobby.gone(process, error)
+                    self._lobby.gone(process, error, entry)
+                    await self._roster.refresh_hosted()
                     self._lobby.not_moved(entry)
                 else:
                     if told is not None:

@@ -115,8 +115,9 @@ class Starter:
             try:
                 return await self._start_elsewhere(process, request, files, caller)
             except Undelivered as error:
-                self._lobby.gone(process, error)
-                await self._roster.refresh_hosted()  # for the next try
+                self._lobby.gone(process, error, entry)
+                await self._roster.refresh_hosted()
+                entry = await self._roster.find(request.agent, request.protocol, request.metadata)
                 self._lobby.not_moved(entry)
         return await self._start_here(new_id(), request, entry, files, caller=caller, told=told)
 

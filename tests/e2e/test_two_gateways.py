@@ -18,12 +18,14 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from tests.e2e.conftest import routes
+from tests.e2e.test_agents_that_join import read
 from tests.support import agent_client
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
 LONG = "60 seconds"
+ONE_AT_A_TIME = "inbound: {agent_connect: {}, agent_client: {}, agent_context: {coordinator: team, per_agent: 1}}\n"
 _AGENT = agent_client.agent_client_agent_command("py", "--without", "load,resume")
 CODER = f"""\
   - name: coder
@@ -213,12 +215,15 @@ def test_a_prompt_of_one_gateway_s_editor_is_cancelled_by_an_editor_of_the_other
 class Mason:
     """An agent that joins a gateway: it says `one `, and `two` once it may go on."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, name: str = "mason") -> None:
+        """`name` is what it is called, and what it can do."""
         self.may_go_on = threading.Event()
+        self._name = name
         self.asked: list[str] = []
+        self.busy = self.most_busy = 0
         self._connection = connection
-        capabilities = {"tools": [], "models": [], "specializations": [], "protocols": ["ACP-0.1"]}
-        agent = {"id": "mason", "name": "Mason", "capabilities": capabilities}
+        capabilities = {"tools": [], "models": [], "specializations": [name], "protocols": ["ACP-0.1"]}
+        agent = {"id": name, "name": name.title(), "capabilities": capabilities}
         hello = {
             "protocolVersion": "ACP-0.1",
             "capabilities": {"agent": {}},
@@ -247,28 +252,31 @@ class Mason:
     def _work(self, message: dict[str, Any]) -> None:
         params, meta = message["params"], message["params"]["_meta"]
         self.asked.append(params["content"]["payload"]["messages"][0]["text"])
+        self.busy += 1
+        self.most_busy = max(self.busy, self.most_busy)
         with contextlib.suppress(ConnectionClosed):
             for word in ("one ", "two"):
                 said = {"type": "update", "payload": {"messages": [{"text": word}]}}
-                self._send(method="agent/message", params={"source": "mason", "content": said, "_meta": meta})
+                self._send(method="agent/message", params={"source": self._name, "content": said, "_meta": meta})
                 if word == "one ":
                     self.may_go_on.wait()
+            self.busy -= 1
             said = {"type": "response", "payload": {"messages": [{"text": "one two"}]}}
             self._send(id=message["id"], result={"content": said, "_meta": meta})
 
 
 @contextlib.contextmanager
-def mason(gateway: Gateway) -> Iterator[Mason]:
+def mason(gateway: Gateway, name: str = "mason") -> Iterator[Mason]:
     url = f"{gateway.url.replace('http', 'ws')}/agent-context/ws"
     with contextlib.ExitStack() as ends, connect(url, subprotocols=[Subprotocol("mcp")], proxy=None) as line:
-        agent = Mason(line)
+        agent = Mason(line, name)
         ends.callback(agent.may_go_on.set)
         yield agent
 
 
-def listed(gateway: Gateway) -> bool:
+def listed(gateway: Gateway, name: str = "mason") -> bool:
     found = httpx2.post(f"{gateway.url}/agent-connect/agents/search", json={}, timeout=PATIENCE).json()
-    return "mason" in json.dumps(found)
+    return name in json.dumps(found)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -301,7 +309,8 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Gatew
         made = []
         for name in ("one", "two"):
             (folder := tmp_path / name).mkdir()
-            made.append(stack.enter_context(Gateway(f"routes:\n{CODER}store: {{url: '{url}'}}\n", folder)))
+            table = f"{ONE_AT_A_TIME}routes:\n{CODER}store: {{url: '{url}'}}\n"
+            made.append(stack.enter_context(Gateway(table, folder)))
         yield made[0], made[1]
 
 
@@ -373,3 +382,39 @@ def test_an_agent_is_told_that_its_editor_has_gone_when_the_gateway_of_that_is_k
         pair[1].kill9()
         while "fs failed" not in json.dumps(one.until("method", "session/update")):
             continue
+
+
+def test_an_agent_has_no_more_tasks_than_it_may_from_all_gateways_together_and_none_is_lost_with_the_one_that_counts(
+    pair: tuple[Gateway, Gateway],
+) -> None:
+    def work(capability: str) -> dict[str, Any]:
+        asked = {"message": "build", "capabilities": [capability]}
+        return {"agent_id": "team", "input": asked, "on_disconnect": "continue"}
+
+    def assigned(gateway: Gateway, capability: str, how: str = "runs") -> httpx2.Response:
+        return httpx2.post(f"{gateway.url}/agent-connect/{how}", json=work(capability), timeout=PATIENCE)
+
+    def wait_their_turn(gateway: Gateway) -> None:
+        """Tasks of another agent are done before and after."""
+        for _ in range(2):
+            assert assigned(gateway, "carpenter", "runs/wait").json()["run"]["status"] == "success"
+        found = [task["status"] for task in read(gateway, "agent://tasks")["tasks"] if task["status"] != "completed"]
+        assert sorted(found) == ["pending"] * 3 + ["running"] and len(agent.asked) == 1
+
+    with mason(pair[1]) as agent, mason(pair[1], "carpenter") as other:
+        other.may_go_on.set()
+        until(lambda: listed(pair[0]) and listed(pair[0], "carpenter"))
+        each = (pair[0], pair[1], pair[1], pair[0])
+        runs = [assigned(gateway, "mason").json()["run_id"] for gateway in each]
+        until(lambda: len(agent.asked) == 1)
+        for gateway in pair:
+            wait_their_turn(gateway)
+        pair[0].kill9()
+        while (answer := assigned(pair[1], "carpenter")).status_code == 503:
+            continue  # until it is known who counts now
+        wait_their_turn(pair[1])
+        agent.may_go_on.set()
+        for run in [*runs, answer.json()["run_id"]]:
+            ended = httpx2.get(f"{pair[1].url}/agent-connect/runs/{run}/wait", timeout=PATIENCE).json()
+            assert ended["run"]["status"] == "success", ended
+        assert len(agent.asked) == len(runs) and agent.most_busy == 1

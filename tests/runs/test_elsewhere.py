@@ -283,6 +283,9 @@ class Connected(Scripted):
 
     process: str | None = None
 
+    def doubt(self) -> None:
+        """Nobody looks."""
+
 
 @asynccontextmanager
 async def connected(file: Path, script: Script = echo) -> AsyncIterator[tuple[Engine, Engine, Connected]]:

@@ -12,6 +12,7 @@ from gateway.app import ADOPT_SECONDS, PRUNE_SECONDS, App
 from gateway.config import loads
 from gateway.contract import RunContext
 from gateway.core import events as e
+from gateway.core.types import IfBusy, RunStatus, Thread
 from gateway.store.sqlite import SqliteStore
 from tests.runs.test_runs import watched
 from tests.support.aio import Still, later, run
@@ -95,3 +96,30 @@ def test_the_house_is_kept_whatever_comes_of_taking_up_runs(
 
     run(story(), 1000, loop_factory=Still)
     assert any(record.exc_info for record in caplog.records), "our own mistakes are told with their trace"
+
+
+def test_runs_that_wait_for_their_thread_in_two_gateways_go_one_after_the_other_as_they_came(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def alone(context: RunContext) -> None:
+        order.append(context.run.id)
+        await context.set_upstream({"id": context.run.id})
+        await asyncio.sleep(0)
+        assert order[-1] == context.run.id, "no other has begun meanwhile"
+        await echo(context)
+
+    async def main() -> None:
+        file = tmp_path / "s.db"
+        async with (
+            engine((route(), Scripted(alone)), store=SqliteStore(file, host="here")) as one,
+            engine((route(), Scripted(alone)), store=SqliteStore(file, host="there")) as other,
+        ):
+            await one.threads.create(Thread(id="t", created_at=0, updated_at=0))
+            queued = request("hi", thread="t", if_busy=IfBusy.ENQUEUE)
+            runs = [(await each.runs.start(queued)).id for each in (one, other, other, one)]
+            for run_id in runs:
+                done = await one.runs.wait(run_id, 30)
+                assert done is not None and done.status is RunStatus.SUCCESS
+            assert order == runs
+
+    run(main())

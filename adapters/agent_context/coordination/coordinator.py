@@ -11,6 +11,7 @@ from adapters.agent_context.coordination.choosing import AgentChooser, Candidate
 from adapters.agent_context.coordination.task_record import KeptTask, task_in
 from adapters.agent_context.coordination.task_work import Failed, TaskWork
 from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.registered import HERE, AgentPlace
 from adapters.agent_context.outbound.request import uploads_of
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway, RunContext
@@ -45,18 +46,26 @@ OUTPUT: Final[JsonObject] = {
 
 
 class Coordinator:
-    """See `gateway.contract.Outbound`. One per gateway process; `hosted` is what its inbound half brings.
+    """See `gateway.contract.Outbound` and `Placed`. One per gateway process; `hosted` is what its inbound half brings.
 
-    failed: told each agent that failed a task, and the code of its failure.
+    failed: told each agent that failed a task, and the code of its failure. place: the process that sees to tasks, so
+    that one knows how many each agent has, and whose turn it is.
     """
 
     def __init__(
-        self, options: AgentContextServe, gateway: Gateway, directory: CandidateSource, *, failed: Failed
+        self,
+        options: AgentContextServe,
+        gateway: Gateway,
+        directory: CandidateSource,
+        *,
+        failed: Failed,
+        place: AgentPlace = HERE,
     ) -> None:
         self.name = options.tasks_of
         self._options = options
         self._gateway = gateway
         self._failed = failed
+        self._place = place
         self._chooser = AgentChooser(gateway, directory, options.weights.model_dump(), options.per_agent)
         self.queue = self._chooser.queue
         """Call `queue.changed()` when the directory has changed."""
@@ -69,6 +78,13 @@ class Coordinator:
         """
         protocols = () if self._options.coordinator is not None else (PROTOCOL,)
         return {self.name: Hosted(self, protocols=protocols, timeout=None, lossy=True)}
+
+    @property
+    def process(self) -> str | None:
+        return self._place.process
+
+    def doubt(self) -> None:
+        self._place.doubt()
 
     async def describe(self) -> Agent:
         permission = InterruptSpec(

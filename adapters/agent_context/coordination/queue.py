@@ -1,8 +1,8 @@
 """The tasks that wait for an agent, and how many tasks each agent has.
 
 Higher priority first, then age. A task takes any agent that is free of those that it may have, the best at that moment.
-An agent that becomes free goes to the first task in line that may have it. Of this gateway process only: every process
-gives an agent as many tasks at a time.
+An agent that becomes free goes to the first task in line that may have it. One process of those on a store has the line
+(`Coordinator.process`).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from adapters.agent_context.directory.registry import Registry
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.directory.revoking import Revoking
 from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.registered import AgentPlace
 from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import (
@@ -102,6 +103,11 @@ class Directory:
     def on_change(self, told: Told) -> None:
         """Register a callback for the URIs of changed resources (`agent://directory`, `agent://metrics/...`)."""
         self._told.append(told)
+
+    @property
+    def coordinating(self) -> AgentPlace:
+        """Where tasks are coordinated: by the process that has lived longest, so that one counts what agents have."""
+        return AgentPlace(lambda: self._shared.oldest, self._members.doubt)
 
     # --- agents that come, beat and leave ----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from adapters.agent_context.directory.registered import Liveness, RegisteredAgen
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import AgentLine, CallListener, ContextLink
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.registered import RegisteredOutbound
+from adapters.agent_context.outbound.registered import AgentPlace, RegisteredOutbound
 from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
@@ -37,26 +37,26 @@ class GuardedLink:
     """The link of one registered agent, whichever connection that has at the moment. See `ContextLink`.
 
     `refusal` says why no run may be sent now, None if one may. `find`: the link over the agent's connection, None
-    while it has none. `elsewhere`: the other process that has one. `own`: the link to its endpoint instead.
+    while it has none. `place`: the other process that has one. `own`: the link to its endpoint instead.
     """
 
     def __init__(
         self,
         refusal: Callable[[], InterlinguaError | None],
         find: Callable[[], ContextLink | None],
-        elsewhere: Callable[[], str | None],
+        place: AgentPlace,
         own: ContextLink | None = None,
     ) -> None:
         self._refusal = refusal
         self._find = find
-        self._elsewhere = elsewhere
+        self._place = place
         self._own = own
 
     @property
     def reachable(self) -> bool:
         if self._refusal() is not None:
             return False
-        if self._elsewhere() is not None:
+        if self._place.process is not None:
             return True
         link = self._link()
         return link is not None and link.reachable is not False
@@ -68,7 +68,7 @@ class GuardedLink:
         if (error := self._refusal()) is not None:
             raise error
         if (link := self._link()) is None:
-            there = self._elsewhere() is not None
+            there = self._place.process is not None
             raise Unavailable(f"the agent is {'connected to another gateway' if there else 'not connected'}")
         return link.open(correlation, listener, capabilities)
 
@@ -131,6 +131,7 @@ class Members:
         self.revoked: dict[str, Revocation] = {}
         self._links = links
         self._hosted: dict[str, Hosted] = {}
+        self._doubted = False
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unwritten: dict[str, None] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -168,6 +169,15 @@ class Members:
         member = self.by_id.get(agent)
         there = member is not None and member.elsewhere and member.joined.endpoint is None
         return member.joined.process if member is not None and there else None
+
+    def doubt(self) -> None:
+        """Another process may be dead: `doubted` has it looked at."""
+        self._doubted = True
+
+    def doubted(self) -> bool:
+        """Whether a process was doubted since this was asked last."""
+        before, self._doubted = self._doubted, False
+        return before
 
     def denied(self, *agents: str) -> Denied:
         """The error for what revoked agents do, or are asked."""
@@ -278,12 +288,9 @@ class Members:
         """A new outbound half: for another record, and after a revocation."""
         agent, endpoint = str(record["id"]), record.get("endpoint")
         own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
-
-        def process() -> str | None:
-            return self.elsewhere(agent)
-
-        link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), process, own)
-        return Hosted(RegisteredOutbound(shown(record), link, process), timeout=self.options.agent_timeout)
+        place = AgentPlace(lambda: self.elsewhere(agent), self.doubt)
+        link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), place, own)
+        return Hosted(RegisteredOutbound(shown(record), link, place), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a

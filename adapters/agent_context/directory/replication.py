@@ -91,6 +91,14 @@ class Replication:
         if self._gateway.process not in self._alive and PROCESS + self._gateway.process not in self._known:
             await self._live()
 
+    @property
+    def oldest(self) -> str | None:
+        """The other process that has lived longest, if it has lived longer than this one. All know the same one."""
+        me = self._gateway.process
+        born = {each: self._known[PROCESS + each].created_at for each in self._alive if PROCESS + each in self._known}
+        first = min(born, key=lambda each: (born[each], each), default=me)
+        return None if first == me else first
+
     async def vote(self, agent: str, owner: str, vote: Vote) -> Votes:
         """One more vote on an agent of this owner's ("" for none). Returns all."""
         async with self._members.lock(EVALUATION + agent):
@@ -265,7 +273,7 @@ class Replication:
     async def _probe(self) -> None:
         now = self._members.liveness.now()
         others = self._alive - {self._gateway.process}
-        if not others or now - self._probed < PROBE:
+        if not others or (now - self._probed < PROBE and not self._members.doubted()):
             return
         self._probed = now
         await self.probe(*sorted(others))

@@ -51,7 +51,8 @@ class AgentContextInbound:
         self.directory = Directory(options, gateway, self._access)
         people = ClientIdentities(self._access, self.directory)
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
-        self.coordinator = Coordinator(options, gateway, self.directory, failed=self.directory.conduct.failed)
+        failed, place = self.directory.conduct.failed, self.directory.coordinating
+        self.coordinator = Coordinator(options, gateway, self.directory, failed=failed, place=place)
         self.background = Background()
         self.env = Environment(
             options=options,

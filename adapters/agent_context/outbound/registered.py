@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.agents import native as record_in
@@ -32,22 +33,36 @@ def _id(agent: Agent) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _here() -> None:
-    """Where every agent is connected to this process."""
+class AgentPlace:
+    """See `gateway.contract.Placed`. `process` says which other process drives the agent's runs; `doubt`: see there."""
+
+    def __init__(self, process: Callable[[], str | None], doubt: Callable[[], None]) -> None:
+        self._process = process
+        self.doubt = doubt
+
+    @property
+    def process(self) -> str | None:
+        return self._process()
+
+
+HERE: Final = AgentPlace(lambda: None, lambda: None)
+"""Where every agent is connected to this process."""
 
 
 class RegisteredOutbound(AgentContextRuns):
     """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
 
-    def __init__(self, record: JsonObject, link: ContextLink, process: Callable[[], str | None] = _here) -> None:
-        """`process` says which other process the agent is connected to."""
+    def __init__(self, record: JsonObject, link: ContextLink, place: AgentPlace = HERE) -> None:
         super().__init__(link, chooser(str(record["id"]), "auto"))
         self._agent = agent_of(record)
-        self._process = process
+        self._place = place
 
     @property
     def process(self) -> str | None:
-        return self._process()
+        return self._place.process
+
+    def doubt(self) -> None:
+        self._place.doubt()
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`. As it registered."""

@@ -320,3 +320,23 @@ def test_a_revocation_reaches_the_other_replica_with_the_next_look_and_outlives_
             assert await again.status() == "offline" and list(again.engine.agents.names("test")) == ["it"]
 
     run(scene())
+
+
+def test_one_replica_coordinates_and_the_next_oldest_when_it_has_gone(tmp_path: Path) -> None:
+    async def scene() -> None:
+        file = tmp_path / "s.db"
+        async with (
+            house(store=SqliteStore(file, host="b"), clock=Clock(7e6)) as second,
+            house(store=SqliteStore(file, host="c"), clock=Clock(3.0)) as third,
+        ):
+            await settle(second, third)
+            assert second.directory.coordinating.process is None
+            assert third.directory.coordinating.process == second.engine.process
+            first = third.directory.coordinating
+            await second.engine.close()
+            assert first.process == second.engine.process, "nobody has looked yet"
+            first.doubt()
+            await third.look()
+            assert first.process is None
+
+    run(scene())
