@@ -222,6 +222,8 @@ def test_a_task_of_one_that_dies_goes_to_another(joined: Gateway, gateway: Gatew
         for job in "abc":  # the better one is asked first
             praise = {"agentId": "a-first-analyst", "score": 10, "taskId": job}
             context(gateway, "tools/call", name="agentEvaluate", arguments=praise)
+        metrics = "agent://metrics/a-first-analyst"
+        until("votes", lambda: read(joined, metrics).get("evaluation", {}).get("evaluationCount") == 3)
         dying.signal(signal.SIGSTOP)
         task = {"message": WORDS, "capabilities": ["word-count"], "id": "moving"}
         work = pool.submit(context, gateway, "tools/call", name="taskAssign", arguments=task)
