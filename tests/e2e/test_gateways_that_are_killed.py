@@ -1,5 +1,9 @@
 """Three gateways on one store, one of them killed every few seconds: no run without an end, and nothing lost or twice.
 
+Beside plain clients of Agent Connect three programs work with SDKs (tests/peers/steadfast.py), with agents of four
+protocols. A proxy stands before the gateways where one is installed (haproxy); else clients go round the gateways
+themselves.
+
 INTERLINGUA_KILL_SECONDS=120 does it for so long, with a hundred clients at once instead of a dozen.
 """
 
@@ -10,6 +14,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -23,9 +28,11 @@ from gateway.core import events as e
 from gateway.store.opening import open_store
 from tests.e2e.conftest import routes
 from tests.support import peers
+from tests.support.agent_client import agent_client_agent_server
+from tests.support.agent_communication import agents_server
 from tests.support.aio import run
 from tests.support.postgres import PostgresServer
-from tests.support.processes import Gateway, Process
+from tests.support.processes import PEERS, Gateway, Process, free_port, start
 
 LONG = float(os.environ.get("INTERLINGUA_KILL_SECONDS", "0"))
 SECONDS = LONG or 5.0
@@ -36,6 +43,32 @@ DOWN = 1.5
 PATIENCE = 60.0
 WORDS = 12
 """Ticks that the agent says, ten a second."""
+SDKS = {"e2b": "e2b-client", "editor": "agent-client-py", "mcp": "mcp-2"}
+"""The kinds of `steadfast.py`, and whose environment each needs."""
+SDK_CLIENTS = 15 if LONG else 2
+"""Of each kind, beside the others."""
+ROUTES = """\
+  - name: coder
+    target: {{protocol: agent_client, url: "{coder}"}}
+  - name: stream
+    target: {{protocol: agent_communication, url: "{stream}/sse", agent: stream}}
+store: {{url: "{store}"}}
+"""
+HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+CONFIGURATION = """\
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 120s
+    timeout server 120s
+    timeout tunnel 120s
+    retries 3
+    retry-on conn-failure
+    option redispatch 1
+listen gateways
+    bind 127.0.0.1:{port}
+    balance roundrobin
+"""
 TEXT = " ".join(f"tick {number}" for number in range(1, WORDS + 1)) + " done"
 
 Refusal = (httpx2.TransportError, httpx2.StreamError)
@@ -44,11 +77,13 @@ Refusal = (httpx2.TransportError, httpx2.StreamError)
 class House:
     """The gateways, as clients see them: each request goes to any of them, and again to another while it is refused."""
 
-    def __init__(self, gateways: list[Gateway]) -> None:
+    def __init__(self, gateways: list[Gateway], urls: list[str]) -> None:
+        """`urls`: where they are asked, through a proxy maybe."""
         self.gateways = gateways
+        self.urls = urls
         self.clients = [
-            httpx2.AsyncClient(base_url=f"{each.url}/agent-connect", timeout=PATIENCE, limits=httpx2.Limits())
-            for each in gateways
+            httpx2.AsyncClient(base_url=f"{url}/agent-connect", timeout=PATIENCE, limits=httpx2.Limits())
+            for url in urls
         ]
         self.dice = random.Random(7)
         self.counts: Counter[str] = Counter()
@@ -66,6 +101,8 @@ class House:
         while True:
             try:
                 answer: httpx2.Response = await self.any().request(method, path, **more)
+                if of_the_proxy(answer):
+                    raise httpx2.RemoteProtocolError("cut off behind the proxy")
                 if answer.status_code != 503:
                     return answer
                 assert answer.headers["retry-after"], "a refusal says when to come again"
@@ -128,7 +165,7 @@ class House:
     async def _events(self, run_id: str, after: str | None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         headers = {"last-event-id": after} if after is not None else {}
         async with self.any().stream("GET", f"/runs/{run_id}/stream", headers=headers) as response:
-            if response.status_code == 503:
+            if response.status_code == 503 or of_the_proxy(response):
                 await asyncio.sleep(0.05)
                 return
             assert response.status_code == 200, await response.aread()
@@ -174,6 +211,11 @@ class House:
         self.counts["cancelled"] += 1
 
 
+def of_the_proxy(answer: httpx2.Response) -> bool:
+    """Whether the proxy says that the gateway it asked has gone."""
+    return answer.status_code in (502, 503, 504) and answer.headers.get("content-type") == "text/html"
+
+
 def place(event_id: str) -> tuple[int, float]:
     """Where a frame is in its stream: the frames of event n are `n.1`, `n` and `n.2`."""
     number, _, frame = event_id.partition(".")
@@ -190,6 +232,27 @@ def three(table: str, folder: Path) -> Iterator[list[Gateway]]:
         yield gateways
 
 
+@contextlib.contextmanager
+def before(gateways: list[Gateway], folder: Path) -> Iterator[list[str]]:
+    """What clients ask: a proxy, if there is one to start, else the gateways."""
+    if HAPROXY is None:
+        yield [each.url for each in gateways]
+        return
+    port, file = free_port(), folder / "haproxy.cfg"
+    servers = (f"    server g{each.port} 127.0.0.1:{each.port}\n" for each in gateways)
+    file.write_text(CONFIGURATION.format(port=port) + "".join(servers), encoding="utf-8")
+    with start([HAPROXY, "-f", str(file)], port=port) as proxy:
+        yield [proxy.url]
+
+
+@contextlib.contextmanager
+def steadfast(kind: str, urls: list[str]) -> Iterator[Process]:
+    """A program of clients made with an SDK, which asks these URLs for as long as gateways are killed."""
+    argv = [str(peers.peer_python(SDKS[kind])), "-P", str(PEERS / "steadfast.py"), kind]
+    with start([*argv, "--seconds", f"{SECONDS:g}", "--clients", str(SDK_CLIENTS), *urls]) as program:
+        yield program
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_gateways_that_are_killed_lose_nothing_that_was_acknowledged(
     kind: str, agent_protocol_server: Process, tmp_path: Path
@@ -199,14 +262,24 @@ def test_gateways_that_are_killed_lose_nothing_that_was_acknowledged(
         if kind == "postgresql":
             url = stack.enter_context(PostgresServer()).database()
         agent = stack.enter_context(peers.agent_connect_agent())
-        table = routes(agent_protocol_server, agent) + f"store: {{url: '{url}'}}\n"
-        house = House(stack.enter_context(three(table, tmp_path)))
+        coder = stack.enter_context(agent_client_agent_server("py")).url.replace("http", "ws")
+        stream = stack.enter_context(agents_server("py")).url
+        more = ROUTES.format(coder=coder, stream=stream, store=url)
+        gateways = stack.enter_context(three(routes(agent_protocol_server, agent) + more, tmp_path))
+        house = House(gateways, stack.enter_context(before(gateways, tmp_path)))
+        sdks = {name: stack.enter_context(steadfast(name, house.urls)) for name in SDKS}
         run(story(house), timeout=SECONDS + 3 * PATIENCE)
+        for program in sdks.values():
+            (counts,) = peers.lines_of(program, PATIENCE)
+            house.counts.update(counts)
         run(logs_are_whole(house, url))
         house.counts["answers"] = len(house.answered)
         print(f"{kind}, {SECONDS:g} s, {CLIENTS} clients: {dict(sorted(house.counts.items()))}")
     assert house.counts["kills"] >= 2 and house.counts["stream: success"] and house.counts["question: success"]
     assert house.counts["cancelled"] and not house.counts["streams that failed"]
+    assert (
+        house.counts["e2b: success"] and house.counts["editor: prompts of echo"] and house.counts["mcp: calls of slow"]
+    )
 
 
 async def logs_are_whole(house: House, url: str) -> None:
