@@ -21,7 +21,7 @@ from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, Whil
 KEPT = "kept"
 """The attribute of a stateless run whose thread is kept (`on_completion: keep`)."""
 GONE = "the client has gone"
-PAGE = 200
+PAGE, LONGEST_PAGE = 200, 3200
 
 
 class RunOperations:
@@ -206,16 +206,19 @@ class RunOperations:
         return Reply(200, codec.encode_runs(found))
 
     async def _stateless(self, query: RunQuery) -> AsyncIterator[Run]:
-        """The runs that match and were not started on a client's thread, read page by page."""
-        offset = 0
+        """The runs that match and were not started on a client's thread, read page by page.
+
+        Pages grow where most are on threads: what comes before a page is skipped over again for each.
+        """
+        offset, limit = 0, PAGE
         while True:
-            page = await self._gateway.runs.list(replace(query, limit=PAGE, offset=offset))
+            page = await self._gateway.runs.list(replace(query, limit=limit, offset=offset))
             for run in page:
                 if run.thread is None or KEPT in run.request.attributes:
                     yield run
-            if len(page) < PAGE:
+            if len(page) < limit:
                 return
-            offset += PAGE
+            offset, limit = offset + limit, min(2 * limit, LONGEST_PAGE)
 
     async def of_thread(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}/runs`, newest first."""

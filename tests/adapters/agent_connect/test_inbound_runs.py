@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from adapters.agent_connect.inbound import runs
 from gateway.core.types import Run, RunQuery, agent_id
 from tests.adapters.agent_connect.api import Api
 from tests.adapters.agent_connect.inbound_server import Server
@@ -268,6 +269,19 @@ def test_search_finds_stateless_runs_newest_first_by_agent_status_and_metadata(a
     assert found(status="pending") == []
     assert found(limit=2, offset=1) == [failed, ids[2]]
     assert found(agent_id=UNKNOWN) == []
+
+
+def test_a_stateless_run_behind_many_on_a_thread_is_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "PAGE", 1)
+    monkeypatch.setattr(runs, "LONGEST_PAGE", 3)
+    mark = {"mark": uuid.uuid4().hex}
+    ids = [api("POST", "/runs/wait", create("echo", metadata=mark))["run"]["run_id"] for _ in range(2)]
+    thread = api("POST", "/threads", {})["thread_id"]
+    for _ in range(9):
+        api("POST", f"/threads/{thread}/runs/wait", create("echo", metadata=mark))
+    newest = api("POST", "/runs/wait", create("echo", metadata=mark))["run"]["run_id"]
+    found = [run["run_id"] for run in api("POST", "/runs/search", {"metadata": mark})]
+    assert found == [newest, *ids[::-1]]
 
 
 def test_a_running_run_is_searched_as_pending_and_a_cancelled_one_as_error(api: Api) -> None:
