@@ -51,7 +51,7 @@ def table(folder: Path) -> str:
         }
         found = documents(folder / name, name)
         routes.append({"name": name, "target": target, "manifest": str(found.relative_to(folder))})
-    return json.dumps({"routes": routes})
+    return json.dumps({"routes": routes, "inbound": dict.fromkeys(CLIENTS)})
 
 
 @pytest.fixture(scope="module")
