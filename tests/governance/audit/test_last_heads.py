@@ -21,7 +21,7 @@ from gateway.governance.audit import (
     LogHead,
 )
 from gateway.governance.audit.event import AppliedPolicy
-from gateway.governance.audit.last_heads import OWNER, SCOPE, stored_heads
+from gateway.governance.audit.last_heads import OWNER, SCOPE, head_name, kept_numbers, stored_heads
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
 from gateway.runs.parts import EngineRecords
@@ -101,6 +101,23 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 40)
         with pytest.raises(Unavailable):
             await stored_heads(f"sqlite:///{tmp_path}/file", "one")
+
+    run(body())
+
+
+def test_the_store_has_a_head_for_each_log_of_a_folder(tmp_path: Path) -> None:
+    async def body() -> None:
+        url = f"sqlite:///{tmp_path}/s.db"
+        store = open_store(url)
+        await store.open()
+        records = EngineRecords(store)
+        for folder, number in (("/logs/a", 1), ("/logs/a", 2), ("/logs/a", 12), ("/logs/b", 3)):
+            await KeptHead(records, head_name(folder, number)).keep(number, HASH)
+        assert head_name("/logs/a", 1) == "/logs/a", "as a store of before has it"
+        assert await kept_numbers(records, "/logs/a") == {1, 2, 12}
+        assert await kept_numbers(records, "/logs/b") == {3} and await kept_numbers(records, "/logs") == set()
+        await store.close()
+        assert await stored_heads(url, "/logs/a") == {number: LogHead(number, HASH) for number in (1, 2, 12)}
 
     run(body())
 
