@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -27,10 +29,9 @@ exec(compile(source.replace(call, 'update(session, 7); ' + call), {GARDENER!r}, 
 """The gardener, which says something that cannot be read before it calls its tool."""
 
 
-@contextlib.contextmanager
-def recorded(folder: Path) -> Iterator[Gateway]:
-    """A gateway whose agents are recorded, but for one."""
-    table = f"""
+def table() -> str:
+    """Agents that are recorded, and one that is not."""
+    return f"""
 routes:
   - name: gardener
     record: wire
@@ -41,7 +42,12 @@ routes:
   - name: plain
     target: {{protocol: agent_client, command: {json.dumps([sys.executable, GARDENER])}}}
 """
-    with Gateway(table, folder) as running:
+
+
+@contextlib.contextmanager
+def recorded(folder: Path) -> Iterator[Gateway]:
+    """A gateway with these agents."""
+    with Gateway(table(), folder) as running:
         yield running
 
 
@@ -151,6 +157,48 @@ def test_an_operator_has_the_next_runs_of_an_agent_recorded(gateway: Gateway, ht
     http.post("/admin/recording", json={"agent": "plain", "record": False})
     for run in (first, second):
         http.post(f"/admin/runs/{run}/cancel", json={})
+
+
+def test_a_run_whose_route_is_gone_is_watched_over_a_reload_of_the_page_and_answered(tmp_path: Path) -> None:
+    text = table()
+    with (
+        Gateway(text, tmp_path, args=["--no-watch"]) as gateway,
+        httpx2.Client(base_url=gateway.url, trust_env=False, timeout=120) as http,
+    ):
+        body = {"agent_id": "gardener", "input": {"message": "a rose"}}
+        run = str(http.post("/agent-connect/runs", json=body).json()["run_id"])
+        http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60})
+        gateway.rewrite(text[: text.index("  - name: gardener")] + text[text.index("  - name: flood") :])
+        found = seen(gateway, "departed", run, "Plant it")
+        assert found["agents"] == 2 and found["before"] == found["after"] and len(found["before"]) > 20
+        assert http.get(f"/admin/runs/{run}").json()["status"] == "success"
+
+
+def test_a_page_that_nobody_looks_at_holds_as_little(gateway: Gateway, http: httpx2.Client) -> None:
+    body: dict[str, Any] = {"agent_id": "flood", "input": {"message": "flood 20000"}}
+    assert http.post("/agent-connect/runs/wait", json=body).json()["output"]["type"] == "result"
+    found = seen(gateway, "asleep", newest(http, "flood"))
+    assert 0 < found["rows"] <= 1100 and found["heap"] < 100e6, json.dumps(found)
+
+
+def test_who_follows_a_flood_asleep_misses_the_middle_and_costs_no_memory(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    started = http.post("/agent-connect/runs", json={"agent_id": "flood", "input": {"message": "flood 40000"}}).json()
+    run = started["run_id"]
+    with socket.create_connection(("127.0.0.1", gateway.port), 60) as sleeper:
+        head = f"GET /admin/runs/{run}/wire HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nConnection: close\r\n"
+        sleeper.sendall(f"{head}Accept: text/event-stream\r\n\r\n".encode())
+        http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60})
+        assert http.get(f"/admin/runs/{run}").json()["status"] == "success"
+        received = b""
+        while piece := sleeper.recv(1 << 20):
+            received += piece
+    numbers = [int(number) for number in re.findall(rb"id: (\d+)\r?\n", received)]
+    limits = http.get("/admin/recording").json()["limits"]
+    assert numbers == sorted(numbers) and numbers[0] == 1 and b"event: over" in received
+    assert numbers[-1] > 40_000 and len(numbers) < numbers[-1], "what came while it slept is missing, and known to be"
+    assert sum(len(line) for line in received.splitlines()) < 4 * limits["run_bytes"]
 
 
 def test_a_flood_is_held_in_few_rows_and_little_memory(gateway: Gateway, http: httpx2.Client) -> None:

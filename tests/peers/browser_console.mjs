@@ -63,6 +63,39 @@ const STORIES = {
     const lists = await page.$$eval(".columns .plan", (all) => all.map((one) => [...one.children].map((item) => item.textContent)));
     return { asked, rows: await rows(), opened, lists, box, moved: head - stays, heads: await page.$$eval(".columns [role=columnheader]", (all) => all.map((one) => one.textContent)) };
   },
+  // The run's route goes while it is watched, then the page is loaded again: the run is seen, and answered, as before.
+  async departed(run, choice) {
+    await page.goto(`${url}/ui/#/run/${run}`);
+    const drawn = async () => { // the newest event, and the newest message
+      await page.waitForSelector(".columns summary:has-text('asks:')");
+      await page.waitForFunction(() => [...document.querySelectorAll(".columns summary")].filter((one) => one.textContent.includes("200 application/json")).length === 2);
+    };
+    await drawn();
+    const rows = () => page.$$eval(".columns [role=row]:not(.head)", (all) => all.map((row) => [...row.children].slice(1).map((cell) => cell.textContent)));
+    const before = await rows();
+    const agents = await page.evaluate(async () => (await (await fetch("/admin/reload", { method: "POST", headers: { "content-type": "application/json" } })).json()).agents.length);
+    await page.reload();
+    await drawn();
+    const after = await rows();
+    await page.selectOption(".question select", { label: choice });
+    await page.click(".question button.main");
+    await page.waitForSelector(".columns summary:has-text('run finished')");
+    return { before, after, agents };
+  },
+  // A page that nobody looks at gets no frames: nothing is drawn while much is said.
+  async asleep(run) {
+    await page.addInitScript(() => { window.requestAnimationFrame = () => 1; });
+    await page.goto(`${url}/ui/#/run/${run}`);
+    await page.waitForSelector(".columns summary, .log summary", { timeout: 60000 });
+    await page.waitForFunction(() => document.querySelector("dd .success"));
+    const until = performance.now() + 20000;
+    let rows = -1;
+    for (let found = 0; rows !== found && performance.now() < until;) {
+      rows = found;
+      found = await page.evaluate(() => new Promise((seen) => { setTimeout(() => seen(document.querySelectorAll("summary").length), 1000); }));
+    }
+    return { rows, heap: await page.evaluate(() => performance.memory.usedJSHeapSize) };
+  },
   async record(run) {
     await page.goto(`${url}/ui/#/run/${run}`);
     await page.click("text=Record the next runs of");

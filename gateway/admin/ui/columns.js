@@ -80,6 +80,12 @@ export class Columns {
     this.soon();
   }
 
+  // Nothing more is recorded: events that still come have no time.
+  over() {
+    this.entries.push({ n: this.next + this.entries.length, kind: "events", last: Infinity, at: null });
+    this.soon();
+  }
+
   soon() {
     this.frame ??= requestAnimationFrame(() => { this.frame = null; this.draw(); });
   }
@@ -113,7 +119,7 @@ export class Columns {
       this.placed = entry.last;
       this.groups.push(group);
       this.rows.append(group.element);
-      this.at = entry.at;
+      this.at = entry.at ?? this.at;
     } else {
       const arrow = entry.sent === (entry.side === "agent") ? "→" : "←";
       const titles = [el("span", { class: "faint" }, `${arrow} `), entry.title, el("span", { class: "faint" }, ` ${(entry.text ?? "").replace(BEFORE, "").slice(0, 200)}`)];

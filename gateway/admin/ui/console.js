@@ -134,7 +134,7 @@ async function oneRun(signal, query, id) {
   draw(first);
   const failed = (error) => { if (!signal.aborted) tell(error.message); };
   follow(path, log, draw, signal).catch(failed);
-  if (first.recorded) listen(`${path}/wire`, log, signal).catch(failed);
+  if (first.recorded) listen(`${path}/wire`, log, signal).catch((error) => { log.over(); failed(error); });
 }
 
 // Offers to record what is said to an agent.
@@ -157,7 +157,7 @@ async function listen(path, columns, signal) {
   while (!signal.aborted) {
     try {
       for await (const { id, event, data } of events(`${path}?after=${last}`, { signal })) {
-        if (event === "over") return;
+        if (event === "over") return columns.over();
         columns.said([JSON.parse(data)]);
         last = Number(id);
       }
