@@ -39,7 +39,9 @@ KEPT_CONNECTIONS: Final = 32
 """To each other worker, while nothing is asked of it."""
 _IN_URL = re.compile(rf"[0-9a-f]{{{ID_BYTES}}}{MARK}([0-9]{{1,4}})")
 _IN_HEADER = re.compile(_IN_URL.pattern.encode())
-_FRAMING = frozenset((b"connection", b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"keep-alive"))
+_MARK = MARK.encode()
+_MARK_END = ID_BYTES + len(MARK)
+_FRAMING = frozenset((b"connection", b"transfer-encoding", b"expect"))
 """Headers of a request that are between the two ends of one connection."""
 _ITS_OWN = frozenset(("transfer-encoding", "date"))
 """Headers of an answer that the server adds."""
@@ -48,7 +50,7 @@ _ITS_OWN = frozenset(("transfer-encoding", "date"))
 def named_worker(scope: Scope) -> int | None:
     """The worker that keeps what a request names."""
     for _, value in scope["headers"]:
-        if ID_BYTES + 2 < len(value) < ID_BYTES + 7 and (found := _IN_HEADER.fullmatch(value)) is not None:
+        if value[ID_BYTES:_MARK_END] == _MARK and (found := _IN_HEADER.fullmatch(value)) is not None:
             return int(found[1])
     path, query = scope["path"], scope["query_string"]
     if MARK in path and (there := _IN_URL.search(path)) is not None:
@@ -68,16 +70,15 @@ class SessionRouter:
         self._inner = inner
         self._refusal = refusal
         self._socket = link.socket_of
-        self._others = frozenset(range(1, link.workers + 2)) - {link.number}  # one more than there are places
+        self._own = link.number
         self._idle: defaultdict[int, list[CallConnection]] = defaultdict(list)
         self._streams: set[WireResponse] = set()
         self._quiet = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and (number := named_worker(scope)) in self._others:
-            assert number is not None
-            if not (self._quiet and scope["method"] == "GET"):
-                return self._hand_over(number, scope, receive, send)
+        number = named_worker(scope) if scope["type"] == "http" else None
+        if number is not None and number != self._own and not (self._quiet and scope["method"] == "GET"):
+            return self._hand_over(number, scope, receive, send)
         return self._inner(scope, receive, send)
 
     def quiet(self) -> None:
@@ -137,7 +138,7 @@ class SessionRouter:
         loop = asyncio.get_running_loop()
         over, name = partial(self._over, idle), f"worker {number}"
         _, made = await loop.create_unix_connection(
-            lambda: CallConnection(loop, name, over=over, lost=self._lost), self._socket(number)
+            lambda: CallConnection(loop, name, over=over, lost=lambda _: None), self._socket(number)
         )
         return made
 
@@ -146,11 +147,6 @@ class SessionRouter:
             idle.append(connection)
         elif keep:
             connection.fail(AgentGone("there are enough connections"))
-
-    def _lost(self, connection: CallConnection) -> None:
-        for idle in self._idle.values():
-            with contextlib.suppress(ValueError):
-                idle.remove(connection)
 
 
 class _Stopping(AgentGone):

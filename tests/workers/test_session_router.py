@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -23,20 +24,20 @@ from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.asgi.uvicorn import HandedProtocol
-from gateway.workers.session_router import SessionRouter
+from gateway.workers.session_router import KEPT_CONNECTIONS, SessionRouter
 from tests.support.aio import run
 from tests.support.scripted import until
 
-THEIRS, OURS = f"{unguessable()}-w2", f"{unguessable()}-w1"
+THEIRS, OURS = f"{unguessable()}-w1", f"{unguessable()}-w2"
 WITHIN = 30.0
 
 Serve = Callable[[HttpRequest], Awaitable[None]]
 
 
 class Seat:
-    """See `WorkerLink`: worker 1 of two."""
+    """See `WorkerLink`: worker 2 of two."""
 
-    number, workers = 1, 2
+    number = 2
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,20 +48,21 @@ class Seat:
 
 @dataclass
 class Pair:
-    """Worker 1, which clients connect to, and worker 2. `serve` is what worker 2 does with a request."""
+    """Worker 2, which clients connect to, and worker 1. `serve` is what worker 1 does with a request."""
 
     url: str
     port: int
     router: SessionRouter
     server: asyncio.Server
     connections: set[Any]
+    front: uvicorn.server.ServerState
     seen: list[Scope] = field(default_factory=list)
 
     def client(self, **options: Any) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(base_url=self.url, trust_env=False, timeout=WITHIN, **options)
 
     def die(self) -> None:
-        """Worker 2 ends as if it was killed: its connections are cut, and its socket refuses."""
+        """Worker 1 ends as if it was killed: its connections are cut, and its socket refuses."""
         self.server.close()
         for connection in list(self.connections):
             connection.transport.abort()
@@ -78,7 +80,7 @@ async def told(request: HttpRequest) -> None:
     headers = [(name.decode(), value.decode()) for name, value in scope["headers"]]
     said = {key: scope[key] for key in ("client", "scheme", "method", "path", "server")}
     said |= {"headers": headers, "query": scope["query_string"].decode(), "body": len(body)}
-    await JSONResponse(said, headers={"x-worker": "2"})(scope, request.receive, request.send)
+    await JSONResponse(said, headers={"x-worker": "1"})(scope, request.receive, request.send)
 
 
 def refusal(path: str, error: InterlinguaError) -> Response:
@@ -86,8 +88,8 @@ def refusal(path: str, error: InterlinguaError) -> Response:
 
 
 async def here(scope: Scope, receive: Receive, send: Send) -> None:
-    """Worker 1 itself."""
-    await PlainTextResponse("here", headers={"x-worker": "1"})(scope, receive, send)
+    """Worker 2 itself."""
+    await PlainTextResponse("here", headers={"x-worker": "2"})(scope, receive, send)
 
 
 @contextlib.asynccontextmanager
@@ -102,12 +104,12 @@ async def pair(folder: Path, serve: Serve = told) -> AsyncIterator[Pair]:
     router = SessionRouter(here, refusal, seat)
     front, state = _server(router), uvicorn.server.ServerState()
     make = partial(HandedProtocol, app, config=front.config, server_state=state, app_state={})
-    inside = await asyncio.get_running_loop().create_unix_server(make, seat.socket_of(2))
+    inside = await asyncio.get_running_loop().create_unix_server(make, seat.socket_of(1))
     task = asyncio.create_task(front.serve())
     await until(lambda: front.started)
     port = front.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Pair(f"http://127.0.0.1:{port}", port, router, inside, state.connections, found)
+        yield Pair(f"http://127.0.0.1:{port}", port, router, inside, state.connections, front.server_state, found)
     finally:
         for connection in list(front.server_state.connections):
             connection.transport.abort()
@@ -129,7 +131,7 @@ def _server(app: ASGIApp) -> uvicorn.Server:
 def test_a_request_goes_to_the_worker_that_its_id_names(where: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with pair(tmp_path) as both, both.client() as client:
-            for id, worker in ((THEIRS, "2"), (OURS, "1"), ("other", "1"), (f"{unguessable()}-w9", "1")):
+            for id, worker in ((THEIRS, "1"), (OURS, "2"), ("other", "2"), (f"{unguessable()}-w9", "2")):
                 headers = {"x-some-id": id} if where == "header" else {}
                 path = {"query": f"/messages?a=1&session_id={id}", "path": f"/-/mcp/{id}"}.get(where, "/mcp")
                 answer = await client.get(path, headers=headers)
@@ -138,10 +140,27 @@ def test_a_request_goes_to_the_worker_that_its_id_names(where: str, tmp_path: Pa
     run(work(), loop_factory=uvloop.new_event_loop)
 
 
+def test_a_websocket_stays_where_it_is(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pair(tmp_path) as both:
+            sent: list[Any] = []
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            scope: Any = {"type": "websocket", "path": f"/{THEIRS}", "headers": [], "query_string": b""}
+            nothing: Any = None
+            await both.router(scope, nothing, send)
+            assert sent[0]["type"].startswith("websocket.") and not both.connections
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
 def test_a_request_arrives_as_it_was_sent_and_from_whom(tmp_path: Path) -> None:
     async def work() -> None:
         async with pair(tmp_path) as both, both.client() as client:
-            forged = {"interlingua-from": '[["10.0.0.1", 1], ["10.0.0.2", 2], "https"]'}
+            there = {"connection": "close", "te": "trailers", "expect": "100-continue"}
+            forged = there | {"interlingua-from": '[["10.0.0.1", 1], ["10.0.0.2", 2], "https"]'}
             headers = [*forged.items(), ("Authorization", "Bearer x"), ("Mcp-Session-Id", THEIRS), ("x-two", "1")]
             answer = await client.post("/a%20b/c?d=%20e&f", headers=[*headers, ("x-two", "2")], content=b"12345")
             said = answer.json()
@@ -151,6 +170,8 @@ def test_a_request_arrives_as_it_was_sent_and_from_whom(tmp_path: Path) -> None:
             got = [tuple(each) for each in said["headers"]]
             assert [value for name, value in got if name == "x-two"] == ["1", "2"]
             assert ("authorization", "Bearer x") in got and ("content-length", "5") in got
+            assert ("te", "trailers") in got and not {"connection", "expect"} & {name for name, _ in got}
+            assert len(both.connections) == 1, "which is kept"
             assert [name for name, _ in got].count("interlingua-from") == 1, "the client's, which counts for nothing"
             assert answer.headers.get_list("date") and len(answer.headers.get_list("date")) == 1
 
@@ -188,15 +209,27 @@ def test_a_large_body_passes_whole(chunked: bool, tmp_path: Path) -> None:
 
 
 def test_connections_between_workers_are_kept_and_as_many_as_are_needed(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    go.set()
+
+    async def serve(request: HttpRequest) -> None:
+        await go.wait()
+        await told(request)
+
     async def work() -> None:
-        async with pair(tmp_path) as both, both.client() as client:
+        async with pair(tmp_path, serve) as both, both.client() as client:
             headers = {"mcp-session-id": THEIRS}
             for _ in range(10):
                 assert (await client.post("/", headers=headers, content=b"x")).status_code == 200
             assert len(both.connections) == 1
-            answers = await asyncio.gather(*(client.post("/", headers=headers, content=b"x") for _ in range(100)))
-            assert [each.json()["body"] for each in answers] == [1] * 100
-            assert 1 <= len(both.connections) <= 100
+            go.clear()
+            asking = [asyncio.create_task(client.post("/", headers=headers, content=b"x")) for _ in range(50)]
+            await until(lambda: len(both.connections) == 50)
+            go.set()
+            assert [each.json()["body"] for each in await asyncio.gather(*asking)] == [1] * 50
+            await until(lambda: len(both.connections) == KEPT_CONNECTIONS)
+            both.router.close()
+            await until(lambda: not both.connections)
 
     run(work(), loop_factory=uvloop.new_event_loop)
 
@@ -283,8 +316,23 @@ async def _all(writer: asyncio.StreamWriter, size: int) -> None:
         await writer.drain()
 
 
-@pytest.mark.parametrize("when", ["body", "answer", "stream"])
-def test_a_client_that_goes_is_gone_at_the_other_worker_too(when: str, tmp_path: Path) -> None:
+WHOLE = {
+    "answer": b"content-length: 3\r\n\r\n123",
+    "answer to much": b"content-length: 100000\r\n\r\n" + bytes(100_000),
+    "stream": b"content-length: 3\r\n\r\n123",
+}
+PART = {
+    "little": b"content-length: 3\r\n\r\n1",
+    "much": b"content-length: 100000\r\n\r\n1",
+    "chunks": b"transfer-encoding: chunked\r\n\r\n1\r\n1\r\n",
+}
+
+
+@pytest.mark.parametrize("when", [*WHOLE, *PART])
+def test_a_client_that_goes_is_gone_at_the_other_worker_too(
+    when: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     left: list[str] = []
 
     async def serve(request: HttpRequest) -> None:
@@ -302,14 +350,16 @@ def test_a_client_that_goes_is_gone_at_the_other_worker_too(when: str, tmp_path:
     async def work() -> None:
         async with pair(tmp_path, serve) as both:
             reader, writer = await both.raw("POST /")
-            writer.write(b"content-length: 100000\r\n\r\n" + bytes(100 if when == "body" else 100_000))
-            await until(lambda: bool(both.seen))
+            writer.write((WHOLE | PART)[when])
+            await until(lambda: bool(both.connections if when == "little" else both.seen))
             if when == "stream":
                 assert (await reader.readuntil(b"x\r\n")).startswith(b"HTTP/1.1 200")
             writer.close()
-            await until(lambda: bool(left))
-            assert left == [{"body": "ClientGone"}.get(when, "gone")]
             await until(lambda: not both.connections)
+            await until(lambda: len(left) == len(both.seen))
+            assert left == ([] if when == "little" else ["ClientGone" if when in PART else "gone"])
+            assert "ended" not in caplog.text, "the other worker has not"
+            assert not [record for record in caplog.records if record.levelname == "ERROR"]
             async with both.client() as client:  # and nothing of it is in the way of the next
                 assert (await client.get("/")).text == "here"
 
@@ -334,7 +384,27 @@ def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path, caplog: pytest.
     run(work(), loop_factory=uvloop.new_event_loop)
 
 
-def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_whole(tmp_path: Path) -> None:
+def test_a_request_that_the_server_ends_ends_at_the_other_worker_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where it outlasts the time for open requests."""
+
+    async def work() -> None:
+        async with pair(tmp_path, HttpRequest.gone) as both, both.client() as client:
+            asking = asyncio.create_task(client.post("/", headers={"mcp-session-id": THEIRS}, content=b"x"))
+            await until(lambda: bool(both.seen))
+            (task,) = both.front.tasks
+            task.cancel()
+            assert (await asking).status_code == 500
+            await until(lambda: not both.connections)
+        assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [asyncio.CancelledError]
+
+    run(work(), loop_factory=uvloop.new_event_loop)
+
+
+def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def serve(request: HttpRequest) -> None:
         await request.begin(200, [])
         await request.sent(b"early")
@@ -348,6 +418,7 @@ def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_who
             both.die()
             assert await reader.read() == b"", "no last chunk"
             writer.close()
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
     run(work(), loop_factory=uvloop.new_event_loop)
 
@@ -379,13 +450,13 @@ def test_a_worker_for_which_as_many_wait_as_may_has_not_ended(tmp_path: Path) ->
 
     with contextlib.ExitStack() as stack:
         busy = stack.enter_context(socket.socket(socket.AF_UNIX))
-        busy.bind(str(tmp_path / "2.sock"))
+        busy.bind(str(tmp_path / "1.sock"))
         busy.listen(0)
         with contextlib.suppress(BlockingIOError):
             while True:
                 waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
                 waiting.setblocking(False)
-                waiting.connect(str(tmp_path / "2.sock"))
+                waiting.connect(str(tmp_path / "1.sock"))
         run(work(), loop_factory=uvloop.new_event_loop)
 
 
