@@ -41,8 +41,8 @@ class AgentClientServe(AuthenticatingOptions):
     max_sessions: how many sessions a connection may have open.
     idle: seconds after which a Streamable HTTP connection without any open stream is ended. Its sessions live on.
     keep_alive: seconds of silence after which a stream gets a comment line.
-    origins: web pages that may connect (values of `Origin`), besides those of this machine where no other machine
-        reaches the gateway; others are refused, programs send none.
+    origins: web pages that may connect (values of `Origin`), besides the gateway's own and, where no other machine
+        reaches it, those of this machine; others are refused, programs send none.
     v2: whether a client that asks for version 2 of the protocol (a draft) gets it.
     """
 

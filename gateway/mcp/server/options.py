@@ -26,8 +26,8 @@ class McpServeOptions(InboundOptions):
     max_stream: seconds after which a stream of Streamable HTTP is ended, though its requests go on: its client resumes
         it (`Last-Event-ID`). Left out: never.
     replay: bytes of each answer's stream that are kept for a Streamable HTTP client that lost its connection.
-    origins: web pages that may connect (values of `Origin`), besides those of this machine where no other machine
-        reaches the gateway; others are refused, programs send none.
+    origins: web pages that may connect (values of `Origin`), besides the gateway's own and, where no other machine
+        reaches it, those of this machine; others are refused, programs send none.
     """
 
     max_message: Bytes = LIMIT
