@@ -143,6 +143,22 @@ def test_a_loss_stands_where_it_happened() -> None:
     run(story())
 
 
+def test_a_loss_stands_before_the_message_that_came_after_it() -> None:
+    async def loses(context: RunContext) -> None:
+        work = current()
+        assert work is not None
+        context.lost("word")
+        work.note(SAID)
+        await context.ask(Interrupt(id="q", kind="question"))
+
+    async def story() -> None:
+        async with scene(loses) as at:
+            one = await at.ran()
+            assert [entry.get("what", entry.get("title")) for entry in at.entries(one.id)][1:3] == ["word", "said"]
+
+    run(story())
+
+
 def test_the_work_of_a_run_is_about_it_and_that_of_another_is_not() -> None:
     async def story() -> None:
         found: list[Any] = []
