@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
+from pydantic import AfterValidator, AnyUrl, Field, PrivateAttr, TypeAdapter, UrlConstraints, model_validator
 
 from gateway.access import AuthenticatingOptions
 from gateway.contract import Options, TargetOptions
+from gateway.contract.options import share
 from gateway.transport.pipe import LIMIT
 
 MAX_CONNECTIONS = 32
@@ -127,10 +128,23 @@ class AgentClientTarget(TargetOptions):
     max_message: Bytes = LIMIT
     v2: bool = False
 
+    _most: int = PrivateAttr(default=MAX_CONNECTIONS)
+
     @property
     def warmed(self) -> bool:
         """See `TargetOptions.warmed`."""
         return self.warm > 0
+
+    def shared_out(self, place: int, workers: int) -> Self:
+        """See `TargetOptions.shared_out`. Processes are so many in all, with the gateway and for kinds of clients."""
+        made = self.model_copy(update={"warm": share(self.warm, place, workers)})
+        made._most = max(1, share(MAX_CONNECTIONS, place, workers))
+        return made
+
+    @property
+    def most_connections(self) -> int:
+        """Connections to the target at a time."""
+        return self._most
 
     @property
     def describe_timeout(self) -> float:

@@ -8,18 +8,26 @@ from pathlib import Path
 from gateway.cli import loop
 from gateway.cli.certificate import Certificate
 from gateway.cli.codes import FAILED, OK, USAGE
-from gateway.cli.files import allowed, read
+from gateway.cli.files import allowed, read, shareable
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
-from gateway.config.exposure import cautions, in_clear, issuers, local
+from gateway.config.exposure import cautions, in_clear, issuers, local, of_several
 from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import probe_store
 from gateway.yaml_document import Mistake
 
 
-def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *, connect: bool = False) -> int:
-    """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served.
+def check(
+    path: Path,
+    host: str = "127.0.0.1",
+    tls: Certificate | None = None,
+    *,
+    workers: int = 1,
+    connect: bool = False,
+) -> int:
+    """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served, and by
+    how many `workers`.
 
     `connect`: ask the agents what they are, and issuers of tokens for their keys. A route that contradicts its agent is
     a mistake, and an issuer without a key to use; one that does not answer is a caution. A store on a server that
@@ -28,6 +36,8 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
     config = read(path, FAILED)
     if not local(host):
         allowed(config, FAILED)
+    if workers > 1:
+        shareable(config, FAILED)
     agents, protocols = len({route.name for route in config.routes}), len(config.inbound)
     print(f"{path}: no mistakes; {_count(agents, 'agent')}, {_count(protocols, 'protocol')} served")
     for route in config.routes:
@@ -39,7 +49,8 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
         caution for route in config.routes if route.binding for caution in route.binding.cautions
     ):
         print(f"caution: {caution}")
-    for mistake in (*cautions(config), *in_clear(config, inbound=tls is None and not local(host))):
+    several = of_several(config, workers) if workers > 1 else ()
+    for mistake in (*cautions(config), *in_clear(config, inbound=tls is None and not local(host)), *several):
         print(f"caution: {mistake}")
     for told in readable(config):
         print(f"caution: {told}")

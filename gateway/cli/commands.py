@@ -64,15 +64,16 @@ TlsKey = Annotated[
 ]
 
 
+Workers = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes that share the port and the store.")]
+
+
 @app.command()
 def serve(
     routes: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
     *,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, metavar="N", help="Processes that share the port and the store.")
-    ] = 1,
+    workers: Workers = 1,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     watch: Annotated[bool, typer.Option(help="Reload the routes, and the certificate, when a file changes.")] = True,
@@ -117,6 +118,7 @@ def check(
     file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
     host: Annotated[str, typer.Option(help="Address that it is to be served on.")] = "127.0.0.1",
     *,
+    workers: Workers = 1,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     connect: Annotated[bool, typer.Option("--connect", help="Ask the agents, too, and compare.")] = False,
@@ -126,7 +128,7 @@ def check(
     from gateway.cli.check import check as work
     from gateway.cli.codes import FAILED
 
-    raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED), connect=connect))
+    raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED), workers=workers, connect=connect))
 
 
 @app.command()

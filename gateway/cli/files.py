@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gateway.cli.codes import USAGE, leave
 from gateway.config import Config, ConfigError, load
-from gateway.config.exposure import exposed
+from gateway.config.exposure import alone, exposed
 from gateway.registry import BrokenAdapter
 
 DEFAULT_ROUTES = Path("routes.yaml")
@@ -25,6 +25,12 @@ def read(path: Path, code: int = USAGE) -> Config:
 def allowed(config: Config, code: int = USAGE) -> None:
     """Exit with `code` and the mistakes if the table may be served to this machine only."""
     if mistakes := exposed(config):
+        leave(code, *map(str, mistakes))
+
+
+def shareable(config: Config, code: int = USAGE) -> None:
+    """Exit with `code` and the mistakes if the table can't be served by several workers."""
+    if mistakes := alone(config):
         leave(code, *map(str, mistakes))
 
 

@@ -22,11 +22,11 @@ from gateway.cli.banner import banner
 from gateway.cli.certificate import BadCertificate, Certificate
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.file_changes import changes, digest
-from gateway.cli.files import allowed, read
+from gateway.cli.files import allowed, read, shareable
 from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
-from gateway.config.exposure import cautions, exposed, in_clear, local
+from gateway.config.exposure import cautions, exposed, in_clear, local, of_several
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
@@ -64,13 +64,18 @@ def serve(
     `greet`: print the banner once it is up; else that is one more line of the log. `link`: this is one of several
     workers, whose supervisor listens, and greets.
     """
-    config = read(path)
+    whole = read(path)
+    config = _of_worker(whole, link)
     listener = link.listener if link is not None else listen(host, port)
     with contextlib.closing(listener):
         if _shared(listener):
             allowed(config)
+        if link is not None:
+            shareable(config)
         if link is None or link.number == 1:  # one says it for all
-            for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
+            clear = in_clear(config, inbound=tls is None and _shared(listener))
+            several = () if link is None else of_several(whole, link.workers)
+            for caution in (*cautions(config), *clear, *several):
                 log.warning("%s", caution)
             if open_files := readable(config):
                 log.warning("%s", "; ".join(open_files))
@@ -364,7 +369,7 @@ class _Gateway:
         async with self._busy:
             before, self._loaded = self._files, digest(self._files)
             try:
-                config = await asyncio.to_thread(_reread, self._path)
+                config = _of_worker(await asyncio.to_thread(_reread, self._path), self._link)
                 self._files = (self._path, *config.documents)
                 if (mistakes := exposed(config, self._config.inbound)) and _shared(self._listener):
                     raise ConfigError(mistakes)
@@ -400,6 +405,11 @@ def _new_to_us(error: Exception, known: Collection[Path]) -> Collection[Path]:
     """Files with mistakes that are not watched yet: what is mended next may be one of them."""
     wrong = [Path(mistake.file).absolute() for mistake in getattr(error, "mistakes", ())]
     return dict.fromkeys(file for file in wrong if file not in {each.absolute() for each in known})
+
+
+def _of_worker(config: Config, link: WorkerLink | None) -> Config:
+    """The config, or the part of one of several workers in it."""
+    return config if link is None else config.shared_out(link.place, link.workers)
 
 
 def _reread(path: Path) -> Config:

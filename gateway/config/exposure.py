@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from gateway.access import JwtOptions
 from gateway.config.models import Config, Route
 from gateway.contract import InboundOptions, TargetOptions
+from gateway.contract.options import RouteLimits
 from gateway.yaml_document import Mistake, Where
 
 if TYPE_CHECKING:
@@ -107,6 +108,38 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
             found.append(config.mistake((*where, "discovery"), message))
     if config.telemetry.headers and (host := _reached_in_clear(config.telemetry.otlp)):
         found.append(config.mistake(("telemetry", "headers"), f"are sent to {host} unencrypted: use https"))
+    return tuple(found)
+
+
+def alone(config: Config) -> tuple[Mistake, ...]:
+    """Return what keeps a config from being served by several workers."""
+    if config.store.url.partition("://")[2]:
+        return ()
+    return (
+        config.mistake(
+            ("store", "url"), "a store in memory is of one process: several workers need a file or a server"
+        ),
+    )
+
+
+def of_several(config: Config, workers: int) -> tuple[Mistake, ...]:
+    """Return what is not the same with several workers as with one."""
+    found: list[Mistake] = []
+    limited: list[tuple[Where, RouteLimits]] = [(("limits", "route"), config.limits.route)]
+    for index, route in enumerate(config.routes):
+        limited.append((("routes", index, "limits"), route.limits))
+        for at, target in enumerate(route.places):
+            if getattr(target, "command", None):
+                message = f"each of {workers} workers starts this program for its own clients"
+                found.append(config.mistake(("routes", index, *_place(route, at), "command"), message))
+    for where, limits in limited:
+        if limits.runs is not None and limits.runs < workers:
+            message = f"{limits.runs} cannot be divided among {workers} workers: each takes one"
+            found.append(config.mistake((*where, "runs"), message))
+    for name in ("client", "door"):
+        if getattr(config.limits, name).model_fields_set:
+            message = f"each of {workers} workers counts for itself: together they take up to {workers} times as much"
+            found.append(config.mistake(("limits", name), message))
     return tuple(found)
 
 

@@ -246,6 +246,15 @@ class Route(Section):
         """The targets: one, or several. `target` is the first of them."""
         return self.targets or (self.target,)
 
+    def shared_out(self, place: int, workers: int) -> Route:
+        """The route of one of several workers, by its place from 0."""
+        given = {
+            "target": self.target.shared_out(place, workers),
+            "targets": tuple(target.shared_out(place, workers) for target in self.targets),
+            "limits": self.limits.shared_out(place, workers),
+        }
+        return self.model_copy(update=given)
+
     @property
     def binding(self) -> Binding | None:
         """The rules that `manifest` names, None without one. Routes whose documents differ are not equal."""
@@ -354,7 +363,7 @@ class EachDoor(DoorLimits):
 
 class Limits(Section):
     """What clients may ask of the gateway. Counts are those of one process: of N behind one address, together N times
-    as much may be asked for.
+    as much may be asked for. Only the limits of routes are divided among workers.
     """
 
     body: Size | None = Field(
@@ -469,6 +478,12 @@ class Config(Section):
     _adapters: Registry = PrivateAttr(default_factory=lambda: MappingProxyType({}))
     _path: Path | None = PrivateAttr(default=None)
     _places: _Places = PrivateAttr(default_factory=lambda: _Places("routes.yaml"))
+
+    def shared_out(self, place: int, workers: int) -> Config:
+        """The config of one of several workers, by its place from 0: what a route and its agent may have is divided."""
+        limits = self.limits.model_copy(update={"route": self.limits.route.shared_out(place, workers)})
+        routes = tuple(route.shared_out(place, workers) for route in self.routes)
+        return self.model_copy(update={"limits": limits, "routes": routes})
 
     def mistake(self, where: Where, message: str) -> Mistake:
         """A mistake in a key that shows only outside the file."""

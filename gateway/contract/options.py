@@ -46,6 +46,11 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(no_fla
 """Of a second."""
 
 
+def share(most: int, place: int, workers: int) -> int:
+    """What one of several workers has of so many, by its place from 0."""
+    return most // workers + (place < most % workers)
+
+
 class UseLimits(Options):
     """Base of every section of limits. A key that is left out is as in the section of `limits` for all of its kind.
 
@@ -90,6 +95,17 @@ class RouteLimits(UseLimits):
     """
 
     starts: Rate = None
+
+    def shared_out(self, place: int, workers: int) -> Self:
+        """The limits of one of several workers, by its place from 0: all together are these, unless it is less than a
+        run for each.
+        """
+        given: dict[str, float] = {}
+        if self.runs is not None:
+            given["runs"] = max(1, share(self.runs, place, workers))
+        if self.starts is not None:
+            given["starts"] = self.starts / workers
+        return self.model_copy(update=given)
 
 
 EVERY_OTHER: Final = None
@@ -296,6 +312,10 @@ class TargetOptions(Options):
     def warmed(self) -> bool:
         """Whether the agent is started, and described, with the gateway instead of with its first client."""
         return False
+
+    def shared_out(self, place: int, workers: int) -> Self:
+        """The target for one of several workers, by its place from 0: what is to be there once is at one of them."""
+        return self
 
     @property
     def describe_timeout(self) -> float:

@@ -48,7 +48,7 @@ class WorkerLink:
             os.set_inheritable(descriptor, False)
         self._link = socket.socket(fileno=seat.link)
         self._listeners = [socket.socket(fileno=each) for each in seat.listeners]
-        self._place = seat.place
+        self.place = seat.place
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
         self._asked = 0
@@ -65,7 +65,7 @@ class WorkerLink:
     @property
     def listener(self) -> socket.socket:
         """The listening socket of this worker's place."""
-        return self._listeners[self._place]
+        return self._listeners[self.place]
 
     def new_id(self) -> str:
         """See `Gateway.new_id`: the worker's number is in it."""

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import TABLE, interlingua
-from tests.support.processes import Gateway
+from tests.support.processes import ROOT, Gateway
 
 WITHIN = 60.0
 
@@ -310,3 +310,66 @@ def test_what_is_wrong_at_the_start_is_said_once_with_exit_code_2(text: str, tmp
         port = taken.getsockname()[1]
         done = interlingua("serve", str(file), "--port", str(port), "--workers", "2", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, f"cannot listen on 127.0.0.1:{port}: address already in use\n")
+
+
+HOUSE = """
+store: {url: "sqlite:///store.db"}
+limits: {shutdown: 1s, client: {runs: 5}}
+routes:
+  - name: gardener
+    target: {protocol: agent_client, command: [python3, GARDENER], warm: 1}
+    limits: {runs: 2}
+""".replace("GARDENER", str(ROOT / "examples/agents/gardener.py"))
+
+
+def gardeners(workers: set[int]) -> list[int]:
+    """How many processes of the agent each worker has."""
+    found = dict.fromkeys(workers, 0)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"examples/agents/gardener.py" in (folder / "cmdline").read_bytes() and (
+                above := _worker_of(int(folder.name), workers)
+            ):
+                found[above] += 1
+    return sorted(found.values())
+
+
+def _worker_of(pid: int, workers: set[int]) -> int | None:
+    while pid > 1 and pid not in workers:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid if pid in workers else None
+
+
+def test_what_an_agent_may_have_is_divided_among_the_workers(tmp_path: Path) -> None:
+    with Gateway(HOUSE, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+        gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
+        workers = workers_of(gateway)
+        gateway.process.wait_until(lambda: sum(gardeners(workers)) > 0, "one is started unasked", WITHIN)
+        codes = []
+        for _ in range(60):  # by chance at either
+            body = {"agent_id": "gardener", "input": {"message": "a rose"}}
+            with httpx2.Client(trust_env=False, timeout=30) as client:
+                codes.append(client.post(f"{gateway.url}/agent-connect/runs", json=body).status_code)
+        assert (codes.count(200), codes.count(503)) == (2, 58), "each worker takes one, for it waits for an answer"
+        assert 0 not in gardeners(workers), "each has one of its own for its run"
+        assert "each of 2 workers starts this program" in gateway.process.stderr()
+        assert "limits.client: each of 2 workers counts for itself" in gateway.process.stderr()
+
+
+def test_check_says_what_is_not_the_same_with_several_workers(tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(HOUSE)
+    assert "workers" not in interlingua("check", cwd=tmp_path).stdout
+    done = interlingua("check", "--workers", "4", cwd=tmp_path)
+    assert done.returncode == 0
+    for what in (
+        "routes[0].target.command: each of 4 workers starts this program",
+        "routes[0].limits.runs: 2 cannot be divided among 4 workers: each takes one",
+        "limits.client: each of 4 workers counts for itself: together they take up to 4 times as much",
+    ):
+        assert what in done.stdout
+    (tmp_path / "routes.yaml").write_text(HOUSE.replace("sqlite:///store.db", "sqlite://"))
+    wrong = "store.url: a store in memory is of one process"
+    for command, code in (("check", 1), ("serve", 2)):
+        done = interlingua(command, "--workers", "2", cwd=tmp_path, fresh=True)
+        assert done.returncode == code and wrong in done.stderr
+    assert interlingua("check", cwd=tmp_path).returncode == 0

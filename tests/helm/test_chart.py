@@ -265,6 +265,12 @@ def test_the_gateway_is_probed_and_has_its_limits(case: str) -> None:
         assert "cpu" not in container["resources"]["limits"], "it would be throttled in the middle of a stream"
 
 
+def test_several_workers_are_asked_for_and_one_is_not() -> None:
+    args = helm().render({"workers": 3}).gateway()["args"]
+    assert args[args.index("--workers") + 1] == "3"
+    assert "--workers" not in helm().render({}).gateway()["args"]
+
+
 def test_sqlite_has_one_pod_on_a_volume_and_postgresql_several_on_none() -> None:
     one, several = rendered("as it is"), rendered("several")
     assert (one.workload()["kind"], several.workload()["kind"]) == ("StatefulSet", "Deployment")

@@ -18,7 +18,7 @@ import msgspec
 
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
-from adapters.agent_client.options import MAX_CONNECTIONS, AgentClientTarget
+from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller
@@ -93,7 +93,7 @@ class AgentConnections:
         key = _encode(capabilities)
         found = self._shared.get(key)
         if found is None:
-            if len(self._shared) >= MAX_CONNECTIONS:
+            if len(self._shared) >= self._target.most_connections:
                 self._make_room()
             found = self._shared[key] = self._made(capabilities)
         return found
@@ -179,7 +179,7 @@ class AgentConnections:
         )
 
     def _most_spares(self) -> int:
-        return min(self._target.warm - 1, MAX_CONNECTIONS - len(self._shared))
+        return min(self._target.warm - 1, self._target.most_connections - len(self._shared))
 
     def _make_room(self) -> None:
         for key, shared in self._shared.items():
@@ -187,7 +187,7 @@ class AgentConnections:
                 del self._shared[key]
                 self._closing.start(shared.supervisor.aclose())
                 return
-        raise Unavailable(f"{self.name} is connected for {MAX_CONNECTIONS} kinds of clients already")
+        raise Unavailable(f"{self.name} is connected for {self._target.most_connections} kinds of clients already")
 
 
 def _name(target: AgentClientTarget) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
 from gateway.contract import TargetOptions
+from gateway.contract.options import share
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -64,6 +65,10 @@ class McpTarget(TargetOptions):
     def warmed(self) -> bool:
         """See `TargetOptions.warmed`."""
         return self.warm > 0
+
+    def shared_out(self, place: int, workers: int) -> Self:
+        """See `TargetOptions.shared_out`. Processes that are started with the gateway are so many in all."""
+        return self.model_copy(update={"warm": share(self.warm, place, workers)})
 
     @property
     def describe_timeout(self) -> float:

@@ -18,6 +18,10 @@ args:
   - json
   - --log-level
   - {{ .Values.logLevel }}
+  {{- if gt (int .Values.workers) 1 }}
+  - --workers
+  - {{ .Values.workers | quote }}
+  {{- end }}
   {{- if .Values.tls.secret }}
   - --tls-cert
   - /tls/tls.crt
