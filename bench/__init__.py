@@ -7,6 +7,7 @@ __main__.py   arguments; the only place that prints
 sizes.py      how much of everything: full, quick, tiny
 measure.py    the measurements, in order
 growth.py     what one costs beside few others, and beside many
+workers.py    one worker beside several, on SQLite and on PostgreSQL
 compare.py    two versions of the gateway in turns
 peers/        other gateways in front of the same agents
 stage.py      the processes: started, asked for their memory and processor time, ended

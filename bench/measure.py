@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bench import growth, peers
+from bench import growth, peers, workers
 from bench.agent import stream_body, wait_body
 from bench.agent_client.measure import measure as measure_editors
 from bench.agent_communication.measure import measure as measure_callers
@@ -31,7 +31,7 @@ WAYS = ("direct", *PROXIES, "through")
 WARM_SECONDS = 0.5
 HELD_CHUNKS = 10
 MEGABYTE = 1e6
-PARTS = ("agent_connect", "agent_client", "agent_communication", "growth", "peers")
+PARTS = ("agent_connect", "agent_client", "agent_communication", "growth", "workers", "peers")
 
 
 def measure(
@@ -49,6 +49,8 @@ def measure(
             figures["agent_communication"] = measure_callers(stage, sizes, told)
         if "growth" in parts:
             figures["growth"] = growth.measure(stage, sizes.growth, told)
+        if "workers" in parts:
+            figures["workers"] = workers.measure(stage, sizes.workers, told)
         if "peers" in parts:
             figures["peers"] = peers.measure(stage, sizes.peers, told)
     return figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 
-from bench import growth, peers, wanted
+from bench import growth, peers, wanted, workers
 from bench.agent_client import report as editors
 from bench.agent_communication import report as callers
 from bench.rounds import Figures
@@ -42,6 +42,8 @@ def text(report: Figures) -> str:
         lines += [*callers.lines(figures), ""]
     if "growth" in figures:
         lines += [*growth.lines(figures["growth"]), ""]
+    if "workers" in figures:
+        lines += [*workers.lines(figures["workers"]), ""]
     if "peers" in figures:
         lines += [*peers.lines(figures["peers"]), ""]
     lines += [f"{report['sizes']} run, {report['seconds']:.0f} s", ""]

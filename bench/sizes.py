@@ -73,6 +73,18 @@ class PeerSizes:
 
 
 @dataclass(frozen=True)
+class WorkerSizes:
+    """Of what is measured with several workers (workers.py). A round is one turn of each."""
+
+    limit: float
+    rounds: int
+    seconds: float
+    """Of a turn."""
+    workers: tuple[int, ...]
+    """How many of a gateway, from one on."""
+
+
+@dataclass(frozen=True)
 class GrowthSizes:
     """Of what is drawn as growth (growth.py): how many there are, from few to many."""
 
@@ -120,6 +132,7 @@ class Sizes:
     compare: CompareSizes
     peers: PeerSizes
     growth: GrowthSizes
+    workers: WorkerSizes
 
 
 MANY = 64
@@ -178,6 +191,7 @@ FULL = Sizes(
         thread=(100, 1000, 10_000),
         store=(1000, 100_000, 1_000_000),
     ),
+    workers=WorkerSizes(limit=150.0, rounds=4, seconds=1.25, workers=(1, 2, 4)),
 )
 QUICK = Sizes(
     name="quick",
@@ -233,6 +247,7 @@ QUICK = Sizes(
         thread=(100, 10_000),
         store=(1000, 100_000),
     ),
+    workers=WorkerSizes(limit=40.0, rounds=2, seconds=0.75, workers=(1, 2, 4)),
 )
 TINY = Sizes(
     name="tiny",
@@ -288,6 +303,7 @@ TINY = Sizes(
         thread=(2, 20),
         store=(2, 20),
     ),
+    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.1, workers=(1, 2)),
 )
 """Shows that everything works; its figures mean nothing."""
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ REST_SECONDS = 0.25
 REST_SHARE = 0.05
 REST_TRIES = 60
 
+STORE_URL = "${BENCH_STORE:-sqlite:///bench.db}"
 STORE = """
 store: {{url: "${{BENCH_STORE:-sqlite:///bench.db}}", fsync: {fsync}}}
 """
@@ -276,10 +277,12 @@ class Stage:
             yield gateway
 
     @contextlib.contextmanager
-    def served(self, routes: Path, tree: Tree = OWN) -> Iterator[Gateway]:
-        """A gateway of some version with the agents of that file, which is ready. Ended after the block."""
+    def served(self, routes: Path, tree: Tree = OWN, args: Sequence[str] = ()) -> Iterator[Gateway]:
+        """A gateway of some version with the agents of that file, which is ready. Ended after the block. `args`:
+        further ones of `serve`.
+        """
         port = free_port()
-        argv = ["-m", "gateway", "serve", str(routes), "--port", str(port), "--log-level", "warning"]
+        argv = ["-m", "gateway", "serve", str(routes), "--port", str(port), "--log-level", "warning", *args]
         child = Child("gateway", argv, self._directory / "gateway.log", tree=tree)
         try:
             seconds = child.until_answers(f"http://127.0.0.1:{port}/readyz")
@@ -289,8 +292,8 @@ class Stage:
             child.end()
 
     @contextlib.contextmanager
-    def routes(self, *, editors: bool = False, table: str | None = None) -> Iterator[Path]:
-        """A route table with an empty store beside it. Both are gone after the block."""
+    def routes(self, *, editors: bool = False, table: str | None = None, store: str | None = None) -> Iterator[Path]:
+        """A route table with an empty store beside it, or with that `store`. Both are gone after the block."""
         with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
             fsync = str(self._fsync).lower()
             if table is not None:
@@ -302,6 +305,8 @@ class Stage:
                 example = "".join(EXAMPLE.format(size=size, agent=self.agent_port) for size in self._examples)
                 text = ROUTES.format(agent=self.agent_port, example=example, fsync=fsync)
             routes = Path(directory) / "routes.yaml"
+            if store is not None:
+                text = text.replace(STORE_URL, store)
             routes.write_text(text)
             yield routes
 

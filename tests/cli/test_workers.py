@@ -340,6 +340,53 @@ def _worker_of(pid: int, workers: set[int]) -> int | None:
     return pid if pid in workers else None
 
 
+def test_an_operator_is_served_by_whichever_worker_is_asked(tmp_path: Path) -> None:
+    text = HOUSE.replace("{runs: 2}", "{runs: 20}")
+    with Gateway(text, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+        gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
+
+        def ask(method: str, path: str, body: object = None) -> httpx2.Response:
+            """On a connection of its own, so by chance of either."""
+            with httpx2.Client(trust_env=False, timeout=30) as client:
+                return client.request(method, f"{gateway.url}{path}", json=body)
+
+        def status(run: str) -> str:
+            return str(ask("GET", f"/admin/runs/{run}").json()["status"])
+
+        def follow(run: str, told: list[str]) -> None:
+            with httpx2.Client(trust_env=False, timeout=60) as client:
+                stream = {"accept": "text/event-stream"}
+                with client.stream("GET", f"{gateway.url}/admin/runs/{run}/events", headers=stream) as answer:
+                    told.append(answer.read().decode())
+
+        runs = []
+        for _ in range(8):
+            body = {"agent_id": "gardener", "input": {"message": "a rose"}}
+            runs.append(ask("POST", "/agent-connect/runs", body).json()["run_id"])
+        told: list[str] = []
+        watching = [threading.Thread(target=follow, args=(run, told)) for run in runs]
+        for thread in watching:
+            thread.start()
+        for run in runs:
+            gateway.process.wait_until(lambda run=run: status(run) == "interrupted", "it asks", WITHIN)  # type: ignore[misc]
+        for run in runs[:4]:
+            answer = ask("POST", f"/admin/runs/{run}/answer", {"value": {"outcome": "selected", "optionId": "plant"}})
+            assert answer.status_code == 200, answer.text
+        for run in runs[4:]:
+            assert ask("POST", f"/admin/runs/{run}/cancel", {"reason": "enough"}).status_code == 200
+        for thread in watching:
+            thread.join()
+        assert [status(run) for run in runs] == ["success"] * 4 + ["cancelled"] * 4
+        assert len(told) == 8 and all("event: run\n" in one for one in told)
+        agents = [ask("GET", "/admin/agents").json()["agents"][0] for _ in range(6)]
+        assert [(one["started"], one["active"], one["ended"]) for one in agents] == [
+            (8, 0, {"success": 4, "cancelled": 4})
+        ] * 6
+        assert ask("POST", "/admin/reload").status_code == 200
+        why = "an operator asks for it; routes reloaded: gardener"
+        gateway.process.wait_until(lambda: gateway.process.stderr().count(why) == 2, "all have reloaded", WITHIN)
+
+
 def test_what_an_agent_may_have_is_divided_among_the_workers(tmp_path: Path) -> None:
     with Gateway(HOUSE, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)

@@ -1,0 +1,26 @@
+"""Workers are compared on both stores, and all figures of the table are there. How fast they are is not asked here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.stage import ROOT
+
+WAYS = {"1 worker, SQLite", "2 workers, SQLite", "1 worker, PostgreSQL", "2 workers, PostgreSQL"}
+
+
+def test_workers_are_compared_on_both_stores(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "workers", "--json", str(file)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(file.read_text())["figures"]["workers"]
+    assert set(figures["added_ms"]) == WAYS
+    for way in WAYS:
+        assert figures["requests"][way]["per_second"] > 0 and figures["chunks"][way]["per_second"] > 0
+        assert figures["requests"][way]["between"] > 0 and figures["requests"][way]["limit"] > 0
+        assert any(line.startswith(way) for line in done.stdout.splitlines())
+    assert "two workers to one: " in done.stdout and "PostgreSQL to SQLite, one worker: " in done.stdout
