@@ -1,8 +1,9 @@
 """How workers scale: `serve --workers N` on a store in a file and on one in PostgreSQL, in turns. `--only workers`.
 
 All gateways are up the whole time, and each has its turn in every round. Agent and load take their part of the same
-processors, and so does PostgreSQL's server, whose part is counted with the gateway's. *limit* is how many requests a
-second this machine could do at most, if all of its processors did nothing but what one request takes of them together.
+processors, and so does PostgreSQL's server, whose part is counted with the gateway's: *us each* is the processor time
+of a request, *cores* what was had of the processors. *limit* is how many requests a second this machine could do at
+most, if all of its processors did nothing but what a request takes of them, agent and load included.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def measure(stage: Stage, sizes: WorkerSizes, told: Callable[[str], None]) -> Fi
         "load": os.getloadavg()[0],
         "workers": list(sizes.workers),
         "rounds": len(many),
-        "requests": medians(many, ("per_second", "p50", "p99", "between", "ends", "limit")),
+        "requests": medians(many, ("per_second", "p50", "p99", "between", "micros", "limit")),
         "one": medians(one, ("p50",)),
         "added_ms": {way: added(one, "p50", way) for way in ways},
         "chunks": medians(flood, ("per_second",)),
@@ -94,7 +95,7 @@ def _turn(stage: Stage, way: Workers | None, path: str, job: dict[str, object]) 
     return {
         **result,
         "between": between / result["wall"],
-        "ends": ends / result["wall"],
+        "micros": between / done * 1e6,
         "limit": (os.cpu_count() or 1) * done / (between + ends),
     }
 
@@ -155,15 +156,15 @@ def lines(figures: Figures) -> list[str]:
                 way,
                 number(at["per_second"] / requests[first]["per_second"]),
                 number(at["per_second"]),
-                number(at["per_second"] / at["limit"]),
+                number(at["micros"]),
+                number(at["limit"]),
                 number(chunks[way]["per_second"] / chunks[first]["per_second"]),
                 number(chunks[way]["per_second"]),
                 number(added_ms[way]),
                 number(at["between"]),
-                number(at["ends"]),
             )
         )
-    head = ("serve --workers", "ratio", "requests/s", "of limit", "ratio", "chunks/s", "ms added", "cores", "of ends")
+    head = ("serve --workers", "ratio", "requests/s", "us each", "limit/s", "ratio", "chunks/s", "ms added", "cores")
     return [
         f"Requests {MANY} at once, {STREAMS} streams as fast as they go, ms added one at a time; load {load}.",
         *table(head, rows),
@@ -178,10 +179,10 @@ def _wanted(figures: Figures) -> list[str]:
     if any(way not in requests for way in (one, two, server)):
         return []
     twice = requests[two]["per_second"] / requests[one]["per_second"]
-    able = requests[two]["limit"] / requests[one]["per_second"]
+    able = requests[two]["limit"] / min(requests[one]["limit"], 1e6 / requests[one]["micros"])
     beside = requests[server]["per_second"] / requests[one]["per_second"]
     later = added_ms[server] - added_ms[one]
     return [
-        f"two workers to one: {twice:.2f} (1.7 wanted where there are cores for them; here {able:.2f} at most)",
+        f"two workers to one: {twice:.2f} (1.7 wanted where there are cores for them; {able:.2f} at most here)",
         f"PostgreSQL to SQLite, one worker: {beside:.2f} of the requests/s (0.7 wanted), {later:+.2f} ms (1.5 wanted)",
     ]

@@ -17,7 +17,7 @@ from gateway.config import load
 from gateway.contract.governing import governor_named
 from gateway.core.errors import Invalid, Unavailable
 from gateway.core.types import Agent, JsonObject, RunRequest
-from gateway.governance.audit import EntrySigner, Keyring, expand, verify
+from gateway.governance.audit import AuditBroken, EntrySigner, Keyring, expand, verify
 from gateway.governance.audit.keys import keyring
 from tests.cli.conftest import interlingua
 from tests.governance.enforcing.support import documents, told
@@ -116,6 +116,31 @@ def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path
         await app.stop()
 
     aio.run(story())
+
+
+def test_gateways_on_one_store_with_disks_of_their_own_are_told_apart_by_name(folder: Path) -> None:
+    file = folder / "routes.yaml"
+
+    async def story(name: str | None) -> None:
+        text = json.loads(table()) | ({"audit": {"name": name}} if name is not None else {})
+        file.write_text(json.dumps(text))
+        app = App(load(file))
+        await app.start()
+        governor = governor_named(app.gateway.agents, "scripted", "example")
+        assert governor is not None
+        await governor.opened(f"session of {name}")
+        await app.stop()
+
+    aio.run(story(None))
+    (folder / "audit-log.jsonl").rename(folder / "disk-of-another-pod")
+    with pytest.raises(AuditBroken, match=r"it ends with nothing, and entry 0 was written: .* needs an audit\.name"):
+        aio.run(story(None))
+    for _ in range(2):
+        aio.run(story("pod-b"))
+    assert told(folder) == ["operator.invoked"], "a session that is known from before"
+    (folder / "audit-log.jsonl").unlink()
+    with pytest.raises(AuditBroken):
+        aio.run(story("pod-b"))
 
 
 def test_a_changed_document_is_taken_and_a_wrong_one_is_refused(gateway: Gateway, folder: Path) -> None:

@@ -106,7 +106,6 @@ class Journal:
         self._take(past)
         self._log, self._number = opened, number
         self._keep()
-        await self.inherit()
 
     async def inherit(self) -> None:
         """Take over what processes that have died left in their logs. Called when their runs are this process's, before

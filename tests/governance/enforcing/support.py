@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,15 +120,22 @@ async def house(
     rules: Rules | None = None,
     store: Store | None = None,
     half: type[Scripted] = Ruled,
+    listed: Callable[[], Awaitable[None]] | None = None,
     **posture: Any,
 ) -> AsyncIterator[House]:
-    """An open one, its store in the folder."""
+    """An open one, its store in the folder. `listed`: called when its log is open and no run goes on yet."""
     outbound = half(script, attach=attach)
     outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records)
     wrapped = enforcement.wrap(outbound, binding or documents(folder, **posture))
-    engine.accompany(opened=enforcement.open, closing=enforcement.aclose, adopted=enforcement.settle)
+    engine.accompany(
+        opened=enforcement.open,
+        claimed=enforcement.inherit,
+        adopted=enforcement.settle,
+        closing=enforcement.aclose,
+        **({} if listed is None else {"listed": listed}),
+    )
     engine.use([Entry(route(), wrapped)])
     try:
         await engine.open()

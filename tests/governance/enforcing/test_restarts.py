@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from gateway.contract.governing import APPROVAL, governor_named
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Interrupt, Run, RunStatus, Thread
-from gateway.governance.audit import AuditEvent, AuditLog, aip44, files
+from gateway.governance.audit import AuditEvent, AuditLog, LogTaken, aip44, files
 from gateway.governance.audit import log as audit_log
 from gateway.governance.budgets import DAY
 from gateway.governance.enforcing import Enforcement, restoring
@@ -108,6 +109,15 @@ def test_the_word_that_was_given_before_a_restart_counts(
         ]  # fmt: skip
 
     run(scene())
+
+
+def taken(folder: Path) -> bool:
+    """Whether somebody writes the first log."""
+    try:
+        os.close(files.LogFiles(folder).lock())
+    except LogTaken:
+        return True
+    return False
 
 
 async def _never(*_: object) -> None:
@@ -630,7 +640,10 @@ def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
     run(scene())
 
 
-def test_what_was_shown_before_a_restart_goes_on_as_it_was_approved_and_only_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("another", [False, True], ids=["restarted", "taken over"])
+def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it_is_restarted_or_taken_over(
+    tmp_path: Path, another: bool
+) -> None:
     async def script(context: RunContext) -> None:
         await context.set_upstream({"id": 1})
         await call(context, "send", "c1")
@@ -652,11 +665,17 @@ def test_what_was_shown_before_a_restart_goes_on_as_it_was_approved_and_only_onc
                 )  # type: ignore[misc]
                 await at.answer(one, YES)
             await until(lambda: at.engine.live[one.id].interceptor.judge.calls["c2"].allowed)  # type: ignore[attr-defined]
-        async with house(tmp_path, script, attach=attach) as at:
+        dying = AuditLog(tmp_path)  # by a process that has the log until the other one has a log of its own
+        if another:
+            await dying.open()
+        async with house(tmp_path, script, attach=attach, listed=dying.aclose if another else None) as at:
             await until(lambda: "approval-c1#2" in {i.id for i in at.engine.live[one.id].run.interrupts})
             await at.answer(one, YES)
             await at.ended(one)
+            await until(lambda: not another or not taken(tmp_path))
         verified(tmp_path)
+        assert (tmp_path / "audit-log-2.jsonl").exists() == another
+        assert not another or not (tmp_path / "audit-log-2.jsonl").read_bytes(), "all of it is where it began"
 
     run(scene())
     results = [line["metadata"]["aip44"]["audit"] for line in audited(tmp_path) if line["action"] == "tool.result"]
