@@ -9,7 +9,6 @@ from pydantic import AfterValidator, AnyUrl, Field, PrivateAttr, TypeAdapter, Ur
 
 from gateway.access import AuthenticatingOptions
 from gateway.contract import Options, TargetOptions
-from gateway.contract.options import share
 from gateway.transport.pipe import LIMIT
 
 MAX_CONNECTIONS = 32
@@ -137,9 +136,13 @@ class AgentClientTarget(TargetOptions):
 
     def shared_out(self, place: int, workers: int) -> Self:
         """See `TargetOptions.shared_out`. Processes are so many in all, with the gateway and for kinds of clients."""
-        made = self.model_copy(update={"warm": share(self.warm, place, workers)})
-        made._most = max(1, share(MAX_CONNECTIONS, place, workers))
+        made = self.model_copy(update={"warm": self.part(self.warm, place, workers)})
+        made.may_have(max(1, self.part(MAX_CONNECTIONS, place, workers)))
         return made
+
+    def may_have(self, connections: int) -> None:
+        """Called once, by whoever made it."""
+        self._most = connections
 
     @property
     def most_connections(self) -> int:

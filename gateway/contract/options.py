@@ -313,6 +313,11 @@ class TargetOptions(Options):
         """Whether the agent is started, and described, with the gateway instead of with its first client."""
         return False
 
+    @staticmethod
+    def part(most: int, place: int, workers: int) -> int:
+        """What one of several workers has of so many."""
+        return share(most, place, workers)
+
     def shared_out(self, place: int, workers: int) -> Self:
         """The target for one of several workers, by its place from 0: what is to be there once is at one of them."""
         return self

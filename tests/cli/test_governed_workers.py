@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,8 +64,14 @@ class Garden:
         self._url = f"{gateway.url}/agent-connect/runs"
 
     def _ask(self, method: str, path: str, body: Any = None, also: int = 200) -> Any:
-        with httpx2.Client(trust_env=False, timeout=30) as client:
-            answer = client.request(method, f"{self._url}{path}", json=body)
+        """503 is to be tried again: who is asked may have died, or not have taken the run over yet."""
+        until = time.monotonic() + WITHIN
+        while True:
+            with httpx2.Client(trust_env=False, timeout=30) as client:
+                answer = client.request(method, f"{self._url}{path}", json=body)
+            if answer.status_code != 503 or time.monotonic() > until:
+                break
+            threading.Event().wait(float(answer.headers["retry-after"]))
         assert answer.status_code in (200, also), answer.text
         return answer.json()
 

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
 from gateway.contract import TargetOptions
-from gateway.contract.options import share
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -68,7 +67,7 @@ class McpTarget(TargetOptions):
 
     def shared_out(self, place: int, workers: int) -> Self:
         """See `TargetOptions.shared_out`. Processes that are started with the gateway are so many in all."""
-        return self.model_copy(update={"warm": share(self.warm, place, workers)})
+        return self.model_copy(update={"warm": self.part(self.warm, place, workers)})
 
     @property
     def describe_timeout(self) -> float:
