@@ -244,7 +244,7 @@ const STORIES = {
     await page.waitForSelector("h1:has-text('Runs')");
     return { cookies: (await page.context().cookies()).length };
   },
-  // A list of very many runs: how soon it is seen, how many it says there are and shows, the next page, and one agent's.
+  // A list of very many runs: how soon it is seen, how many it says there are and shows, the next page, and those of an agent that has none.
   async list(agent) {
     await page.goto(`${url}/ui/#/protocols`);
     await page.waitForSelector("h1:has-text('Protocols')");
@@ -256,10 +256,10 @@ const STORIES = {
     const first = await rows();
     const counted = await page.innerText("main > p.faint");
     await page.click("text=older");
-    await page.waitForFunction((before) => document.querySelector("main tbody tr a")?.getAttribute("href") !== before, first[0]);
+    await page.waitForSelector(`main tbody tr:first-child a:not([href="${first[0]}"])`);
     const second = await rows();
     await page.selectOption("select[name=agent]", agent);
-    await page.waitForFunction((one) => [...document.querySelectorAll("main tbody tr td:nth-child(2)")].every((cell) => cell.textContent === one), agent);
+    await page.waitForSelector("main > p.faint:text-is('0 runs')");
     return { seconds, counted, first, second, filtered: (await rows()).length };
   },
   // The route of a run that asks is taken out of the file and the file read again, in another tab, while the run is watched.
