@@ -37,6 +37,7 @@ inbound:
     max_connections: 1000
     max_sessions: 1000
     idle: 300
+    socket_idle: 7200
     keep_alive: 15
     origins: [https://ide.example.com]
     v2: true
@@ -68,6 +69,7 @@ inbound:
     max_sessions: 1000
     max_calls: 1000
     idle: 300
+    socket_idle: 7200
     keep_alive: 15
     max_stream: 3600
     replay: 1048576
@@ -89,6 +91,7 @@ inbound:
     max_sessions: 1000
     max_calls: 1000
     idle: 300
+    socket_idle: 7200
     keep_alive: 15
     max_stream: 3600
     replay: 1048576

@@ -40,6 +40,8 @@ class AgentClientServe(AuthenticatingOptions):
     max_connections: how many clients may be connected at a time; one more is refused.
     max_sessions: how many sessions a connection may have open.
     idle: seconds after which a Streamable HTTP connection without any open stream is ended. Its sessions live on.
+    socket_idle: seconds after which a WebSocket is closed (1001) on which no message went either way, pings aside, and
+        nothing is under way. Its client connects again and loads its session. Left out: never.
     keep_alive: seconds of silence after which a stream gets a comment line.
     origins: web pages that may connect (values of `Origin`), besides the gateway's own and, where no other machine
         reaches it, those of this machine; others are refused, programs send none.
@@ -51,6 +53,7 @@ class AgentClientServe(AuthenticatingOptions):
     max_connections: Annotated[int, Field(gt=0)] = 1000
     max_sessions: Annotated[int, Field(gt=0)] = 1000
     idle: Seconds = 300.0
+    socket_idle: Seconds | None = None
     keep_alive: Seconds = 15.0
     origins: tuple[str, ...] = ()
     v2: bool = False

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Coroutine
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -68,6 +69,26 @@ def test_messages_go_both_ways_in_order_as_text(run: Run) -> None:
             assert [await client.recv() for _ in sent] == sent
             await client.send(["in ", "three ", "fragments"])
             assert await client.recv() == "in three fragments"
+
+    run(main())
+
+
+def test_it_is_closed_when_no_message_went_for_so_long_and_it_is_not_busy(run: Run) -> None:
+    async def main() -> None:
+        busy = iter((True, True, True, False))
+        endpoint = Served()
+        async with uvicorn_serving(endpoint) as url, library_connect(url) as client:
+            pipe = await endpoint.pipe()
+            pipe.close_when_idle(0.05, lambda: next(busy))
+            told = monotonic()
+            assert pipe.offer([b"{}"]) and await client.recv() == "{}"
+            assert await pipe.receive() == []
+            assert monotonic() - told >= 0.15 and next(busy, None) is None
+            with pytest.raises(ConnectionClosed) as end:
+                await client.recv()
+            assert end.value.rcvd is not None
+            assert (end.value.rcvd.code, end.value.rcvd.reason) == (1001, "idle for 0.05 s")
+            endpoint.done.set()
 
     run(main())
 

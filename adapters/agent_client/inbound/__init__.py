@@ -138,7 +138,10 @@ class EditorSocket:
                 limit = self._clients.options.max_message
                 pipe = await _Door.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
                 pipe.closes_for(visitor)
-                await EditorConnection(self._clients, pipe, agent, visitor, counted=True).serve()
+                connection = EditorConnection(self._clients, pipe, agent, visitor, counted=True)
+                if (idle := self._clients.options.socket_idle) is not None:
+                    pipe.close_when_idle(idle, lambda: connection.busy)
+                await connection.serve()
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:

@@ -95,6 +95,11 @@ class EditorConnection:
             self.client.gone()
             await self.sessions.leave()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request, a question or a run that the client is told of is under way."""
+        return self._peer.busy or self.sessions.following
+
     def _expel(self) -> None:
         log.info("%s: the connection is ended: %s", self._peer.pipe.name, self._visitor.ended)
         self.client.keep(self._peer.aclose())

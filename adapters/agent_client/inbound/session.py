@@ -94,6 +94,11 @@ class EditorSession:
         """Whether it is followed; False if that has failed, and it is to be opened again."""
         return self._task is None or not self._task.done()
 
+    @property
+    def following(self) -> bool:
+        """Whether its client is told of a run that has not ended."""
+        return self._following is not None
+
     def go(self) -> None:
         """The client has been answered, and knows the session."""
         self.context.known()

@@ -45,6 +45,11 @@ class EditorSessions:
         session = self._open.get(session_id)
         return session if session is not None and session.alive else None
 
+    @property
+    def following(self) -> bool:
+        """Whether the client is told of a run that has not ended, whoever started it."""
+        return any(session.following for session in self._open.values())
+
     async def get(self, session_id: str, *, ending: bool = False, own: bool = False) -> EditorSession:
         """One that is open here, or that is taken up now, maybe to be ended. Raises NotFound, Conflict.
 

@@ -22,6 +22,8 @@ class McpServeOptions(InboundOptions):
     max_sessions: how many clients may be connected at a time; one more is refused.
     max_calls: how many requests of one client may be under way.
     idle: seconds after which a Streamable HTTP session without any open request is ended, and its calls with it.
+    socket_idle: seconds after which a WebSocket is closed (1001) on which no message went either way, pings aside, and
+        nothing is under way. Its client connects again. Left out: never.
     keep_alive: seconds of silence after which a stream gets a comment line.
     max_stream: seconds after which a stream of Streamable HTTP is ended, though its requests go on: its client resumes
         it (`Last-Event-ID`). Left out: never.
@@ -35,6 +37,7 @@ class McpServeOptions(InboundOptions):
     max_sessions: Count = 1000
     max_calls: Count = 1000
     idle: Seconds = 300.0
+    socket_idle: Seconds | None = None
     keep_alive: Seconds = 15.0
     max_stream: Seconds | None = None
     replay: Bytes = 1024 * 1024

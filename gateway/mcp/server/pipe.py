@@ -94,6 +94,11 @@ class PipeSession(HandshakeSession):
             self.hub.leave(self)
 
     @property
+    def busy(self) -> bool:
+        """Whether anything is under way, once it is run."""
+        return self._peer.busy
+
+    @property
     def alive(self) -> bool:
         return self._peer.gone is None
 

@@ -52,6 +52,8 @@ class McpSocket:
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
             with self._hub.connected():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
+                if options.socket_idle is not None:
+                    pipe.close_when_idle(options.socket_idle, lambda: session.busy)
                 async with _staying(visit, pipe):
                     await session.run(pipe)
         except AgentGone as error:

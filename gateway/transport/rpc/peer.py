@@ -165,6 +165,11 @@ class Peer:
         return self._gone
 
     @property
+    def busy(self) -> bool:
+        """Whether a request of either end, or what one began (`linger_for`), is under way, or something unwritten."""
+        return bool(len(self._serving) or len(self._asking) or len(self._begun) or self._outbox.size)
+
+    @property
     def pending(self) -> int:
         """The number of our requests without an answer yet."""
         return len(self._asking)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Protocol, Self
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -14,8 +16,12 @@ from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import checked
 from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, judged
 
+log = logging.getLogger(__name__)
+
 EXTENSION = "interlingua.messages"
 """The key in a scope's `extensions` for the connection's `MessageWriter`, if the server has one (see uvicorn.py)."""
+GOING_AWAY = 1001
+"""RFC 6455, 7.4.1."""
 _IN_ORDER = (1000, 1001, 1005)
 """Close codes of an orderly end. uvicorn reports a lost connection as 1005, too."""
 
@@ -40,6 +46,9 @@ class ServerSocket:
         self._websocket = websocket
         self._limit = limit
         self._ended = False
+        self._used = 0.0  # the time of the last message, either way
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._writer: MessageWriter | None = websocket.scope.get("extensions", {}).get(EXTENSION)
         client = websocket.client
         self._name = f"the client at {client.host}:{client.port}" if client else "a client"
@@ -65,7 +74,21 @@ class ServerSocket:
     def name(self) -> str:
         return self._name
 
+    def close_when_idle(self, seconds: float, busy: Callable[[], bool]) -> None:
+        """Close it (1001) when no message went either way for so long and it is not `busy`. Pings do not count."""
+        self._used = monotonic()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look, seconds, busy)
+
+    def _look(self, seconds: float, busy: Callable[[], bool]) -> None:
+        left = seconds if busy() else self._used + seconds - monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left, self._look, seconds, busy)
+        else:
+            log.info("%s said nothing for %g s: its connection is ended", self._name, seconds)
+            self._closing = asyncio.create_task(self.aclose(GOING_AWAY, f"idle for {seconds:g} s"))
+
     async def send(self, messages: Sequence[bytes]) -> None:
+        self._used = monotonic()
         send = self._websocket.send
         try:
             if self._writer is not None:
@@ -77,6 +100,7 @@ class ServerSocket:
             raise AgentGone(f"{self._name} has gone", detail=repr(error)) from error
 
     def offer(self, messages: Sequence[bytes]) -> bool:
+        self._used = monotonic()
         return self._writer is not None and self._writer.offer(messages)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
@@ -84,6 +108,7 @@ class ServerSocket:
         if self._ended:
             return []
         message = await self._websocket.receive()
+        self._used = monotonic()
         if message["type"] == "websocket.disconnect":
             ours, self._ended = self._ended, True
             code, reason = message.get("code", 1005), message.get("reason") or ""
@@ -99,6 +124,8 @@ class ServerSocket:
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Close. The server ends a `receive` that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._websocket.application_state is WebSocketState.CONNECTED:
             self._ended = True
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError, TimeoutError):
