@@ -20,8 +20,10 @@ from gateway.contract import LIST_SECONDS, Batch
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Answer, Identity, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.health import Overlooker
-from gateway.recording import LIMITS, MOST_SECONDS, Recorder, RunRecording
+from gateway.recording import LIMITS, MOST_SECONDS, AllRecordings, ReadRecording, Recorder, TurnRecording
 from gateway.runs import Engine
+from gateway.runs.post import Unanswered
+from gateway.store import Undelivered
 from gateway.tracing import metrics
 from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected, refusals
 from gateway.transport.asgi.request import EventStream
@@ -37,6 +39,8 @@ EVENTS_BYTES: Final = 1024 * 1024
 SHOWN_BYTES: Final = 256 * 1024
 """The largest input or output that is shown in a run; of a larger one its size is."""
 KEEP_ALIVE: Final = 15.0
+WAIT_SECONDS: Final = 10.0
+"""How long a process is asked to wait for news of a recording: shorter than its answer is waited for."""
 RECORDED_SECONDS: Final = 600
 _TRACE: Final = re.compile(r"00-([0-9a-f]{32})-")
 NO_STORE: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
@@ -80,6 +84,7 @@ class AdminApi:
         recorder: Recorder,
     ) -> None:
         self._recorder = recorder
+        self._recordings = AllRecordings(recorder, engine.store, engine.post)
         self._engine = engine
         self._config = config
         self._operators = operators
@@ -198,7 +203,7 @@ class AdminApi:
         run = await self._engine.runs.get(request.path_params["run"])
         traces, known = self._config().telemetry.traces, _TRACE.match(run.request.traceparent or "")
         trace = traces.replace("{trace}", known[1]) if traces is not None and known is not None else None
-        return _json({**self._whole(run), "recorded": self._recorder.of(run.id) is not None, "trace": trace})
+        return _json({**self._whole(run), "recorded": await self._recordings.recorded(run.id), "trace": trace})
 
     def _whole(self, run: Run) -> JsonObject:
         return _whole(run, self._recorder.secrets.document(run.request.metadata))
@@ -247,7 +252,10 @@ class AdminApi:
     # --- their wire --------------------------------------------------------------------------------------------------
 
     async def _recording(self, who: Identity | None, request: HttpRequest) -> Reply:
-        """What is recorded now, until when, and how much is kept."""
+        """What is recorded now, until when, and how much is kept, in this process."""
+        return self._kept(0)
+
+    def _kept(self, unheard: int) -> Reply:
         recorder = self._recorder
         names = dict.fromkeys(entry.route.name for entry in self._engine.roster.entries if not entry.hidden)
         return _json(
@@ -259,48 +267,61 @@ class AdminApi:
                 ],
                 "runs": recorder.runs,
                 "bytes": recorder.bytes,
+                "unheard": unheard,
                 "limits": LIMITS,
             }
         )
 
     async def _record(self, who: Identity | None, request: HttpRequest) -> Reply:
-        """Has the wire of an agent's runs, or of all, recorded or not from now on, for some time."""
+        """Has the wire of an agent's runs, or of all, recorded or not from now on, for some time, by every process."""
         body = await _body(request, OperatorRecording)
         if not 1 <= body.seconds <= MOST_SECONDS:
             raise Invalid(f"seconds: from 1 to {MOST_SECONDS}")
         if body.agent is not None and body.agent not in {entry.route.name for entry in self._engine.roster.entries}:
             raise NotFound(f"there is no agent {body.agent!r}")
-        self._recorder.turn(body.agent, body.record, body.seconds)
-        return await self._recording(who, request)
+        return self._kept(await self._recordings.turn(TurnRecording(body.agent, body.record, body.seconds)))
 
     async def _wire(self, who: Identity | None, request: HttpRequest) -> Reply | None:
         """What was recorded of a run above `after`: a page of it, or for who accepts `text/event-stream` all that comes
         until the run ends. `Last-Event-ID` counts as `after`.
         """
-        run = request.path_params["run"]
+        run, after = request.path_params["run"], _after(request)
         await self._engine.runs.get(run)
-        recording, after = self._recorder.of(run), _after(request)
-        if recording is None:
-            raise NotFound("the wire of this run is not recorded here")
+        process = await self._recordings.where(run)
+        try:
+            page = await self._recordings.read(process, ReadRecording(run, after))
+        except Undelivered as error:
+            raise NotFound("what was recorded of this run, if it was, is gone with its process") from error
+        if page is None:
+            raise NotFound("the wire of this run is not recorded")
         if "text/event-stream" not in (request.header("accept") or ""):
-            entries = recording.page(after, EVENTS_BYTES)
-            last = entries[-1][0] if entries else after
-            return Reply(200, b'{"entries":[%b],"last":%d}' % (b",".join(data for _, data in entries), last), NO_STORE)
-        await self._listen(recording, after, request)
+            last = page.entries[-1][0] if page.entries else after
+            entries = b",".join(bytes(data) for _, data in page.entries)
+            return Reply(200, b'{"entries":[%b],"last":%d}' % (entries, last), NO_STORE)
+        await self._listen(process, run, after, request)
         return None
 
-    async def _listen(self, recording: RunRecording, after: int, request: HttpRequest) -> None:
+    async def _listen(self, process: str, run: str, after: int, request: HttpRequest) -> None:
         out = EventStream(request, NO_STORE[1:])
         await out.sent(b": following\n\n")
         with WhileConnected(request):
             while True:
-                if not await recording.news(after, KEEP_ALIVE):
+                try:
+                    page = await self._recordings.read(process, ReadRecording(run, after, WAIT_SECONDS))
+                except Unanswered:  # if it has died, the next try says so
                     await out.sent(b": alive\n\n")
                     continue
-                if not (entries := recording.page(after, EVENTS_BYTES)):
+                except Undelivered:
                     break
-                after = entries[-1][0]
-                await out.sent(b"".join(b"id: %d\ndata: %b\n\n" % entry for entry in entries))
+                if page is None:
+                    break
+                if page.entries:
+                    after = page.entries[-1][0]
+                    await out.sent(b"".join(b"id: %d\ndata: %b\n\n" % entry for entry in page.entries))
+                elif not page.over:
+                    await out.sent(b": alive\n\n")
+                if page.over:
+                    break
             await out.end(b"event: over\ndata: {}\n\n")
 
 

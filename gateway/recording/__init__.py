@@ -2,12 +2,12 @@
 
 It stands beside the engine and the transports, which ask it nothing while no run is recorded.
 
-recorder.py   which runs are recorded; implements `gateway.contract.interception.RunRecorder`
+recorder.py   which runs are recorded; implements `gateway.contract.interception.RunRecorder`; asks other processes
 recording.py  what was said of one run, in order, within bounds
 redaction.py  takes secrets out of it, before it is kept
 """
 
-from gateway.recording.recorder import LIMITS, MOST_SECONDS, Recorder
+from gateway.recording.recorder import LIMITS, MOST_SECONDS, AllRecordings, ReadRecording, Recorder, TurnRecording
 from gateway.recording.recording import RunRecording
 
-__all__ = ["LIMITS", "MOST_SECONDS", "Recorder", "RunRecording"]
+__all__ = ["LIMITS", "MOST_SECONDS", "AllRecordings", "ReadRecording", "Recorder", "RunRecording", "TurnRecording"]

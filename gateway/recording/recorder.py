@@ -8,13 +8,18 @@ import time
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gateway.config import Config
 from gateway.contract import Batch, Take, Watch
 from gateway.contract.interception import InterceptedRun
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 from gateway.recording.recording import MESSAGE_BYTES, RUN_BYTES, RUN_ENTRIES, RunRecording
 from gateway.recording.redaction import SecretRemover, secrets_of
 from gateway.runs.live import LiveRun
+from gateway.runs.post import PostOffice
+from gateway.store import Store
 from gateway.transport.tap import TAP, NotedWork, about, current, enter
 
 MOST_SECONDS: Final = 3600
@@ -30,6 +35,12 @@ LIMITS: Final[Mapping[str, int]] = {
     "bytes": TOTAL_BYTES,
     "seconds": MOST_SECONDS,
 }
+PAGE_BYTES: Final = 256 * 1024
+"""About how much of a recording one page has: it may go through the store."""
+HEAR_SECONDS: Final = 3.0
+"""How long another process has to say that it heard of a wish, or whether it has a recording."""
+GATHER_SECONDS: Final = 0.5
+"""For how long a process gathers entries for one that follows elsewhere: so often, at most, do they cost the store."""
 EVERY: Final = None
 """Stands for every agent, where an operator asks for no certain one."""
 
@@ -184,3 +195,80 @@ class NotedWatch:
 
     def stop(self) -> None:
         self._watch.stop()
+
+
+class TurnRecording(msgspec.Struct, frozen=True):
+    """An operator's wish, as processes tell it one another. Answered with nothing."""
+
+    agent: str | None
+    record: bool
+    seconds: int
+
+
+class ReadRecording(msgspec.Struct, frozen=True):
+    """Read on in the recording of a run, above the entry `after`. Answered with a `RecordingPage` or, by a process that
+    has none, with None. `wait`: for so many seconds, if there is nothing new.
+    """
+
+    run: str
+    after: int
+    wait: float = 0.0
+
+
+class RecordingPage(msgspec.Struct, frozen=True):
+    """Entries with their numbers. `over`: the run has ended, or is not recorded any more, and this is the rest."""
+
+    entries: tuple[tuple[int, msgspec.Raw], ...]
+    over: bool
+
+
+class AllRecordings:
+    """The recordings of all processes on one store, whichever of them an operator asks. One per gateway process."""
+
+    def __init__(self, recorder: Recorder, store: Store, post: PostOffice) -> None:
+        self._recorder = recorder
+        self._store = store
+        self._post = post
+        post.serve(TurnRecording, self._turn)
+        post.serve(ReadRecording, self._read)
+
+    async def turn(self, wish: TurnRecording) -> int:
+        """Have a wish heard by every process. Returns how many did not say that they had heard it."""
+        await self._turn(self._store.owner, wish)
+        others = await self._store.mailbox.others()
+        asked = [self._post.ask(other, wish, type(None), within=HEAR_SECONDS) for other in others]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for error in answers:
+            if error is not None and not isinstance(error, InterlinguaError):
+                raise error
+        return sum(error is not None for error in answers)
+
+    async def where(self, run_id: str) -> str:
+        """The process that has the recording of a run, if any has. Raises NotFound."""
+        if self._recorder.of(run_id) is not None:
+            return self._store.owner
+        return await self._store.owner_of(run_id)
+
+    async def recorded(self, run_id: str) -> bool:
+        """Whether something of a run is recorded. False where the process that would know does not answer."""
+        call = ReadRecording(run_id, after=2**53)
+        with contextlib.suppress(InterlinguaError):
+            owner = await self.where(run_id)
+            return await self._post.ask(owner, call, RecordingPage | None, within=HEAR_SECONDS) is not None  # type: ignore[arg-type]
+        return False
+
+    async def read(self, process: str, call: ReadRecording) -> RecordingPage | None:
+        """Read on in a recording of a process. Raises what `PostOffice.ask` does."""
+        return await self._post.ask(process, call, RecordingPage | None)  # type: ignore[arg-type]
+
+    async def _turn(self, process: str, wish: TurnRecording) -> None:
+        self._recorder.turn(wish.agent, wish.record, wish.seconds)
+
+    async def _read(self, process: str, call: ReadRecording) -> RecordingPage | None:
+        recording = self._recorder.of(call.run)
+        if recording is None:
+            return None
+        if call.wait and await recording.news(call.after, call.wait) and process != self._store.owner:
+            await asyncio.sleep(0 if recording.over else GATHER_SECONDS)
+        entries = tuple((number, msgspec.Raw(data)) for number, data in recording.page(call.after, PAGE_BYTES))
+        return RecordingPage(entries, recording.over and (not entries or entries[-1][0] == recording.last))

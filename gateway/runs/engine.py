@@ -67,12 +67,13 @@ class Engine:
         self.roster = Roster(store)
         self._owed: Callable[[Delivery], None] = _ignore_delivery
         rules, recorder = rules or Rules(), recorder or Unrecorded()
-        self._post = PostOffice(store, self._rung)
-        self._followed = FollowedRuns(store, self._post)
+        self.post = PostOffice(store, self._rung)
+        """Calls to and of the other processes on the store."""
+        self._followed = FollowedRuns(store, self.post)
         self._readers = RemoteReaders(store, self._rung)
-        self._lobby = Lobby(store, self._post, watchers := ThreadWatchers())
+        self._lobby = Lobby(store, self.post, watchers := ThreadWatchers())
         self.conversations = Threads(store, watchers, self._lobby.hold, self._lobby.holding)
-        self._elsewhere = RunsElsewhere(store, self._post, self._followed, self._lobby, self.adopt_orphans)
+        self._elsewhere = RunsElsewhere(store, self.post, self._followed, self._lobby, self.adopt_orphans)
         states = States(store, self.roster, self.conversations)
         self._starter = Starter(
             store,
@@ -91,17 +92,17 @@ class Engine:
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.agents = EngineAgents(self.roster)
         self.runs = EngineRuns(store, self._starter, self.agents, self._elsewhere, self._followed, recorder=recorder)
-        self._post.serve(StartRun, self._starter.start_for)
-        self._post.serve(AnswerRun, self.runs.answer_here)
-        self._post.serve(CancelRun, self.runs.cancel_here)
-        self._post.serve(LoseOfRun, self.runs.lost_there)
-        self._post.serve(WatchRun, self._watched)
+        self.post.serve(StartRun, self._starter.start_for)
+        self.post.serve(AnswerRun, self.runs.answer_here)
+        self.post.serve(CancelRun, self.runs.cancel_here)
+        self.post.serve(LoseOfRun, self.runs.lost_there)
+        self.post.serve(WatchRun, self._watched)
         self.threads = EngineThreads(store, self.conversations, states)
         self.files = EngineFiles(
             store, self.roster, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
         )
         self.records = EngineRecords(store)
-        self.backchannel = EngineBackchannel(store, self.roster, self.conversations, self._post, self._lobby)
+        self.backchannel = EngineBackchannel(store, self.roster, self.conversations, self.post, self._lobby)
         self.accompany()
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
@@ -157,7 +158,7 @@ class Engine:
         Inbound halves that host agents (`roster.hosts`) are opened in between.
         """
         await self.store.open()
-        self._post.open()
+        self.post.open()
         self._lobby.open()
         await self._opened()
         await self.roster.open()
@@ -266,7 +267,7 @@ class Engine:
         await self._lobby.close()
         await self._followed.close()
         await self._readers.close()
-        await self._post.close()
+        await self.post.close()
         await self._closing()
         await self.store.close()
 

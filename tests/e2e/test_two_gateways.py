@@ -122,6 +122,80 @@ def test_what_both_patch_of_one_thread_at_the_same_time_is_all_there(here: httpx
     assert found["status"] == "idle" and [one["content"] for one in found["messages"]] == ["hi", "hi"]
 
 
+def test_the_wire_of_a_run_is_told_by_the_process_that_does_not_drive_it(
+    gateways: tuple[Gateway, Gateway], here: httpx2.Client, there: httpx2.Client
+) -> None:
+    driver, asked = (f"{gateway.url}/admin" for gateway in gateways)
+    unrecorded = here.post("/runs", json={"agent_id": "slow", "input": {"message": "0 seconds"}}).json()["run_id"]
+    wish = {"agent": "slow", "record": True, "seconds": 600}
+    turned = there.post(f"{asked}/recording", json=wish).json()
+    assert turned["agents"]["slow"] and turned["unheard"] == 0, turned
+    assert here.get(f"{driver}/recording").json()["agents"]["slow"]
+
+    run = here.post("/runs", json={"agent_id": "slow", "input": {"message": LONG}}).json()["run_id"]
+    found, last = [], 0
+    with there.stream("GET", f"{asked}/runs/{run}/wire", headers={"accept": "text/event-stream"}) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data: {") and line != "data: {}":
+                found.append(json.loads(line.removeprefix("data: ")))
+                if len(found) == 1:
+                    assert here.post(f"/runs/{run}/cancel", params={"wait": True}).status_code == 204
+            if line == "event: over":
+                break
+        else:
+            pytest.fail("the stream has no end")
+    titles = {entry["title"] for entry in found if entry["kind"] == "message" and entry["side"] == "client"}
+    assert {"POST /agent-connect/runs", f"POST /agent-connect/runs/{run}/cancel?wait=true"} <= titles, found
+    assert any(entry["kind"] == "message" and entry["side"] == "agent" for entry in found), found
+
+    paged = []
+    while entries := (page := there.get(f"{asked}/runs/{run}/wire", params={"after": last}).json())["entries"]:
+        paged, last = paged + entries, page["last"]
+    assert [entry["n"] for entry in found] == [entry["n"] for entry in paged] == list(range(1, len(found) + 1))
+    assert there.get(f"{asked}/runs/{run}").json()["recorded"] is True
+    assert there.get(f"{asked}/runs/{unrecorded}").json()["recorded"] is False
+    assert there.get(f"{asked}/runs/{unrecorded}/wire").status_code == 404
+
+    here.post(f"{driver}/recording", json={**wish, "record": False, "seconds": 1})
+    assert not there.get(f"{asked}/recording").json()["agents"]["slow"]
+
+
+def test_a_recording_is_gone_with_its_process_and_its_follower_elsewhere_is_told_the_end(
+    agent_connect_agent: Process, tmp_path: Path
+) -> None:
+    table = f"""
+routes:
+  - {{name: slow, record: wire, target: {{protocol: agent_connect, url: "{agent_connect_agent.url}", agent: slow}}}}
+store: {{url: 'sqlite:///{tmp_path / "shared.db"}'}}
+inbound: {{agent_connect: {{}}}}
+"""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with (
+        Gateway(table, tmp_path / "one") as driver,
+        Gateway(table, tmp_path / "two") as asked,
+        httpx2.Client(timeout=PATIENCE) as http,
+    ):
+        body = {"agent_id": "slow", "input": {"message": LONG}}
+        short = {"agent_id": "slow", "input": {"message": "0 seconds"}}
+        ended = http.post(f"{driver.url}/agent-connect/runs/wait", json=short).json()["run"]["run_id"]
+        url = f"{asked.url}/admin/runs/{ended}"
+        assert "POST /agent-connect/runs" in http.get(f"{url}/wire").text
+        going_on = http.post(f"{driver.url}/agent-connect/runs", json=body).json()["run_id"]
+        wire = f"{asked.url}/admin/runs/{going_on}/wire"
+        assert "POST /agent-connect/runs" in http.get(wire).text
+        with http.stream("GET", wire, headers={"accept": "text/event-stream"}) as stream:
+            lines = stream.iter_lines()
+            assert any(line.startswith("data: ") for line in lines)
+            driver.kill9()
+            assert "event: over" in list(lines)
+        assert http.get(f"{url}/wire").status_code == 404
+        assert http.get(url).json()["recorded"] is False
+        assert "POST /agent-connect/runs" not in http.get(wire).text, "who takes it up records it from there"
+        wish = http.post(f"{asked.url}/admin/recording", json={"record": True}).json()
+        assert wish["unheard"] == 0, "who is dead need not hear"
+
+
 class Editor:
     """A client of the Agent Client Protocol, by hand."""
 

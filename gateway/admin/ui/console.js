@@ -116,7 +116,7 @@ async function oneRun(signal, query, id) {
   const trace = /^https?:/.test(first.trace ?? "") && first.trace; // the configuration's, of whom nobody else has a word
   const log = first.recorded ? new Columns() : new Log();
   main.replaceChildren(el("h1", {}, `Run ${id}`), head, el("h2", {}, first.recorded ? "What was said" : "Events"),
-    first.recorded ? el("p", { class: "faint" }, "Without secrets, in the gateway's memory: it is gone with its process.") : recording(first.agent),
+    first.recorded ? el("p", { class: "faint" }, "Without secrets, in the memory of the process that drove it, and gone with that.") : recording(first.agent),
     log.left, log.element, ends);
   const draw = (run) => {
     head.replaceChildren(definitions([
@@ -140,7 +140,8 @@ async function oneRun(signal, query, id) {
 // Offers to record what is said to an agent.
 function recording(agent) {
   const record = () => post("/admin/recording", { agent, record: true }).then(
-    ({ limits }) => tell(`Runs of ${agent} that begin within 10 minutes are recorded: ${size(limits.run_bytes)} of each.`), (error) => tell(error.message));
+    ({ limits, unheard }) => tell(`Runs of ${agent} that begin within 10 minutes are recorded: ${size(limits.run_bytes)} of each.` +
+      (unheard ? ` Processes that have not heard of it: ${unheard}.` : "")), (error) => tell(error.message));
   return el("p", { class: "faint" }, "What its client and its agent said was not recorded. ",
     el("button", { onclick: record }, `Record the next runs of ${agent}`));
 }
