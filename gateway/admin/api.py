@@ -34,6 +34,8 @@ MAX_BODY: Final = 1024 * 1024
 PAGE: Final = 50
 MOST: Final = 500
 """The most runs of one page."""
+MOST_NUMBER: Final = 2**53
+"""A number above it is taken for it: no log is so long."""
 EVENTS_BYTES: Final = 1024 * 1024
 """About how much of a log one page has."""
 SHOWN_BYTES: Final = 256 * 1024
@@ -192,7 +194,7 @@ class AdminApi:
             principal=request.query("principal"),
             statuses=_statuses(request.query("status")),
             limit=_number(request, "limit", PAGE, 1, MOST),
-            offset=_number(request, "offset", 0, 0, 2**53),
+            offset=_number(request, "offset", 0, 0, MOST_NUMBER),
             brief=True,
         )
         runs, count = await asyncio.gather(self._engine.runs.list(query), self._engine.runs.count(query))
@@ -229,7 +231,7 @@ class AdminApi:
         if "text/event-stream" in (request.header("accept") or ""):
             await self._follow(run, _after(request), request)
             return None
-        after = _number(request, "after", 0, 0, 2**53)
+        after = _number(request, "after", 0, 0, MOST_NUMBER)
         entries = await self._engine.store.events(run, after, max_bytes=EVENTS_BYTES)
         events = b",".join(b'{"number":%d,"event":%b}' % (entry.number, entry.data) for entry in entries)
         last_number = entries[-1].number if entries else after
@@ -329,8 +331,8 @@ def _after(request: HttpRequest) -> int:
     """The number after which a client goes on: `Last-Event-ID` of one that was interrupted, else `after`."""
     last = request.header("last-event-id")
     if last is not None and last.isascii() and last.isdigit() and len(last) < 20:
-        return int(last)
-    return _number(request, "after", 0, 0, 2**53)
+        return min(int(last), MOST_NUMBER)
+    return _number(request, "after", 0, 0, MOST_NUMBER)
 
 
 def _frames(batch: Batch) -> bytes:

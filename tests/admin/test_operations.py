@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,16 +19,21 @@ from starlette.applications import Starlette
 
 from gateway import registry
 from gateway.admin import AdminApi, Operators, open_near
-from gateway.admin.api import EVENTS_BYTES, SHOWN_BYTES
+from gateway.admin.api import EVENTS_BYTES, SHOWN_BYTES, WAIT_SECONDS
 from gateway.agents.entry import Entry
 from gateway.browser_guard import HostNames
 from gateway.config import BreakerOptions, Config, loads
 from gateway.contract import RunContext
 from gateway.core import events as e
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Answer, Failure, Interrupt, RunStatus, Thread
 from gateway.health import Overlooker
-from gateway.recording import Recorder
+from gateway.recording import LIMITS, MOST_SECONDS, AllRecordings, ReadRecording, Recorder, RunRecording
+from gateway.recording.recorder import RecordingPage
 from gateway.runs import Engine
+from gateway.runs.post import Unanswered
+from gateway.store import Undelivered
+from gateway.transport.tap import Said
 from tests.runs.test_targets import Program, away, grouped
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
@@ -59,6 +65,7 @@ class Admin:
     engine: Engine
     config: Config
     app: Any
+    recorder: Recorder
 
     async def ask(
         self, path: str, method: str = "GET", *, client: str = "127.0.0.1", headers: Mapping[str, str] = {}, **how: Any
@@ -88,11 +95,15 @@ async def admin(
     reread: Callable[[], Awaitable[str]] | None = None,
 ) -> AsyncIterator[Admin]:
     config = loads(TARGETS + more, registry.scan(), {})
-    async with engine() as made:
+    recorder = Recorder()
+    async with engine(recorder=recorder) as made:
         made.use([Entry(route, Scripted(script)) for route in config.routes])
         operators = Operators(config.operators, HostNames(()), near=open_near(config, private=private))
-        api = AdminApi(made, lambda: config, operators, Overlooker(made, lambda: True), reread, recorder=Recorder())
-        yield Admin(made, config, Starlette(routes=[*api.routes()]))
+        api = AdminApi(made, lambda: config, operators, Overlooker(made, lambda: True), reread, recorder=recorder)
+        try:
+            yield Admin(made, config, Starlette(routes=[*api.routes()]), recorder)
+        finally:
+            recorder.close()
 
 
 async def asks(context: RunContext) -> None:
@@ -276,6 +287,20 @@ def test_runs_are_filtered_and_paged_newest_first() -> None:
     run(scene())
 
 
+def test_a_list_of_runs_does_not_read_what_they_were_asked_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def whole(record: bytes) -> None:
+        raise AssertionError("a whole run")
+
+    async def scene() -> None:
+        async with admin() as at:
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            monkeypatch.setattr("gateway.store.sqlite.queries.decode_run", whole)
+            assert [found["id"] for found in (await at.get("/runs"))["runs"]] == [one.id]
+
+    run(scene())
+
+
 def test_a_run_says_what_it_was_asked_what_it_asks_and_why_it_failed() -> None:
     async def fails(context: RunContext) -> None:
         await context.ask(Interrupt(id="q", kind="question"))
@@ -350,6 +375,8 @@ def test_a_log_is_told_by_pages_of_some_size_or_followed_to_the_end() -> None:
                 ({}, {"after": after - 1}, after),
                 ({"last-event-id": str(after - 1)}, {"after": 0}, after),
                 ({"last-event-id": "x"}, {"after": after - 1}, after),
+                ({"last-event-id": "9" * 19}, {"after": after - 1}, after + 1),
+                ({"last-event-id": "9" * 20}, {"after": after - 1}, after),
             ):
                 answer = await at.ask(path, headers={"accept": "text/event-stream", **headers}, params=query)
                 assert answer.headers["content-type"].startswith("text/event-stream")
@@ -532,5 +559,228 @@ def test_a_run_links_to_its_trace_where_people_look_at_traces(given: str | None,
             one = await at.engine.runs.start(request(traceparent=given))
             await at.engine.runs.wait(one.id, timeout=30)
             assert (await at.get(f"/runs/{one.id}"))["trace"] == link
+
+    run(scene())
+
+
+# --- the wire of runs ----------------------------------------------------------------------------------------------
+
+STREAM = {"accept": "text/event-stream"}
+
+
+async def recorded(at: Admin) -> tuple[str, RunRecording]:
+    """A run that is recorded, and has stopped."""
+    assert (await at.ask("/recording", "POST", json={"record": True})).status_code == 200
+    one = await at.engine.runs.start(request())
+    await at.engine.runs.wait(one.id, timeout=30)
+    recording = at.recorder.of(one.id)
+    assert recording is not None
+    return one.id, recording
+
+
+def said(recording: RunRecording, times: int, data: bytes = b"{}") -> None:
+    """Something was said of a run."""
+    for number in range(times):
+        recording.note(Said(1.0, True, "message", f"said {number}", data, len(data), "text/plain"), "agent")
+
+
+def test_an_operator_has_the_wire_of_one_agent_or_of_all_recorded_for_some_time() -> None:
+    async def scene() -> None:
+        async with admin(asks) as at:
+
+            async def turned(**wish: Any) -> Any:
+                begun = time.time()
+                answer = await at.ask("/recording", "POST", json=wish)
+                assert answer.status_code == 200, answer.text
+                told = answer.json()
+                wished = {one["agent"]: one for one in told["wishes"]}[wish.get("agent")]
+                seconds = wish.get("seconds", 600)
+                assert wished["record"] is wish["record"]
+                assert begun + seconds <= wished["until"] <= time.time() + seconds
+                assert told == await at.get("/recording")
+                return told["agents"]
+
+            nothing = await at.get("/recording")
+            none = dict.fromkeys(("scripted", "plain", "program"), False)
+            assert nothing == {"agents": none, "wishes": [], "runs": 0, "bytes": 0, "unheard": 0, "limits": LIMITS}
+            assert await turned(record=True, agent="scripted") == {**none, "scripted": True}
+            assert await turned(record=True, seconds=MOST_SECONDS) == dict.fromkeys(none, True)
+            assert await turned(record=False, agent="plain", seconds=1) == {**dict.fromkeys(none, True), "plain": False}
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            kept = await at.get("/recording")
+            assert kept["runs"] == 1 and kept["bytes"] > 0
+            assert (await at.get(f"/runs/{one.id}"))["recorded"] is True
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("wish", "status", "why"),
+    [
+        ({"record": True, "seconds": 0}, 400, f"seconds: from 1 to {MOST_SECONDS}"),
+        ({"record": True, "seconds": MOST_SECONDS + 1}, 400, f"seconds: from 1 to {MOST_SECONDS}"),
+        ({"record": True, "agent": "nobody"}, 404, "there is no agent 'nobody'"),
+        ({"record": "wire"}, 400, "body: "),
+        ({"record": True, "for": 5}, 400, "body: "),
+        ({}, 400, "body: "),
+    ],
+)
+def test_a_wish_to_record_that_cannot_be_met_is_refused_and_changes_nothing(
+    wish: dict[str, Any], status: int, why: str
+) -> None:
+    async def scene() -> None:
+        async with admin() as at:
+            refused = await at.ask("/recording", "POST", json=wish)
+            assert refused.status_code == status and refused.json()["error"].startswith(why), refused.text
+            assert (await at.get("/recording"))["wishes"] == []
+
+    run(scene())
+
+
+def test_the_wire_of_a_run_is_told_by_pages_of_some_size_or_followed_to_the_end() -> None:
+    async def scene() -> None:
+        async with admin(asks) as at:
+            name, recording = await recorded(at)
+            said(recording, 45, b"x" * (EVENTS_BYTES // 40))
+            path, numbers, after = f"/runs/{name}/wire", list[int](), 0
+            page = await at.get(path)
+            assert 0 < page["last"] < recording.last, "more than one page"
+            assert page["entries"][-1]["title"].startswith("said ")
+            while page["entries"]:
+                numbers += [entry["n"] for entry in page["entries"]]
+                after = page["last"]
+                assert after == numbers[-1]
+                page = await at.get(path, after=after)
+            assert numbers == [*range(1, recording.last + 1)] and page == {"entries": [], "last": after}
+            assert await at.get(path, after="9" * 19) == {"entries": [], "last": 2**53}
+            assert (await at.refused(path, after="x")).startswith("after: ")
+            recording.finish()
+            for headers, query, first in (
+                ({}, {}, 1),
+                ({}, {"after": after - 1}, after),
+                ({"last-event-id": str(after - 1)}, {"after": 0}, after),
+                ({}, {"after": "9" * 19}, after + 1),
+            ):
+                answer = await at.ask(path, headers={**STREAM, **headers}, params=query)
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                assert answer.headers["x-content-type-options"] == "nosniff"
+                lines = answer.text.splitlines()
+                assert lines[:2] == [": following", ""] and lines[-3:] == ["event: over", "data: {}", ""]
+                assert [int(line[4:]) for line in lines if line.startswith("id: ")] == [*range(first, after + 1)]
+                told = [json.loads(line[6:])["n"] for line in lines[:-3] if line.startswith("data: ")]
+                assert told == [*range(first, after + 1)]
+
+    run(scene())
+
+
+def test_who_follows_a_wire_is_told_what_comes_and_while_nothing_does_that_the_connection_is_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        monkeypatch.setattr("gateway.admin.api.WAIT_SECONDS", 0.005)
+        async with admin(asks) as at:
+            name, recording = await recorded(at)
+            last, loop = recording.last, asyncio.get_running_loop()
+            loop.call_later(0.05, said, recording, 2)
+            loop.call_later(0.1, recording.finish)
+            answer = await at.ask(f"/runs/{name}/wire", headers=STREAM, params={"after": last})
+            lines = answer.text.splitlines()
+            assert lines[2] == ": alive" and lines[-3:] == ["event: over", "data: {}", ""]
+            assert [line for line in lines if line.startswith("id: ")] == [f"id: {last + 1}", f"id: {last + 2}"]
+
+    run(scene())
+
+
+class Away:
+    """The recordings of another process, which answers this, one after the other."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *answers: RecordingPage | InterlinguaError | None) -> None:
+        self.asked: list[tuple[int, float]] = []
+        self._answers = iter(answers)
+        patch.setattr(AllRecordings, "read", self._read)
+
+    async def _read(self, process: str, call: ReadRecording) -> RecordingPage | None:
+        self.asked.append((call.after, call.wait))
+        answer = next(self._answers)
+        if isinstance(answer, InterlinguaError):
+            raise answer
+        return answer
+
+
+def entries(*numbers: int, over: bool = False) -> RecordingPage:
+    return RecordingPage(tuple((number, msgspec.Raw(b'{"n":%d}' % number)) for number in numbers), over)
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([entries(1, 2), entries(3, over=True)], ["id: 1", "id: 2", "id: 3"]),
+        ([entries(1), Unanswered("silent"), entries(2), entries(over=True)], ["id: 1", ": alive", "id: 2"]),
+        ([entries(1), entries(), entries(over=True)], ["id: 1", ": alive"]),
+        ([entries(1), Undelivered("gone")], ["id: 1"]),
+        ([entries(1), None], ["id: 1"]),
+    ],
+)
+def test_who_follows_the_wire_of_a_run_of_another_process_is_told_until_it_is_over_or_gone(
+    answers: list[Any], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with admin() as at:
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            away = Away(monkeypatch, entries(1), *answers)
+            answer = await at.ask(f"/runs/{one.id}/wire", headers=STREAM)
+            lines = answer.text.splitlines()
+            assert [line for line in lines if line[:2] in ("id", ": ")] == [": following", *told]
+            assert lines[-3:] == ["event: over", "data: {}", ""]
+            assert away.asked[:2] == [(0, 0.0), (0, WAIT_SECONDS)] and len(away.asked) == 1 + len(answers)
+
+    run(scene())
+
+
+def test_a_recording_that_is_gone_with_its_process_is_not_found_and_who_does_not_hear_a_wish_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def others(*_: object) -> list[str]:
+        return ["gone"]
+
+    async def scene() -> None:
+        async with admin() as at:
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            Away(monkeypatch, Undelivered("gone"))
+            refused = await at.ask(f"/runs/{one.id}/wire")
+            assert (refused.status_code, refused.json()["error"]) == (
+                404,
+                "what was recorded of this run, if it was, is gone with its process",
+            )
+            assert (await at.get("/recording"))["unheard"] == 0
+            monkeypatch.setattr(type(at.engine.store.mailbox), "others", others)
+            assert (await at.ask("/recording", "POST", json={"record": True})).json()["unheard"] == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize("headers", [{}, STREAM])
+def test_of_a_run_that_was_not_recorded_there_is_no_wire(headers: dict[str, str]) -> None:
+    async def scene() -> None:
+        async with admin() as at:
+            one = await at.engine.runs.start(request())
+            await at.engine.runs.wait(one.id, timeout=30)
+            for name, why in ((one.id, "the wire of this run is not recorded"), ("none", "none")):
+                refused = await at.ask(f"/runs/{name}/wire", headers=headers)
+                assert refused.status_code == 404 and why in refused.json()["error"], refused.text
+
+    run(scene())
+
+
+def test_the_wire_of_a_run_that_was_deleted_is_told_to_nobody() -> None:
+    async def scene() -> None:
+        async with admin() as at:
+            name, recording = await recorded(at)
+            await at.engine.runs.delete(name)
+            assert at.recorder.of(name) is recording
+            assert (await at.ask(f"/runs/{name}/wire")).status_code == 404
 
     run(scene())
