@@ -51,6 +51,17 @@ export class Columns {
     this.rows = el("div", { role: "rowgroup" });
     this.element = el("div", { class: "columns", role: "table", tabindex: "0", "aria-label": "What was said, in order" },
       el("div", { role: "row", class: "row head" }, head), this.rows);
+    this.follows = true; // the newest row is kept in view, until a reader scrolls up and from when they are at the end again
+    this.top = 0;
+    this.element.addEventListener("scroll", () => {
+      const { scrollHeight, scrollTop, clientHeight } = this.element;
+      this.follows = scrollTop >= this.top && scrollHeight - scrollTop - clientHeight < NEAR;
+      this.top = scrollTop;
+    });
+    // A view that glides is still at the end when the next row comes.
+    const up = () => { this.follows &&= this.element.scrollTop === 0; };
+    this.element.addEventListener("keydown", ({ key }) => ["Home", "PageUp", "ArrowUp"].includes(key) && up());
+    this.element.addEventListener("wheel", ({ deltaY }) => deltaY < 0 && up(), { passive: true });
     this.entries = []; // to be drawn
     this.events = new Map(); // that wait for their time, by number
     this.titles = new Map(); // of tool calls, by id
@@ -91,8 +102,6 @@ export class Columns {
   }
 
   draw() {
-    const { element } = this;
-    const follows = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
     const entries = this.entries.splice(0);
     const late = entries.length - MOST;
     entries.forEach((entry, at) => {
@@ -108,7 +117,8 @@ export class Columns {
     this.place();
     for (; this.count > MOST; this.count -= 1) this.shorten();
     this.left.textContent = this.gone ? `${this.gone} earlier rows are not shown.` : "";
-    if (follows) element.scrollTop = element.scrollHeight;
+    if (this.follows) this.element.scrollTop = this.element.scrollHeight;
+    this.top = this.element.scrollTop;
   }
 
   entry(entry) {
