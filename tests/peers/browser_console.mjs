@@ -156,16 +156,18 @@ const STORIES = {
         await turn.locator(cancel.startsWith(".") ? cancel : `text=${cancel}`).first().waitFor();
         await page.click("button:text-is('Cancel')");
       }
-      for (let at = 0; ; at += 1) {
-        await question.or(end).first().waitFor();
-        if (!(await question.count())) break;
+      let at = 0;
+      for (; !(await end.count()); await question.or(end).first().waitFor()) {
+        if (!(await question.count())) continue; // one that has just been answered was still there
         asked.push(await question.innerText());
         if (answer === "decline") {
           await question.locator("button:text-is('Decline')").click();
           await question.waitFor({ state: "detached" });
           continue;
         }
-        for (const [name, value] of Object.entries(answer[at] ?? answer.at(-1))) {
+        const given = answer[at] ?? answer.at(-1);
+        at += 1;
+        for (const [name, value] of Object.entries(given)) {
           const field = question.locator(`[name=${name}]`);
           const kind = await field.evaluate((one) => one.type);
           if (kind === "checkbox") await field.setChecked(value);

@@ -229,17 +229,17 @@ def test_a_conversation_of_a_process_that_has_died_is_gone_on_with_by_whoever_is
 def test_changes_that_were_missed_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with two(tmp_path / "s.db") as (one, other, _, __):
-            tell = other._post.tell
-            monkeypatch.setattr(other._post, "tell", lambda process, call: None)
+            tell = other.post.tell
+            monkeypatch.setattr(other.post, "tell", lambda process, call: None)
             async with other.backchannel.join("t", Client()):
                 async with other.backchannel.join("t", Client()):
-                    monkeypatch.setattr(other._post, "tell", tell)
+                    monkeypatch.setattr(other.post, "tell", tell)
                     async with other.backchannel.join("t", Client()):
                         await known(one, 3)
                     await known(one, 2)
-                    monkeypatch.setattr(other._post, "tell", lambda process, call: None)
-                monkeypatch.setattr(other._post, "tell", tell)
-                other._post.tell(one.process, callers.ChangeCount(other._lobby._changes))
+                    monkeypatch.setattr(other.post, "tell", lambda process, call: None)
+                monkeypatch.setattr(other.post, "tell", tell)
+                other.post.tell(one.process, callers.ChangeCount(other._lobby._changes))
                 await known(one, 1)
             await known(one, 0)
 
@@ -272,15 +272,15 @@ def test_whoever_has_not_heard_yet_that_a_conversation_is_open_elsewhere_reads_i
 
     async def main() -> None:
         async with two(tmp_path / "s.db", records) as (one, other, here, there):
-            tell = one._post.tell
-            monkeypatch.setattr(one._post, "tell", lambda process, call: None)
+            tell = one.post.tell
+            monkeypatch.setattr(one.post, "tell", lambda process, call: None)
             await ended(one)
             await ended(other)
             assert len(here.contexts) == 2 and not there.contexts
             assert here.release is not None
             here.release()
-            monkeypatch.setattr(one._post, "tell", tell)
-            one._post.tell(other.process, callers.ChangeCount(one._lobby._changes))
+            monkeypatch.setattr(one.post, "tell", tell)
+            one.post.tell(other.process, callers.ChangeCount(one._lobby._changes))
             await until(lambda: other._lobby._there[one.process].knows(one._lobby._changes))
             await ended(other)
             assert len(there.contexts) == 1, "it has been told that it is open no more"

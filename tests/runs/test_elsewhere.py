@@ -171,9 +171,9 @@ def test_an_answer_that_is_not_acknowledged_in_time_is_unavailable_and_not_sent_
     async def main() -> None:
         async with two(tmp_path / "s.db") as (one, other):
             started = await asked(one)
-            await one._post.close()  # it stands still: it lives, and reads nothing
+            await one.post.close()  # it stands still: it lives, and reads nothing
             with pytest.raises(Unanswered) as told:
-                await other._post.ask(one.process, elsewhere.AnswerRun(started.id, Answer()), Run, within=0.2)
+                await other.post.ask(one.process, elsewhere.AnswerRun(started.id, Answer()), Run, within=0.2)
             assert isinstance(told.value, Unavailable) and "try again" in str(told.value)
             assert await one.store.mailbox.receive() == [], "it is too late for it by now"
             assert (await one.runs.get(started.id)).status is RunStatus.INTERRUPTED
@@ -219,8 +219,8 @@ def test_what_nobody_waits_for_any_more_is_given_up_there(tmp_path: Path) -> Non
                 given_up.set()
 
         async with two(tmp_path / "s.db") as (one, other):
-            one._post.serve(Strange, lasts)
-            asking = asyncio.create_task(other._post.ask(one.process, Strange("?"), Run, within=None))
+            one.post.serve(Strange, lasts)
+            asking = asyncio.create_task(other.post.ask(one.process, Strange("?"), Run, within=None))
             await begun.wait()
             asking.cancel()
             await given_up.wait()
@@ -252,14 +252,14 @@ def test_what_another_version_asks_is_refused_and_what_is_no_call_harms_nobody(
             stray = Message(id="s", sender=other.process, body=b"{}", answers="nobody asked")
             await other.store.mailbox.send(one.process, stray, seconds=60)
             with pytest.raises(Unsupported, match="Strange"):
-                await other._post.ask(one.process, Strange("?"), Run)
+                await other.post.ask(one.process, Strange("?"), Run)
 
             async def fails(sender: str, call: Strange) -> None:
                 raise RuntimeError(f"{sender}: {call.what}")
 
-            one._post.serve(Strange, fails)
+            one.post.serve(Strange, fails)
             with pytest.raises(InterlinguaError, match="internal error") as told:
-                await other._post.ask(one.process, Strange("?"), Run)
+                await other.post.ask(one.process, Strange("?"), Run)
             assert type(told.value) is InterlinguaError
 
     run(main())
@@ -387,9 +387,9 @@ def test_who_asks_a_process_that_dies_over_a_start_has_the_run_if_it_is_there(
                 await asyncio.Event().wait()
                 raise AssertionError
 
-            one._post.serve(elsewhere.StartRun, dies)
+            one.post.serve(elsewhere.StartRun, dies)
             starting = asyncio.create_task(other.runs.start(request("hi")))
-            await until(lambda: bool(one.live) or (not written and bool(one._post._answering)))
+            await until(lambda: bool(one.live) or (not written and bool(one.post._answering)))
 
             async def dead(_: str) -> bool:
                 return False

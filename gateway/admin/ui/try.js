@@ -132,10 +132,12 @@ class Turn {
   }
 
   draw() {
-    this.frame ??= requestAnimationFrame(() => {
-      this.frame = null;
-      this.answer.textContent = clean(this.said.length > TEXT ? `${this.said.slice(0, TEXT)} …` : this.said);
-    });
+    this.frame ??= requestAnimationFrame(() => this.drawn());
+  }
+
+  drawn() {
+    this.frame = null;
+    this.answer.textContent = clean(this.said.length > TEXT ? `${this.said.slice(0, TEXT)} …` : this.said);
   }
 
   // Shows what an agent does beside what it says. Thoughts that follow one another are one.
@@ -207,11 +209,13 @@ class Turn {
   }
 
   end(stopped) {
+    this.drawn();
     const left = this.events > EVENTS ? ` ${this.events - EVENTS} more events are on the page of the run.` : "";
     this.result.textContent = clean(`${stopped && stopped !== "end_turn" ? `Stopped: ${stopped}.` : "Done."}${left}`);
   }
 
   wrong(error) {
+    this.drawn();
     this.result.replaceWith(el("p", { class: "wrong" }, error.message || String(error)), error.said !== undefined ? json(error.said) : "");
   }
 }
