@@ -8,7 +8,7 @@ import pytest
 
 from gateway.access import UsageLimits
 from gateway.access.authentication import AuthenticatingOptions
-from gateway.access.limits import MOST_RATES, Rates
+from gateway.access.limits import MOST_RATES, Rates, Turnover
 from gateway.contract.options import ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import Limited, Unavailable
 from tests.limits.rig import Clock
@@ -238,6 +238,34 @@ def test_rates_that_are_used_up_are_forgotten_and_others_are_not() -> None:
     rates.add(("client", "new"), 1)
     assert rates.known == 1
     assert rates.wait(("client", "new"), 1) == 1 and not rates.wait(("client", "0"), 1)
+
+
+def test_a_door_is_held_to_its_rate_where_its_clients_have_none() -> None:
+    limits = UsageLimits(client=ClientLimits(requests=None), doors={"door": door(requests=0.5)}, now=Clock())
+    limits.admit("door", "bob")
+    with pytest.raises(Unavailable):
+        limits.admit("door", "bob")
+
+
+def test_a_client_is_told_when_to_come_again_by_its_own_sessions() -> None:
+    clock = Clock()
+    limits = UsageLimits(client=ClientLimits(sessions=1), now=clock)
+
+    def wait(client: str) -> float:
+        with pytest.raises(Limited) as found:
+            limits.session("door", client, 1, lambda: False)
+        return found.value.retry_after
+
+    assert wait("bob") == 1
+    clock.now += 8
+    assert (wait("carol"), wait("bob")) == (1, 8)
+
+
+def test_of_very_many_who_are_refused_some_are_forgotten() -> None:
+    turnover = Turnover(Rates(Clock()))
+    for number in range(MOST_RATES + 2):
+        turnover.wait(("client", str(number)))
+    assert len(turnover.watched) <= MOST_RATES + 1
 
 
 def test_connections_are_counted_until_they_are_freed_by_client_and_by_door() -> None:
