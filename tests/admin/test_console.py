@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +66,13 @@ def seen(gateway: Gateway, story: str, *words: str) -> dict[str, Any]:
     scratch = BUILT / f"{sdk.name}-unpacked"
     scratch.mkdir(exist_ok=True)
     argv = [str(node()), str(PEERS / "browser_console.mjs"), "--sdk", str(sdk), "--scratch", str(scratch)]
-    with start([*argv, "--url", gateway.url, story, *words]) as process:
+    argv += ["--url", gateway.url]
+    with (scratch / "lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)  # a browser that another test is unpacking cannot be started
+        if not (scratch / "whole").exists():
+            subprocess.run([*argv, "unpack"], check=True, timeout=120)
+            (scratch / "whole").touch()
+    with start([*argv, story, *words]) as process:
         (found,) = lines_of(process, 120)
         return found
 
