@@ -10,14 +10,16 @@ other condition of a search for the runs of one thread or one principal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.core.types import UNFINISHED, RunQuery, RunStatus, ThreadQuery, ThreadStatus
 from gateway.store.records import whose
 
+COLUMNS: Final[Mapping[str, str]] = {"runs": "record", "threads": "record, status, updated_at"}
+"""The columns of which a record is made."""
 FAILED = tuple(status for status in RunStatus if status.ended and status is not RunStatus.SUCCESS)
 
 
@@ -27,12 +29,38 @@ class RunRange(NamedTuple):
     name: str
     query: RunQuery
 
+    @property
+    def equal(self) -> dict[str, str]:
+        """Columns, each with the value that a row has there."""
+        query = self.query
+        return _given(agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal)
+
+    def terms(self, partial: Mapping[str, Sequence[RunStatus]]) -> list[str]:
+        """SQL of what else a row fulfils. `partial`: an engine's words for partial indexes, and the runs in each."""
+        terms = []
+        if self.query.threaded is not None:
+            terms.append("thread IS NOT NULL" if self.query.threaded else "thread IS NULL")
+        if self.query.statuses:
+            terms.append(f"status IN ({', '.join(repr(status.value) for status in self.query.statuses)})")
+            terms += [words for words, statuses in partial.items() if set(self.query.statuses) <= set(statuses)]
+        return terms
+
 
 class ThreadRange(NamedTuple):
     """The same, of threads."""
 
     name: str
     query: ThreadQuery
+
+    @property
+    def equal(self) -> dict[str, str]:
+        """Columns, each with the value that a row has there."""
+        query = self.query
+        return _given(agent=query.agent, protocol=query.protocol, whose=whose(query.attributes))
+
+
+def _given(**columns: str | None) -> dict[str, str]:
+    return {column: value for column, value in columns.items() if value is not None}
 
 
 def needs_protocols(query: RunQuery | ThreadQuery) -> bool:

@@ -21,9 +21,9 @@ from gateway.store.records import (
     decode_thread,
     wanted_run,
     wanted_thread,
-    whose,
 )
 from gateway.store.searches import (
+    COLUMNS,
     FAILED,
     RunRange,
     ThreadRange,
@@ -35,8 +35,6 @@ from gateway.store.searches import (
 
 T = TypeVar("T")
 
-COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
-"""The columns of which a record is made."""
 PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
 """The words of partial indexes, and the runs that are in them."""
 SEARCHED = 512
@@ -108,34 +106,23 @@ class Search:
 
     def runs(self, parts: Iterable[RunRange], *, fewer: bool = False) -> Search:
         """Read these parts; or, counting, take them off."""
-        for _, query in parts:
-            terms = self._equal(
-                agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal
-            )
-            if query.threaded is not None:
-                terms.append("thread IS NOT NULL" if query.threaded else "thread IS NULL")
-            if query.statuses:
-                terms.append(f"status IN ({', '.join(repr(status.value) for status in query.statuses)})")
-                terms += [words for words, statuses in PARTIAL.items() if set(query.statuses) <= set(statuses)]
-            (self._fewer if fewer else self._parts).append(" AND ".join(terms))
+        for part in parts:
+            self._add(self._fewer if fewer else self._parts, part, part.terms(PARTIAL))
         return self
 
     def threads(self, parts: Iterable[ThreadRange]) -> Search:
         """Read these parts."""
-        for _, query in parts:
-            terms = self._equal(agent=query.agent, protocol=query.protocol, whose=whose(query.attributes))
-            if query.status is not None:
-                terms.append(f"status = {query.status.value!r}")
-            self._parts.append(" AND ".join(terms))
+        for part in parts:
+            status = part.query.status
+            self._add(self._parts, part, [] if status is None else [f"status = {status.value!r}"])
         return self
 
-    def _equal(self, **columns: str | None) -> list[str]:
-        terms = []
-        for column, value in columns.items():
-            if value is not None:
-                self._values.append(value)
-                terms.append(f"{column} = ${len(self._values)}")
-        return terms
+    def _add(self, parts: list[str], part: RunRange | ThreadRange, terms: list[str]) -> None:
+        equal = []
+        for column, value in part.equal.items():
+            self._values.append(value)
+            equal.append(f"{column} = ${len(self._values)}")
+        parts.append(" AND ".join([*equal, *terms]))
 
     async def rows(self, connection: Connection) -> list[tuple[Any, ...]]:
         """The rows of the page that is asked for, of the table's `COLUMNS`."""

@@ -32,9 +32,9 @@ from gateway.store.records import (
     decode_thread,
     wanted_run,
     wanted_thread,
-    whose,
 )
 from gateway.store.searches import (
+    COLUMNS,
     FAILED,
     RunRange,
     ThreadRange,
@@ -47,8 +47,6 @@ from gateway.store.sqlite import schema
 
 T = TypeVar("T")
 
-COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
-"""The columns of which a record is made."""
 PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
 """The words of partial indexes, and the runs that are in them."""
 
@@ -145,35 +143,22 @@ def _asked(cursor: sqlite3.Cursor, wanted: Wanted | None) -> bool:
 
 
 def _run_rows(part: RunRange, wanted: bool) -> Rows:
-    query = part.query
-    terms, values = _equal(agent=query.agent, thread=query.thread, protocol=query.protocol, principal=query.principal)
-    if query.threaded is not None:
-        terms.append("thread IS NOT NULL" if query.threaded else "thread IS NULL")
-    if query.statuses:
-        terms.append(f"status IN ({', '.join(repr(status.value) for status in query.statuses)})")
-        terms += [words for words, statuses in PARTIAL.items() if set(query.statuses) <= set(statuses)]
-    return _rows("runs", part.name, terms, values, wanted)
+    return _rows("runs", part, part.terms(PARTIAL), wanted)
 
 
 def _thread_rows(part: ThreadRange, wanted: bool) -> Rows:
-    query = part.query
-    terms, values = _equal(agent=query.agent, protocol=query.protocol, whose=whose(query.attributes))
-    if query.status is not None:
-        terms.append(f"status = {query.status.value!r}")
-        if query.status is not ThreadStatus.IDLE:
+    terms = []
+    if part.query.status is not None:
+        terms.append(f"status = {part.query.status.value!r}")
+        if part.query.status is not ThreadStatus.IDLE:
             terms.append("status <> 'idle'")
-    return _rows("threads", part.name, terms, values, wanted)
+    return _rows("threads", part, terms, wanted)
 
 
-def _equal(**columns: str | None) -> tuple[list[str], list[str]]:
-    given = {column: value for column, value in columns.items() if value is not None}
-    return [f"{column} = ?" for column in given], list(given.values())
-
-
-def _rows(table: str, index: str, terms: list[str], values: list[str], wanted: bool) -> Rows:
+def _rows(table: str, part: RunRange | ThreadRange, terms: list[str], wanted: bool) -> Rows:
     """`INDEXED BY` makes it an error if the index does not serve."""
-    terms += ["wanted(record)"] if wanted else []
-    return f"FROM {table} INDEXED BY {index} WHERE {' AND '.join(terms)}", values
+    terms = [*(f"{column} = ?" for column in part.equal), *terms, *(["wanted(record)"] if wanted else [])]
+    return f"FROM {table} INDEXED BY {part.name} WHERE {' AND '.join(terms)}", list(part.equal.values())
 
 
 def _page(cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, parts: Sequence[Rows]) -> list[Any]:
