@@ -200,7 +200,11 @@ class RequestSpans:
             return RequestSpan(self._protocol, None, self._code, ambient, None)
         known = method in self._methods
         named = method if known else names.UNKNOWN
-        said = {names.PROTOCOL: self._protocol, names.RPC_SYSTEM: names.JSONRPC, names.RPC_METHOD: named}
+        said: dict[str, str | int | bool] = {
+            names.PROTOCOL: self._protocol,
+            names.RPC_SYSTEM: names.JSONRPC,
+            names.RPC_METHOD: named,
+        }
         if not known:
             said[names.RPC_METHOD_ORIGINAL] = method[:MOST_ORIGINAL]
         if id is not None:

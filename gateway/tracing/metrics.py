@@ -8,7 +8,7 @@ these that are read (otel.py). Workers of one gateway send each other theirs (`s
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -154,11 +154,11 @@ class Histogram(Metric):
     def __init__(self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str) -> None:
         super().__init__(name, help_text, *labels)
         self.bounds = bounds
-        self._listener: Callable[[float, Mapping[str, str]], None] | None = None
+        self._listener: Callable[[float, tuple[str, ...]], None] | None = None
         self.counts: dict[tuple[str, ...], list[int]] = {}
 
-    def listen(self, listener: Callable[[float, Mapping[str, str]], None] | None) -> None:
-        """Tell `listener`, if given, each observation with its labels from now on."""
+    def listen(self, listener: Callable[[float, tuple[str, ...]], None] | None) -> None:
+        """Tell `listener`, if given, each observation with its labels' values from now on."""
         self._listener = listener
 
     def sent(self) -> Family:
@@ -177,7 +177,7 @@ class Histogram(Metric):
         counts[bisect_left(self.bounds, value)] += 1
         self.values[labels] = self.values.get(labels, 0.0) + value
         if self._listener is not None:
-            self._listener(value, dict(zip(self.labels, labels, strict=True)))
+            self._listener(value, labels)
 
     def quantile(self, share: float, *first: str) -> float | None:
         """About how large a share of the observations is at most, of all whose labels begin with these; None without

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import FrameType
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -41,6 +44,41 @@ class Received:
 def attributes(owner: Span | Span.Event) -> dict[str, object]:
     """A span's or an event's attributes as plain values."""
     return {item.key: getattr(item.value, str(item.value.WhichOneof("value"))) for item in owner.attributes}
+
+
+def work(call: Callable[[], object]) -> int:
+    """How many of the interpreter's instructions a call takes, at best: the same on every machine, however busy."""
+    counts: list[int] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        frame.f_trace_opcodes = True
+        counts[-1] += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    for _ in range(5):
+        counts.append(0)
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+    return min(counts[1:])  # Python 3.12 counts from the second on
+
+
+class _Empty:
+    """A context manager of the same shape that does nothing."""
+
+    def __enter__(self) -> _Empty:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def empty() -> None:
+    with _Empty():
+        pass
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from gateway import tracing
 from gateway.config import Telemetry
-from gateway.tracing import metrics
+from gateway.tracing import metrics, otel
 from tests.support.processes import Gateway, Process
 from tests.tracing.conftest import Received
 
@@ -50,6 +50,18 @@ def exported(families: dict[str, Metric]) -> Samples:
 def _sample(name: str, point: NumberDataPoint | HistogramDataPoint, **more: str) -> str:
     labels = {item.key: item.value.string_value for item in point.attributes} | more
     return name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
+
+
+def test_of_observations_that_wait_to_be_collected_none_is_lost(
+    receiver: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "MOST_OBSERVED", 3)
+    assert tracing.configure(Telemetry.model_validate({"otlp": receiver.url}))
+    for _ in range(5):
+        metrics.run_seconds.observe(0.2, "mail", "success")
+    tracing.shutdown()
+    (point,) = receiver.metrics["interlingua_run_duration_seconds"].histogram.data_points
+    assert (point.count, round(point.sum, 6)) == (5, 1.0)
 
 
 def test_what_is_exported_is_what_the_page_says(

@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -15,7 +12,7 @@ from msgspec import Raw
 from gateway import tracing
 from gateway.config import Telemetry
 from gateway.core.types import Agent, Run, RunRequest, RunStatus
-from tests.tracing.conftest import Received
+from tests.tracing.conftest import Received, empty, work
 
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 AGENT = Agent(name="mail", input_schema={}, output_schema={})
@@ -63,62 +60,27 @@ def test_nothing_of_opentelemetry_is_imported() -> None:
     assert out.stdout.strip() == "[]"
 
 
-def _work(call: Callable[[], object]) -> int:
-    """How many of the interpreter's instructions a call takes, at best: the same on every machine, however busy."""
-    counts: list[int] = []
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        frame.f_trace_opcodes = True
-        counts[-1] += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    for _ in range(5):
-        counts.append(0)
-        sys.settrace(trace)
-        try:
-            call()
-        finally:
-            sys.settrace(before)
-    return min(counts[1:])  # Python 3.12 counts from the second on
-
-
-class _Empty:
-    """A context manager of the same shape that does nothing."""
-
-    def __enter__(self) -> _Empty:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-def _empty() -> None:
-    with _Empty():
-        pass
-
-
-def test_a_span_costs_a_few_times_what_an_empty_one_does() -> None:
+def test_a_span_costs_a_few_times_what_anempty_one_does() -> None:
     def span() -> None:
         with tracing.inbound_span("door", "op", CLIENT):
             pass
 
-    assert _work(_empty) < _work(span) < 15 * _work(_empty)
+    assert work(empty) < work(span) < 15 * work(empty)
 
 
-def test_a_json_rpc_request_costs_a_few_times_what_an_empty_span_does() -> None:
+def test_a_json_rpc_request_costs_a_few_times_what_anempty_span_does() -> None:
     requests = tracing.RequestSpans("door", {"tools/call"}, lambda error: -32603, mcp=True)
 
     def request() -> None:
         with requests("tools/call", Raw(b"{}"), 1, session="s", version="v"):
             pass
 
-    assert _work(_empty) < _work(request) < 25 * _work(_empty)
+    assert work(empty) < work(request) < 25 * work(empty)
 
 
-def test_a_lost_token_costs_a_few_times_what_an_empty_span_does() -> None:
+def test_a_lost_token_costs_a_few_times_what_anempty_span_does() -> None:
     with tracing.run_span(a_run(), AGENT) as span:
-        assert 0 < _work(lambda: span.record_loss("thought")) < 15 * _work(_empty)
+        assert 0 < work(lambda: span.record_loss("thought")) < 15 * work(empty)
         span.finish(RunStatus.SUCCESS)
 
 

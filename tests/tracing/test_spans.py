@@ -15,7 +15,7 @@ from gateway.core.events import UsageReported
 from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunRequest, RunStatus, agent_id
 from gateway.tracing import otel
 from tests.runs.test_targets import Program, away, engine, grouped, ran
-from tests.tracing.conftest import Received, attributes
+from tests.tracing.conftest import Received, attributes, empty, work
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -170,6 +170,60 @@ def test_a_traceparent_that_is_not_one_begins_a_new_trace(receiver: Received) ->
     assert own is not None
     assert own.startswith("00-")
     assert "zz" not in own
+
+
+@pytest.mark.parametrize("given", [f"01-{TRACE}-b7ad6b7169203331-01-more", f"00-{TRACE}-b7ad6b7169203331-03"])
+def test_a_newer_traceparent_is_continued(given: str, receiver: Received) -> None:
+    on(receiver)
+    with tracing.inbound_span("door", "op", given) as span:
+        own = span.traceparent
+    tracing.shutdown()
+    (only,) = receiver.spans
+    assert own == f"00-{TRACE}-{only.span_id.hex()}-{given[53:55]}"
+    assert only.parent_span_id.hex() == "b7ad6b7169203331"
+
+
+def test_limits_of_the_environment_hold(receiver: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "4")
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "9")
+    monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "1")
+    on(receiver)
+    with tracing.run_span(a_run(), AGENT) as span:
+        for loss in ("thought", "plan"):
+            span.record_loss(loss)
+        span.finish(RunStatus.SUCCESS)
+    tracing.shutdown()
+    (only,) = receiver.spans
+    assert (len(only.attributes), only.dropped_attributes_count) == (9, 3)
+    assert attributes(only)["interlingua.run.status"] == "succ"
+    assert [attributes(event)["interlingua.loss.what"] for event in only.events] == ["plan"]
+    assert only.dropped_events_count == 1
+
+
+def test_what_is_told_after_the_end_is_not_recorded(receiver: Received) -> None:
+    on(receiver)
+    with tracing.run_span(a_run(), AGENT) as span:
+        pass
+    span.finish(RunStatus.ERROR, failure=Failure(code="agent_gone", message=""))
+    span.record_loss("plan")
+    tracing.shutdown()
+    (only,) = receiver.spans
+    assert only.status.code == Status.STATUS_CODE_UNSET
+    assert not only.events
+    assert "interlingua.run.status" not in attributes(only)
+
+
+def test_the_three_spans_of_a_run_cost_little_where_they_are_recorded(receiver: Received) -> None:
+    def spans() -> None:
+        with tracing.inbound_span("door", "POST /runs/wait", CLIENT) as inbound:
+            inbound.answered(200)
+        with tracing.run_span(a_run(), AGENT) as span:
+            with tracing.call_span("other", Target()):  # type: ignore[arg-type]
+                pass
+            span.finish(RunStatus.SUCCESS)
+
+    on(receiver)
+    assert work(spans) < 200 * work(empty)
 
 
 async def _in_a_child_task(receiver: Received) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 
 from gateway.core.types.records import JsonObject, Record
 
 AGENT_NAMESPACE = uuid.UUID("6f1c0f53-5a0a-5d3e-9b53-0d4b7c9d6f2a")
 
 
+@lru_cache(1024)
 def agent_id(name: str) -> str:
     """The UUID of an agent where a protocol wants one: UUIDv5 of the route name, the same on every replica."""
     return str(uuid.uuid5(AGENT_NAMESPACE, name))
