@@ -1,6 +1,6 @@
 """Three gateways on one store, one of them killed every few seconds: no run without an end, and nothing lost or twice.
 
-Beside plain clients of Agent Connect three programs work with SDKs (tests/peers/steadfast.py), with agents of four
+Beside plain clients of Agent Connect five programs work with SDKs (tests/peers/steadfast.py), with agents of four
 protocols. A proxy stands before the gateways where one is installed (haproxy); else clients go round the gateways
 themselves.
 
@@ -43,7 +43,13 @@ DOWN = 1.5
 PATIENCE = 60.0
 WORDS = 12
 """Ticks that the agent says, ten a second."""
-SDKS = {"e2b": "e2b-client", "editor": "agent-client-py", "mcp": "mcp-2"}
+SDKS = {
+    "e2b": "e2b-client",
+    "editor": "agent-client-py",
+    "mcp": "mcp-2",
+    "bee": "agent-communication-py",
+    "context": "mcp-2",
+}
 """The kinds of `steadfast.py`, and whose environment each needs."""
 SDK_CLIENTS = 15 if LONG else 2
 """Of each kind, beside the others."""
@@ -52,6 +58,9 @@ ROUTES = """\
     target: {{protocol: agent_client, url: "{coder}"}}
   - name: stream
     target: {{protocol: agent_communication, url: "{stream}/sse", agent: stream}}
+  - name: repeater
+    target: {{protocol: agent_connect, url: "{agent}", agent: echo}}
+    labels: {{specializations: [repeating]}}
 store: {{url: "{store}"}}
 """
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -264,10 +273,11 @@ def test_gateways_that_are_killed_lose_nothing_that_was_acknowledged(
         agent = stack.enter_context(peers.agent_connect_agent())
         coder = stack.enter_context(agent_client_agent_server("py")).url.replace("http", "ws")
         stream = stack.enter_context(agents_server("py")).url
-        more = ROUTES.format(coder=coder, stream=stream, store=url)
+        more = ROUTES.format(coder=coder, stream=stream, agent=agent.url, store=url)
         gateways = stack.enter_context(three(routes(agent_protocol_server, agent) + more, tmp_path))
         house = House(gateways, stack.enter_context(before(gateways, tmp_path)))
-        sdks = {name: stack.enter_context(steadfast(name, house.urls)) for name in SDKS}
+        own = [each.url for each in gateways]  # a session over HTTP+SSE is at one of them
+        sdks = {name: stack.enter_context(steadfast(name, own if name == "bee" else house.urls)) for name in SDKS}
         run(story(house), timeout=SECONDS + 3 * PATIENCE)
         for program in sdks.values():
             (counts,) = peers.lines_of(program, PATIENCE)
@@ -277,9 +287,14 @@ def test_gateways_that_are_killed_lose_nothing_that_was_acknowledged(
         print(f"{kind}, {SECONDS:g} s, {CLIENTS} clients: {dict(sorted(house.counts.items()))}")
     assert house.counts["kills"] >= 2 and house.counts["stream: success"] and house.counts["question: success"]
     assert house.counts["cancelled"] and not house.counts["streams that failed"]
-    assert (
-        house.counts["e2b: success"] and house.counts["editor: prompts of echo"] and house.counts["mcp: calls of slow"]
+    done = (
+        "e2b: success",
+        "editor: prompts of echo",
+        "mcp: calls of slow",
+        "bee: runs of echo",
+        "context: tasks",
     )
+    assert not [each for each in done if not house.counts[each]], house.counts
 
 
 async def logs_are_whole(house: House, url: str) -> None:

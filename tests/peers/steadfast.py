@@ -10,6 +10,8 @@ acknowledged and is gone.
 | `e2b` | agent-protocol-client | creates a task here, has its steps executed there; cut off, it looks at the list |
 | `editor` | agent-client-protocol | prompts over WebSocket; cut off, it loads its session elsewhere, with all said |
 | `mcp` | mcp | calls agents as tools over Streamable HTTP; cut off, it opens another session elsewhere |
+| `bee` | acp-sdk | runs agents over HTTP+SSE, whose deltas add up; cut off, it opens another session elsewhere |
+| `context` | mcp, with Agent Context's messages | delegates a task; cut off, it does so again elsewhere: one task |
 """
 
 import argparse
@@ -18,6 +20,7 @@ import contextlib
 import json
 import random
 import time
+import uuid
 from collections import Counter
 from typing import Any
 
@@ -230,9 +233,140 @@ async def mcp(places: Places, number: int) -> None:
             await again(deadline, f"call a tool: {error!r}")
 
 
+# --- acp-sdk
+
+
+async def bee(places: Places, number: int) -> None:
+    """Runs of agents of three protocols, in one session as long as it holds."""
+    from acp import ClientSession, McpError
+    from acp.client.sse import sse_client
+
+    deadline = time.monotonic() + PATIENCE
+    said = f"number {number} again"
+    left = [("echo", "message", "message"), ("coder", "message", "message"), ("stream", "prompt", "text")]
+    while left:
+        try:
+            async with (
+                asyncio.timeout(20),
+                sse_client(f"{places.any()}/agent-communication/sse") as streams,
+                ClientSession(*streams) as session,
+            ):
+                deltas: dict[str, list[dict[str, Any]]] = {}
+                hearing = asyncio.ensure_future(hear(session, deltas))
+                try:
+                    await unless(hearing, session.initialize())
+                    while left:
+                        name, key, answer = left[-1]
+                        await unless(hearing, bee_run(session, deltas, name, {key: said}, answer))
+                        left.pop()
+                finally:
+                    hearing.cancel()
+        except* AssertionError:
+            raise
+        except* McpError as errors:
+            COUNTS[f"bee: failed: {str(errors.exceptions[0])[:70]}"] += 1
+            await again(deadline, f"run {left[-1]}: {errors.exceptions}")
+        except* Exception as errors:  # whatever the SDK makes of a connection that was cut off, or not made
+            COUNTS["bee: cut off"] += 1
+            await again(deadline, f"run {left[-1]}: {errors.exceptions}")
+
+
+async def bee_run(
+    session: Any, deltas: dict[str, list[dict[str, Any]]], name: str, given: dict[str, Any], answer: str
+) -> None:
+    from acp import types
+
+    token = uuid.uuid4().hex
+    heard = deltas[token] = []
+    params = types.RunAgentRequestParams(name=name, input=given, _meta={"progressToken": token})
+    asked = types.ClientRequest(types.RunAgentRequest(method="agents/run", params=params))
+    output = (await session.send_request(asked, types.RunAgentResult)).output
+    (said,) = given.values()
+    assert output[answer].split() == said.split(), output
+    assert "".join(each.get(answer, "") for each in heard) in ("", output[answer]), heard
+    COUNTS[f"bee: runs of {name}"] += 1
+
+
+async def hear(session: Any, deltas: dict[str, list[dict[str, Any]]]) -> None:
+    """Keep what is told, by progress token, until the stream has ended: the SDK tells nobody that it has."""
+    async for message in session.incoming_messages:
+        told = getattr(message, "root", message)
+        if getattr(told, "method", "") == "notifications/agents/run/progress":
+            deltas[told.params.progressToken].append(told.params.delta)
+
+
+async def unless(ended: "asyncio.Future[None]", work: Any) -> Any:
+    """What `work` comes to, unless the stream ends first."""
+    doing = asyncio.ensure_future(work)
+    await asyncio.wait([ended, doing], return_when=asyncio.FIRST_COMPLETED)
+    if not doing.done():
+        doing.cancel()
+        raise Gone
+    return doing.result()
+
+
+# --- mcp, with the messages of Agent Context
+
+
+async def context(places: Places, number: int) -> None:
+    """A task, delegated by the same id until it has been answered, and what an agent is told directly."""
+    import mcp_types as types
+    from mcp import Client, MCPError
+    from pydantic import BaseModel
+
+    class Anything(BaseModel, extra="allow"):
+        """A result that the SDK has no model for."""
+
+    deadline = time.monotonic() + PATIENCE
+    said, task = f"number {number} once", f"{number}-{uuid.uuid4().hex}"
+    payload = {"messages": [{"text": said}]}
+    asked: dict[str, Any] = {"id": task, "type": "errand", "requirements": {"capabilities": ["repeating"]}}
+    delegation = {"source": None, "target": None, "task": {**asked, "payload": payload}}
+    content = {"type": "request", "payload": payload}
+    told = {"source": None, "target": ("echo", "coder")[number % 2], "content": content}
+    left: list[tuple[str, dict[str, Any]]] = [("agent/message", told), ("agent/delegate", delegation)]
+
+    async def ask(client: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        given = {key: value for key, value in params.items() if value is not None}
+        request: Any = types.Request[dict[str, Any], str](method=method, params=given)
+        found: dict[str, Any] = (await client.session.send_request(request, Anything)).model_dump()
+        return found
+
+    async def ended(client: Any) -> None:
+        (listing,) = (await client.read_resource("agent://tasks")).contents
+        known = [each for each in json.loads(listing.text)["tasks"] if each["id"] == task]
+        (status,) = [each["status"] for each in known]
+        assert status in ("completed", "failed"), known
+        COUNTS["context: tasks"] += 1
+        COUNTS[f"context: {status}"] += 1
+
+    known = False
+    while not known:
+        try:
+            async with asyncio.timeout(20), Client(f"{places.any()}/agent-context") as client:
+                while left:
+                    method, params = left[-1]
+                    try:
+                        found = await ask(client, method, params)
+                        assert said in json.dumps(found), found
+                        COUNTS[f"context: {method}"] += 1
+                    except MCPError as error:
+                        COUNTS[f"context: failed: {str(error)[:70]}"] += 1
+                        if (error.error.data or {}).get("retryable") is not False:
+                            raise
+                    left.pop()
+                await ended(client)
+                known = True
+        except AssertionError:
+            raise
+        except Exception as error:
+            COUNTS["context: cut off"] += 1
+            await again(deadline, f"{left[-1:]}: {error!r}")
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=("e2b", "editor", "mcp"))
+    parser.add_argument("kind", choices=("e2b", "editor", "mcp", "bee", "context"))
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("urls", nargs="+")
