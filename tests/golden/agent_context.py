@@ -15,10 +15,10 @@ import msgspec
 from pydantic import BaseModel
 
 from adapters.agent_context.codec import agents, content, errors
-from adapters.agent_context.inbound import results
+from adapters.agent_context.inbound import rendering as results
 from adapters.agent_context.wire import constants as c
-from adapters.agent_context.wire import messages, tools
-from adapters.agent_context.wire.reading import checked, read
+from adapters.agent_context.wire import messages
+from adapters.agent_context.wire.base import checked, read
 from gateway.core import projection
 from gateway.core.types import Agent, Json
 from gateway.wire import jsonrpc
@@ -116,11 +116,11 @@ def _plainly(method: str, model: type[BaseModel]) -> Callable[[Iterable[bytes], 
 
 def _called(chunks: Iterable[bytes], given: Any) -> Any:
     """`tools/call` of agentSearch."""
-    asked = read(_message(chunks, c.TOOLS_CALL).params, tools.ToolCallParams)
-    arguments = checked(asked.arguments, tools.AgentSearch, "/arguments")
+    asked = read(_message(chunks, c.TOOLS_CALL).params, messages.ToolCallParams)
+    arguments = checked(asked.arguments, messages.AgentSearch, "/arguments")
     return {
         "name": asked.name,
-        "arguments": {name: getattr(arguments, name) for name in tools.AgentSearch.model_fields},
+        "arguments": {name: getattr(arguments, name) for name in messages.AgentSearch.model_fields},
     }
 
 
@@ -143,7 +143,7 @@ def _written(result: Callable[[Any, Any], Json]) -> Callable[[Any, Any], bytes]:
 
 def _tool(value: Any, given: Any) -> bytes:
     """The definition of the tool of that name, as `tools/list` has it."""
-    return _example(msgspec.json.encode(next(tool for tool in tools.TOOLS if tool["name"] == value)), given)
+    return _example(msgspec.json.encode(next(tool for tool in messages.TOOLS if tool["name"] == value)), given)
 
 
 def _noted(value: Any, given: Any) -> bytes:
@@ -158,7 +158,7 @@ READ = {
     "delegate": _delegated,
     "heartbeat": _beat,
     "error": _failed,
-    "resource": _plainly(c.RESOURCES_READ, tools.ResourceParams),
+    "resource": _plainly(c.RESOURCES_READ, messages.ResourceParams),
     "sample": _plainly(c.SAMPLE, messages.CreateMessage),
     "call": _called,
 }
@@ -166,7 +166,7 @@ WRITE = {
     "registered": _written(lambda value, given: results.registered()),
     "found": _written(lambda value, given: results.found_agents(value, given["version"], native=True)),
     "tool": lambda value, given: (
-        msgspec.json.encode(next(each for each in tools.TOOLS if each["name"] == value)) + b"\n"
+        msgspec.json.encode(next(each for each in messages.TOOLS if each["name"] == value)) + b"\n"
     ),
     "note": _noted,
 }

@@ -8,23 +8,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_context.wire.constants import (
-    AGENT_FAILED,
-    CANCELLED,
-    CONFLICT,
-    CORRELATION,
-    DEADLINE,
-    DENIED,
-    INVALID,
-    META,
-    NO_MATCH,
-    NOT_FOUND,
-    UNAVAILABLE,
-)
+from adapters.agent_context.wire import constants as wire
+from adapters.agent_context.wire.base import received_at
 from adapters.agent_context.wire.messages import ErrorNote
-from adapters.agent_context.wire.reading import received_at
 from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject
+from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LIMITED, METHOD_NOT_FOUND, RpcError
 from gateway.wire.jsonrpc.messages import ErrorObject
@@ -59,19 +48,19 @@ class Expired(errors.Refused):
 ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.InterlinguaError: INTERNAL_ERROR,
     errors.Refused: INVALID_REQUEST,
-    errors.Invalid: INVALID,
-    errors.NotFound: NOT_FOUND,
-    errors.Conflict: CONFLICT,
+    errors.Invalid: wire.INVALID,
+    errors.NotFound: wire.NOT_FOUND,
+    errors.Conflict: wire.CONFLICT,
     errors.Unsupported: METHOD_NOT_FOUND,
     errors.TooLarge: INVALID_REQUEST,
-    errors.Denied: DENIED,
-    errors.AgentError: AGENT_FAILED,
-    errors.AgentGone: UNAVAILABLE,
-    errors.AgentTimeout: DEADLINE,
-    errors.Unavailable: UNAVAILABLE,
+    errors.Denied: wire.DENIED,
+    errors.AgentError: wire.AGENT_FAILED,
+    errors.AgentGone: wire.UNAVAILABLE,
+    errors.AgentTimeout: wire.DEADLINE,
+    errors.Unavailable: wire.UNAVAILABLE,
     errors.Limited: LIMITED,
-    NoMatch: NO_MATCH,
-    Expired: DEADLINE,
+    NoMatch: wire.NO_MATCH,
+    Expired: wire.DEADLINE,
 }
 """JSON-RPC code of an error; an RpcError has one of its own."""
 
@@ -91,15 +80,15 @@ CODES: Final[Mapping[str, int]] = {
 """Code of the error tree (`Failure.code`) -> JSON-RPC code."""
 
 _THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
-    INVALID: errors.Invalid,
+    wire.INVALID: errors.Invalid,
     INVALID_PARAMS: errors.Invalid,
     METHOD_NOT_FOUND: errors.Unsupported,
-    NOT_FOUND: errors.NotFound,
-    DENIED: errors.Denied,
-    UNAVAILABLE: errors.AgentGone,
-    CONFLICT: errors.Conflict,
-    DEADLINE: Expired,
-    NO_MATCH: NoMatch,
+    wire.NOT_FOUND: errors.NotFound,
+    wire.DENIED: errors.Denied,
+    wire.UNAVAILABLE: errors.AgentGone,
+    wire.CONFLICT: errors.Conflict,
+    wire.DEADLINE: Expired,
+    wire.NO_MATCH: NoMatch,
 }
 """Error of the tree for each code of an agent's; AgentFailed for any other. CANCELLED depends on who asked for it."""
 
@@ -134,7 +123,7 @@ def answer(error: RpcError, correlation: str | None) -> RpcError:
     data = data_of(error.error)
     if data is None:
         return error
-    return RpcError(error.error.code, error.error.message, {CORRELATION: correlation, **data})
+    return RpcError(error.error.code, error.error.message, {wire.CORRELATION: correlation, **data})
 
 
 def failure_error(failure: Failure | None, message: str = "the run failed", **data: Any) -> RpcError:
@@ -149,15 +138,15 @@ def note(error: RpcError, correlation: str | None = None, source: str | None = N
     """The params of `agent/error` that tell the same where there is no answer to put it in."""
     data = data_of(error.error) or {}
     body: JsonObject = {"code": error.error.code, "message": error.error.message}
-    details = data.get("details", {key: value for key, value in data.items() if key != CORRELATION})
+    details = data.get("details", {key: value for key, value in data.items() if key != wire.CORRELATION})
     if details:
         body["details"] = details
     params: JsonObject = {"error": body}
     if source is not None:
         params["source"] = source
-    correlation = correlation or data.get(CORRELATION)
+    correlation = correlation or data.get(wire.CORRELATION)
     if correlation is not None:
-        params[META] = {CORRELATION: correlation}
+        params[META] = {wire.CORRELATION: correlation}
     return params
 
 
@@ -203,4 +192,4 @@ def note_error(note: ErrorNote) -> ErrorObject:
 
 def is_cancelled(error: ErrorObject) -> bool:
     """Whether the answer says that the request was cancelled."""
-    return error.code == CANCELLED
+    return error.code == wire.CANCELLED

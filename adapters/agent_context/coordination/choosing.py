@@ -1,15 +1,22 @@
-"""Chooses the agents that may have a task: those of the directory that match, take its payload and are not excluded."""
+"""Chooses the agents that may have a task: those of the directory that match, take its payload and are not excluded.
+
+Where all of them have as many tasks as they may, the task waits in line. Higher priority comes first, then age. A task
+takes any agent that is free of those that it may have, the best at that moment. An agent that becomes free goes to the
+first task in line that may have it. One process of those on a store has the line (`Coordinator.process`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import bisect
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank, rated
-from adapters.agent_context.coordination.queue import TaskQueue
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway
 from gateway.core import files
@@ -145,3 +152,211 @@ def _file_refusal(agent: Agent, attached: Sequence[Attachment]) -> str | None:
 
 def _refusal(agent: Agent | InterlinguaError, takes: TakesPayload) -> str | None:
     return takes.why_not(agent) if isinstance(agent, Agent) else f"cannot be called: {agent}"
+
+
+# --- who waits, and how much each agent has to do ---------------------------------------------------------------------
+
+
+CALM_SECONDS = 0.05
+"""Between a change of the directory and the next look of those who wait: many changes come together."""
+AGAIN_SECONDS = 2.0
+"""Seconds after which waiting tasks choose again anyway: not every change is told."""
+CROWD = 100
+"""More than so many look less often."""
+
+
+class AgentSlot:
+    """One task's share of an agent. Given back with `release`, or by leaving it as a context."""
+
+    def __init__(self, queue: TaskQueue, agent: str) -> None:
+        self.agent = agent
+        self._queue: TaskQueue | None = queue
+
+    def release(self) -> None:
+        """Give it back. Without effect the second time."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.released(self.agent)
+
+    def __enter__(self) -> AgentSlot:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
+
+class QueuePlace:
+    """One task's place in the line: `want` somebody, wait for `news`, look at `slot`, and want again."""
+
+    def __init__(self, queue: TaskQueue, order: tuple[int, float, int], key: str) -> None:
+        self.order = order
+        self.key = key
+        self.wants: Sequence[Candidate] = ()
+        self.names: frozenset[str] = frozenset()
+        self.slot: AgentSlot | None = None
+        """The agent that it was given, at most one."""
+        self.choosing = False
+        """It was told to choose again, and has not called `want` since."""
+        self._queue = queue
+        self._news = asyncio.Event()
+
+    def want(self, candidates: Sequence[Candidate]) -> None:
+        """Any of these will do."""
+        self.wants, self.names = candidates, frozenset(one.id for one in candidates)
+        self._queue.wanted(self)
+
+    async def news(self, timeout: float | None) -> bool:
+        """Until there is a slot, or something has changed (then choose and `want` again). False after `timeout`
+        seconds, if that is not None.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
+        told = self._news.is_set()
+        self._news.clear()
+        return told
+
+    def give(self, slot: AgentSlot) -> None:
+        """Give it an agent."""
+        self.slot = slot
+        self.wake()
+
+    def choose(self) -> bool:
+        """Have it look again; false where it has an agent, or looks already."""
+        if self.slot is not None or self.choosing:
+            return False
+        self.choosing = True
+        self.wake()
+        return True
+
+    def chosen(self) -> bool:
+        """Note that it has chosen; whether it was told to."""
+        before, self.choosing = self.choosing, False
+        return before
+
+    def taken(self) -> AgentSlot | None:
+        """The slot, which is the caller's from now on."""
+        slot, self.slot = self.slot, None
+        return slot
+
+    def wake(self) -> None:
+        """Have `news` return."""
+        self._news.set()
+
+
+class TaskQueue:
+    """One per coordinator. `score` says how good an agent is that has so many tasks: the best free one is taken."""
+
+    def __init__(self, per_agent: int, score: Callable[[Candidate, int], float]) -> None:
+        self._per_agent = per_agent
+        self._score = score
+        self._running: Counter[str] = Counter()
+        self._line: list[QueuePlace] = []
+        self._choosing = 0
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self.changes = 0
+        """How often `changed` was called."""
+
+    # --- for tasks -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def enter(self, priority: int, since: float, key: str) -> Iterator[QueuePlace]:
+        """A place in the line until the block is left. A slot that was not taken out of it then is given back.
+
+        `key` is what `wake` knows it by.
+        """
+        self._count += 1
+        place = QueuePlace(self, (-priority, since, self._count), key)
+        bisect.insort(self._line, place, key=lambda one: one.order)
+        self._look_within(AGAIN_SECONDS)
+        try:
+            yield place
+        finally:
+            self._line.remove(place)
+            self._chose(place)
+            if place.slot is not None:
+                place.slot.release()
+
+    def take(self, agent: str) -> AgentSlot:
+        """A slot for a task that an agent has already, however many it has."""
+        self._running[agent] += 1
+        return AgentSlot(self, agent)
+
+    def running(self, agent: str) -> int:
+        """How many tasks an agent has."""
+        return self._running[agent]
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for an agent, or choose one."""
+        return len(self._line)
+
+    def wake(self, key: str) -> None:
+        """Have a task look up from its waiting, if it waits."""
+        for place in self._line:
+            if place.key == key:
+                place.wake()
+
+    def changed(self) -> None:
+        """The directory has changed: every waiting task chooses anew, soon."""
+        self.changes += 1
+        if self._line:
+            self._look_within(CALM_SECONDS)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def wanted(self, place: QueuePlace) -> None:
+        """A place has said whom it wants. While one chooses anew nobody gets anything: it may be before them."""
+        if place.choosing:
+            self._chose(place)
+        elif not self._choosing:
+            self._offer(place)
+
+    def released(self, agent: str) -> None:
+        """An agent has one task less."""
+        self._running[agent] -= 1
+        if self._running[agent] <= 0:
+            del self._running[agent]
+        if self._choosing:
+            return
+        for place in self._line:
+            if agent in place.names and self._offer(place):
+                return
+
+    def _chose(self, place: QueuePlace) -> None:
+        if not place.chosen():
+            return
+        self._choosing -= 1
+        if not self._choosing:
+            for waiting in self._line:
+                self._offer(waiting)
+
+    def _offer(self, place: QueuePlace) -> bool:
+        """Give it the best agent of those it wants that are free. Whether there was one."""
+        if place.slot is not None:
+            return False
+        free = [one for one in place.wants if self._running[one.id] < self._per_agent]
+        if not free:
+            return False
+        best = max(free, key=lambda one: self._score(one, self._running[one.id]))  # of equals the first
+        place.give(self.take(best.id))
+        return True
+
+    def _look_within(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for place in self._line:
+            self._choosing += place.choose()
+        if self._line:
+            self._look_within(AGAIN_SECONDS * max(1.0, len(self._line) / CROWD))

@@ -1,23 +1,392 @@
-"""The agent that stands for the coordination: a run of it is a task."""
+"""The agent that stands for the coordination: a run of it is a task, which is a retry policy over attempts.
+
+An agent is chosen, a person approves it where that is wanted, the agent tries, and the next does when it fails. What is
+kept of the task (task_record.py) is written down before anything that may not be done twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from adapters.agent_context.codec import files
-from adapters.agent_context.coordination import approval, attempt_run
-from adapters.agent_context.coordination.choosing import AgentChooser, CandidateSource
-from adapters.agent_context.coordination.task_record import KeptTask, task_in
-from adapters.agent_context.coordination.task_work import Failed, TaskWork
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.agent_context.codec import content, files
+from adapters.agent_context.codec.errors import Expired, NoMatch
+from adapters.agent_context.codec.ranking import Needs, Ranking
+from adapters.agent_context.coordination import attempt_run
+from adapters.agent_context.coordination import task_record as record
+from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
+from adapters.agent_context.coordination.choosing import AgentChooser, AgentSlot, CandidateSource, TakesPayload
+from adapters.agent_context.coordination.task_record import Attempt, KeptTask, Move, task_in
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.registered import HERE, AgentPlace
-from adapters.agent_context.outbound.request import uploads_of
+from adapters.agent_context.outbound.messages import uploads_of
+from adapters.agent_context.outbound.turn import HERE, AgentPlace
 from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire.messages import DelegatedTask
+from gateway.access.patterns import fits
 from gateway.contract import Gateway, RunContext
 from gateway.contract.optional import Hosted
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.media import ANY
-from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
+from gateway.core.types import (
+    Agent,
+    AgentCapabilities,
+    Answer,
+    Failure,
+    Interrupt,
+    InterruptSpec,
+    JsonObject,
+    Run,
+    RunStatus,
+)
+from gateway.transport.tasks import TaskSet
+
+log = logging.getLogger(__name__)
+
+MAX_HOPS: Final = 8
+"""How often work may be delegated because of other work."""
+PERMANENT: Final = frozenset(("invalid", "denied", "too_large"))
+"""Failures of the task itself: another agent would say the same."""
+AWAY: Final = frozenset((AgentGone.code, Unavailable.code))
+PASSED: Final = "the deadline has passed"
+PAUSE_SECONDS: Final = 0.25
+"""Before the gateway is asked again for a run that it could not start."""
+
+Failed = Callable[[str, str], None]
+
+
+class TaskWork:
+    """The work on one task. `go` returns the task's last event, or raises what the task fails with.
+
+    `failed` is told each agent that failed it, and the code of its failure.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        chooser: AgentChooser,
+        options: AgentContextServe,
+        context: RunContext,
+        *,
+        task: DelegatedTask,
+        kept: KeptTask,
+        failed: Failed,
+    ) -> None:
+        self._gateway = gateway
+        self._chooser = chooser
+        self._options = options
+        self._context = context
+        self._task = task
+        self._told_failed = failed
+        self._record = kept
+        self._takes = TakesPayload(task.payload)
+        self._slot: AgentSlot | None = None
+        self._unfit: dict[str, str] = {}  # agents that do not take it, and why
+        self._resumed = False  # the attempt under way was under way before a restart
+        self._over = False
+        self._given: dict[str, Answer] = {}  # answers from before a restart, by question: they may not have been heard
+        self._refused_since: float | None = None  # loop time at which the gateway first would not start a run
+        self._background = TaskSet()
+
+    @property
+    def _id(self) -> str:
+        return self._context.run.id
+
+    async def go(self, *, again: bool) -> e.Event:
+        """See to the task, until its deadline. `again`: after a restart."""
+        deadline = self._task.constraints.deadline_at
+        left = None if deadline is None else deadline - time.time()
+        try:
+            async with asyncio.timeout(left) as limit:
+                return await self._done_or_failed(again=again)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return await self._expired()
+        finally:
+            self._over = self._over or self._context.cancelled
+            self._leave()
+
+    async def _done_or_failed(self, *, again: bool) -> e.Event:
+        if self._record.failure is not None:
+            return e.RunFailed(failure=self._record.failure)
+        if (hops := self._hops()) >= MAX_HOPS:
+            raise Denied(f"the work was delegated {hops} times already, each time because of the other")
+        if again:
+            await self._take_up()
+        while not self._context.cancelled:
+            if self._record.attempt is None and not await self._begin():
+                continue
+            end = await self._follow()
+            if end is not None:
+                return end
+        return e.RunCancelled(reason=self._context.run.cancel_reason or "")
+
+    async def _expired(self) -> e.Event:
+        """The deadline has passed: what is under way is stopped."""
+        self._over = True
+        attempt = self._record.attempt
+        done = "before it was done" if self._record.attempts else "before an agent had it"
+        message = f"the deadline {self._task.constraints.deadline} has passed {done}"
+        failure = Failure(code=Expired.code, message=message)
+        if attempt is not None:
+            self._record = record.moved(self._record, record.Ended(RunStatus.CANCELLED, PASSED))
+            self._background.start(attempt_run.stop(self._gateway, self._id, attempt, PASSED))
+        await self._move(record.Settled(failure))
+        return e.RunFailed(failure=failure, timeout=True)
+
+    async def _move(self, *moves: Move) -> None:
+        """Change what is kept, and write it down."""
+        self._record = record.moved(self._record, *moves)
+        await self._context.set_upstream(self._record.told())
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    async def _take_up(self) -> None:
+        """The attempt that was under way, if it was started; as if there were none, if it was not."""
+        log_so_far = await self._gateway.runs.events(self._id)
+        self._given = {event.interrupt: event.answer for _, event in log_so_far if isinstance(event, e.Resumed)}
+        attempt = self._record.attempt
+        if attempt is None:
+            return
+        found = await attempt_run.find(self._gateway, self._id, attempt)
+        if found is None:
+            self._record = record.moved(self._record, record.Withdrawn())
+            return
+        if attempt.run is None:
+            await self._move(record.Started(found))
+        self._resumed = True
+        self._slot = self._chooser.queue.take(attempt.agent)
+
+    async def _begin(self) -> bool:
+        """Choose an agent and have it begin. False if that is to be done again, or the task was cancelled.
+
+        Raises what the task fails with where nobody is left.
+        """
+        if self._record.asking is not None:  # since before a restart: it is the same question still
+            await self._ask_approval()
+            return False
+        ranking = await self._place()
+        if ranking is None or self._slot is None:
+            return False
+        agent = self._slot.agent
+        unfit = await self._chooser.why_not(agent, self._takes)
+        if unfit is not None:
+            self._leave()
+            self._unfit[agent] = unfit
+            return False
+        if self._to_approve(agent, ranking):
+            self._leave()  # a person may take days
+            await self._move(record.ApprovalAsked(agent, ranking.explanation(agent)))
+            await self._ask_approval()
+            return False
+        self._resumed = False
+        await self._move(record.Chosen(agent, ranking.explanation(agent)))
+        return await self._start(self._record.attempts[-1])
+
+    async def _start(self, attempt: Attempt) -> bool:
+        """Whether the attempt has begun. It begins whatever happens here: a run whose task is cancelled meanwhile is
+        cancelled.
+        """
+        start = attempt_run.start(self._gateway, self._context, self._task, attempt, self._hops() + 1)
+        starting = asyncio.ensure_future(start)
+        try:
+            run = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._unwanted)
+            raise
+        except Unavailable as error:  # the gateway's own trouble, not the agent's: it stops, say
+            log.info("task %s: no run of %s can be started: %s", self._id, attempt.agent, error)
+            self._record = record.moved(self._record, record.Withdrawn())
+            self._leave()
+            now = asyncio.get_running_loop().time()
+            self._refused_since = now if self._refused_since is None else self._refused_since
+            if now - self._refused_since > self._options.patience:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
+            return False
+        except InterlinguaError as error:
+            self._leave()
+            await self._failed(Failure(code=error.code, message=str(error), retryable=error.retryable))
+            return False
+        await self._move(record.Started(run.id))
+        if self._context.cancelled:  # meanwhile, when there was nothing to cancel yet
+            await attempt_run.cancel(self._gateway, run.id, self._context.run.cancel_reason or "")
+        return True
+
+    def _unwanted(self, started: asyncio.Future[Run]) -> None:
+        if started.cancelled() or started.exception() is not None:
+            return
+        if self._over or self._context.cancelled:  # else the gateway stops, and finds it again
+            self._background.start(attempt_run.cancel(self._gateway, started.result().id, "its task is over"))
+
+    async def _follow(self) -> e.Event | None:
+        """The task's end, or None if another agent is to try."""
+        attempt = self._record.attempt
+        assert attempt is not None
+        agent = await attempt_run.described(self._gateway, attempt.agent)
+        try:
+            run = await self._followed(attempt, agent)
+        except OverLimit as error:
+            failure = Failure(code=error.code, message=str(error))
+            await self._move(record.Ended(RunStatus.CANCELLED, str(error)), record.Settled(failure))
+            return e.RunFailed(failure=failure)
+        except NotFound:
+            await self._failed(Failure(code=AgentFailed.code, message="its run was deleted"))
+            return None
+        if run.status is RunStatus.SUCCESS:
+            end = e.RunFinished(output=Raw(delta.encode(content.payload_of(agent, bytes(run.output)))))
+            return end if run.stop_reason is None else replace(end, stop_reason=run.stop_reason)
+        if self._context.cancelled:
+            return None
+        failure = run.failure or Failure(code=AgentFailed.code, message="it failed")
+        if run.status is RunStatus.CANCELLED:
+            why = f"its run was cancelled: {run.cancel_reason or 'no reason'}"
+            failure = Failure(code=AgentFailed.code, message=why)
+        await self._failed(failure, run.status)
+        if failure.code not in PERMANENT:
+            return None
+        await self._move(record.Settled(failure))
+        return e.RunFailed(failure=failure)
+
+    async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
+        """The attempt's run, once it has ended."""
+        before = e.UsageReported(input_tokens=self._record.input_tokens, output_tokens=self._record.output_tokens)
+        speech = AttemptSpeech(self._context, self._gateway, agent, attempt.number, before)
+        limit = self._task.constraints.max_tokens
+        follower = AttemptFollower(self._gateway, self._context, attempt, speech, ask=self._ask, limit=limit)
+        try:
+            return await follower.go(resumed=self._resumed)
+        finally:
+            self._leave()
+            used = record.Used(speech.used.input_tokens, speech.used.output_tokens)
+            self._record = record.moved(self._record, used)
+
+    async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:
+        """The attempt under way has failed."""
+        agent = self._record.attempts[-1].agent
+        self._told_failed(agent, failure.code)
+        log.info("task %s: agent %s failed: %s", self._id, agent, failure.message)
+        await self._move(record.Ended(status, failure.message, failure.code))
+
+    def _leave(self) -> None:
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.release()
+
+    # --- choosing ----------------------------------------------------------------------------------------------------
+
+    async def _place(self) -> Ranking | None:
+        """Wait for an agent that has room: the task has its slot then. None where the task was cancelled.
+
+        Raises NoMatch where nobody can have it, what the last agent failed with where nobody else can, Unavailable
+        where all who can are away or busy for longer than a task without a deadline waits.
+        """
+        if len(self._record.attempts) >= self._options.attempts:
+            raise self._given_up()
+        if self._record.state != record.WAITING:
+            await self._move(record.Queued())
+        loop = asyncio.get_running_loop()
+        patience = self._options.patience
+        until = None if self._task.constraints.deadline is not None else loop.time() + patience
+        priority = self._task.constraints.priority or 0
+        with self._chooser.queue.enter(priority, self._context.run.created_at, self._id) as place:
+            while True:
+                ranking = await self._rank()
+                failed = self._failures()
+                if not ranking.ranked and (failed or not ranking.away):
+                    await self._move(record.Unmatched(ranking.explanation()))
+                    raise self._given_up() if failed else NoMatch(ranking.why_nobody())
+                place.want([one.candidate for one in ranking.ranked])
+                told = await place.news(None if until is None else until - loop.time())
+                if self._context.cancelled:
+                    return None
+                if (slot := place.taken()) is not None:
+                    self._slot = slot
+                    return ranking
+                if not told:
+                    raise Unavailable(f"no agent that can do it was free within {patience:g} s")
+
+    async def _rank(self) -> Ranking:
+        """Rank the agents that may have the task; an approved one that is there comes before all others."""
+        failed = self._failures()
+        for agent in reversed(self._record.approved):
+            if agent not in failed:
+                ranking = await self._chooser.rank(self._needs(only=agent), self._takes)
+                if ranking.ranked:
+                    return ranking
+        return await self._chooser.rank(self._needs(), self._takes)
+
+    def _needs(self, only: str | None = None) -> Needs:
+        """The task's requirements. `only`: this agent and no other."""
+        request = self._context.run.request
+        excluded = {request.agent: "is the coordinator itself", **self._unfit}
+        excluded |= {agent: f"has failed already: {why}" for agent, why in self._failures().items()}
+        source, target = request.attributes.get(record.SOURCE), request.attributes.get(record.TARGET)
+        if isinstance(source, str):
+            excluded[source] = "delegates the task itself"
+        allowed = request.attributes.get(record.ALLOWED)
+        return Needs(
+            capabilities=self._task.needed,
+            min_score=self._task.constraints.min_score,
+            max_cost=self._task.constraints.max_cost,
+            only=only or (target if isinstance(target, str) else None),
+            excluded=excluded,
+            allowed=allowed if isinstance(allowed, list) else ("*",),
+        )
+
+    def _failures(self) -> dict[str, str]:
+        """The agents that have failed the task, and how."""
+        return {one.agent: one.error or "failed" for one in self._record.attempts if one.status is not None}
+
+    def _hops(self) -> int:
+        """How often the work was delegated before."""
+        hops = self._context.run.request.attributes.get(record.HOPS)
+        return hops if isinstance(hops, int) else 0
+
+    def _given_up(self) -> InterlinguaError:
+        """The error of a task that agents have failed, with no other left to try."""
+        tried, last = len(self._record.attempts), self._record.attempts[-1]
+        why = last.error or "the agent failed"
+        told = f"agent {last.agent} failed: {why}"
+        if tried > 1:
+            told = f"{tried} agents failed; the last, {last.agent}: {why}"
+        return AgentGone(told) if last.code in AWAY else AgentFailed(told)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, interrupt: Interrupt) -> Answer:
+        """`RunContext.ask`, or what was answered before a restart."""
+        given = self._given.pop(interrupt.id, None)
+        return given if given is not None else await self._context.ask(interrupt)
+
+    def _to_approve(self, agent: str, ranking: Ranking) -> bool:
+        if agent in self._record.approved:
+            return False
+        standing = next(one.candidate.standing for one in ranking.ranked if one.candidate.id == agent)
+        return standing.approve or fits(agent, self._options.approve)
+
+    async def _ask_approval(self) -> None:
+        """Raises Denied unless the agent is approved."""
+        asking = self._record.asking
+        assert asking is not None
+        answer = await self._ask(record.approval_question(self._task, asking))
+        if self._context.cancelled:
+            return
+        if not record.is_approved(answer):
+            raise Denied(f"the task was not approved for agent {asking.agent}")
+        await self._move(record.Approved())
+
+
+# --- the agent --------------------------------------------------------------------------------------------------------
+
 
 INPUT: Final[JsonObject] = {
     "type": "object",
@@ -88,7 +457,9 @@ class Coordinator:
 
     async def describe(self) -> Agent:
         permission = InterruptSpec(
-            kind=approval.KIND, payload_schema=approval.PAYLOAD_SCHEMA, answer_schema=approval.ANSWER_SCHEMA
+            kind=record.APPROVAL_KIND,
+            payload_schema=record.APPROVAL_PAYLOAD_SCHEMA,
+            answer_schema=record.APPROVAL_ANSWER_SCHEMA,
         )
         return Agent(
             name=self.name,

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from adapters.agent_context.wire.base import checked
 from adapters.agent_context.wire.messages import DelegatedTask
-from adapters.agent_context.wire.reading import checked
 from gateway.core.errors import Invalid
-from gateway.core.types import Failure, Json, JsonObject, Run, RunStatus
+from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Outcome, Run, RunStatus
 from gateway.wire.jsonrpc import RpcError
 
 WAITING: Final = "waiting"
@@ -251,3 +251,50 @@ def task_in(run: Run) -> DelegatedTask:
         return checked(document_of(run), DelegatedTask, "/task")
     except RpcError as error:
         raise Invalid(str(error), path="/input/task") from None
+
+
+# --- asking a person first (section 7.1), where the agent's route or the options say so -------------------------------
+
+
+APPROVAL_KIND: Final = "permission"
+APPROVAL: Final = "approve-"
+"""Prefix of the ids of these questions."""
+OPTION: Final = "optionId"
+APPROVE: Final = "approve"
+DECLINE: Final = "decline"
+APPROVAL_ANSWER_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {OPTION: {"enum": [APPROVE, DECLINE], "enumNames": ["Approve", "Decline"]}},
+    "required": [OPTION],
+}
+APPROVAL_PAYLOAD_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {"agent": {"type": "string"}, "why": {"type": "object"}, "task": {"type": "object"}},
+    "required": ["agent", "why", "task"],
+}
+
+
+def approval_question(task: DelegatedTask, asking: PendingApproval) -> Interrupt:
+    """May this agent have the task?"""
+    return Interrupt(
+        id=f"{APPROVAL}{asking.number}-{asking.agent}",
+        kind=APPROVAL_KIND,
+        message=f"Give the task {task.id} ({task.type}) to the agent {asking.agent}?",
+        payload={
+            "agent": asking.agent,
+            "why": asking.why,
+            "task": task.model_dump(by_alias=True, exclude_unset=True, exclude={"status"}),
+        },
+        answer_schema=APPROVAL_ANSWER_SCHEMA,
+    )
+
+
+def is_approved(answer: Answer) -> bool:
+    """Whether it was approved: nothing else than the choice of that option is."""
+    chosen = answer.value.get(OPTION) if isinstance(answer.value, dict) else None
+    return answer.outcome is Outcome.ANSWERED and chosen == APPROVE
+
+
+def is_approval(interrupt: Interrupt) -> bool:
+    """Whether a question of a task's run is about its agent, and not its agent's own."""
+    return interrupt.kind == APPROVAL_KIND and interrupt.id.startswith(APPROVAL)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters.agent_context.codec.errors import failure_error
-from adapters.agent_context.coordination import approval
 from adapters.agent_context.coordination.coordinator import Coordinator
-from adapters.agent_context.coordination.task_index import PAGE, TASK, Key, TaskIndex
-from adapters.agent_context.coordination.task_record import SOURCE, TARGET, WAITING, Attempt, KeptTask, document_of
+from adapters.agent_context.coordination.task_record import (
+    SOURCE,
+    TARGET,
+    WAITING,
+    Attempt,
+    KeptTask,
+    document_of,
+    is_approval,
+)
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
@@ -24,7 +32,95 @@ from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import JsonObject, Run, RunQuery, RunRequest, RunStatus
 from gateway.mcp.runs import keys
 
-MOST: Final = 1000
+Key = tuple[str | None, str]
+"""(principal, task id)"""
+
+TASK: Final = "task"
+"""Key of a task's run's metadata: the task's id; and of its input: the task."""
+PAGE: Final = 200
+"""Runs that are read at a time."""
+MOST: Final = 100_000
+"""Tasks that are remembered; older ones are looked for in the store each time."""
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at what other processes on the store have started: as often as they look for each other."""
+OVERLAP: Final = 10.0
+"""Seconds by which runs may come into the store later than they say."""
+
+
+class TaskIndex:
+    """Index of the runs of one agent. Those of this process are there at once, those of others a second later."""
+
+    def __init__(self, gateway: Gateway, agent: str) -> None:
+        self._gateway = gateway
+        self._agent = agent
+        self._runs: OrderedDict[Key, str] = OrderedDict()
+        self._forgotten = False
+        self._until = 0.0  # of the newest run that was read
+        self._due = 0.0
+        self._looking: asyncio.Future[None] | None = None
+
+    def add(self, key: Key, run: Run) -> None:
+        """A task was started, or found."""
+        self._runs[key] = run.id
+        self._runs.move_to_end(key)
+        if len(self._runs) > MOST:
+            self._runs.popitem(last=False)
+            self._forgotten = True
+
+    def forget(self, key: Key) -> None:
+        """Its run is no more."""
+        self._runs.pop(key, None)
+
+    async def find(self, key: Key) -> str | None:
+        """The id of the task's run; None if there is none. It may be gone by now."""
+        if key not in self._runs:
+            await self._look()
+        if key not in self._runs and self._forgotten:
+            await self._search(key)
+        return self._runs.get(key)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Read what was started since the last look; one look at a time."""
+        if self._looking is None or self._looking.done():
+            if asyncio.get_running_loop().time() < self._due:
+                return
+            self._looking = asyncio.ensure_future(self._read())
+        await asyncio.shield(self._looking)
+
+    async def _read(self) -> None:
+        query, newest = RunQuery(agent=self._agent, limit=PAGE), self._until
+        until = newest - OVERLAP
+        while runs := await self._gateway.runs.list(query):
+            for run in runs:
+                key = _key(run)
+                if key is not None and key not in self._runs:
+                    self.add(key, run)
+                newest = max(newest, run.created_at)
+            if runs[-1].created_at < until:
+                break
+            query = replace(query, offset=query.offset + PAGE)
+        self._until = newest
+        self._due = asyncio.get_running_loop().time() + LOOK_SECONDS
+
+    async def _search(self, key: Key) -> None:
+        query = RunQuery(agent=self._agent, metadata={TASK: key[1]}, limit=PAGE)
+        while runs := await self._gateway.runs.list(query):
+            for run in runs:
+                if _key(run) == key:
+                    self.add(key, run)
+                    return
+            query = replace(query, offset=query.offset + PAGE)
+
+
+def _key(run: Run) -> Key | None:
+    request = run.request
+    task_id = request.metadata.get(TASK) if request.protocol == PROTOCOL else None
+    return (request.principal, task_id) if isinstance(task_id, str) else None
+
+
+MOST_LISTED: Final = 1000
 """Tasks that a listing has."""
 
 PENDING: Final = "pending"
@@ -78,7 +174,7 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
 
 def status_of(run: Run, kept: KeptTask | None = None) -> str:
     """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
-    if any(approval.is_approval(interrupt) for interrupt in run.interrupts):
+    if any(is_approval(interrupt) for interrupt in run.interrupts):
         return AWAITING
     if run.status is RunStatus.RUNNING and (kept or KeptTask.of(run)).state == WAITING:
         return PENDING
@@ -194,10 +290,10 @@ class Tasks:
         """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""
         found: list[JsonObject] = []
         query = RunQuery(agent=self._agent, limit=PAGE)
-        while len(found) < MOST and (runs := await self._gateway.runs.list(query)):
+        while len(found) < MOST_LISTED and (runs := await self._gateway.runs.list(query)):
             found += [task_of(run, mine=reader is None or reader.name == run.request.principal) for run in runs]
             query = msgspec.structs.replace(query, offset=query.offset + PAGE)
-        return found[:MOST]
+        return found[:MOST_LISTED]
 
 
 def _same(before: RunRequest, now: RunRequest) -> bool:

@@ -13,8 +13,7 @@ from typing import Any, Final
 from adapters.agent_context.codec.agents import record_of
 from adapters.agent_context.directory.evaluation import score_of, shown
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.records import digest, time_of
-from adapters.agent_context.directory.registered import RegisteredAgent
+from adapters.agent_context.directory.registered import RegisteredAgent, digest, time_of
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.wire.constants import ACTIVE, BUSY, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import LIST_SECONDS

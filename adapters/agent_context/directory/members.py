@@ -17,13 +17,21 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
-from adapters.agent_context.directory.registered import Liveness, RegisteredAgent, RegisteredConnection
+from adapters.agent_context.directory.registered import (
+    AGENT,
+    Joined,
+    Liveness,
+    RegisteredAgent,
+    RegisteredConnection,
+    Revocation,
+    shown,
+    time_of,
+)
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import AgentLine, CallListener, ContextLink
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.registered import AgentPlace, RegisteredOutbound
 from adapters.agent_context.outbound.sessions import SessionLinks
+from adapters.agent_context.outbound.turn import AgentPlace, RegisteredOutbound
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable

@@ -19,7 +19,7 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged, read
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.records import (
+from adapters.agent_context.directory.registered import (
     AGENT,
     EVALUATION,
     EVERYBODY,

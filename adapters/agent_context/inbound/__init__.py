@@ -1,13 +1,13 @@
 """Serves clients of the Agent Context Protocol, and plain MCP clients: their server, and their directory.
 
-methods.py         the methods, by name            environment.py    what all requests share
-registering.py     agents come, beat and leave     people.py         who a client is, for which agents it speaks
-messages.py        agent/message: a run            tasks.py          agent/delegate, and the tools for tasks
-rendering.py       the answer to a message         task_rendering.py the answer about a task
-notifications.py   what is told of a run before    questions.py      a run's questions
-resources.py       directory, tasks, metrics       tools.py          the standard tools
-results.py         what tools answer               belongings.py     prompts and resources of an MCP server
-sampling.py        sampling/createMessage          background.py     what was a notification, and takes a while
+methods.py      the methods by name; agents that register; the standard tools
+messages.py     agent/message: a run
+tasks.py        agent/delegate, and the tools for tasks
+rendering.py    what is told of a run or a task, before its end and at it
+questions.py    a run's questions
+resources.py    directory, tasks, metrics; prompts and resources of an MCP server
+sampling.py     sampling/createMessage
+environment.py  what all requests share: who a client is, and what was a notification and takes a while
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.announcing import Announcing
-from adapters.agent_context.inbound.background import Background
-from adapters.agent_context.inbound.environment import Environment
+from adapters.agent_context.inbound.environment import Background, ClientIdentities, Environment
 from adapters.agent_context.inbound.methods import AgentContextService
-from adapters.agent_context.inbound.people import ClientIdentities
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.tasks import TaskRequests

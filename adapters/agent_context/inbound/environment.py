@@ -1,4 +1,6 @@
-"""The objects that all requests share, one of each per gateway process."""
+"""The objects that all requests share, one of each per gateway process: the clients and their rights, and notifications
+that are served as calls without an answer.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +9,245 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from msgspec import Raw
+from msgspec.structs import replace
+from pydantic import SecretStr
 
 from adapters.agent_context.codec.errors import Expired, note, to_rpc
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
-from adapters.agent_context.inbound.background import Aside, Background
-from adapters.agent_context.inbound.people import ClientIdentities
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions
-from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.outbound.sessions import SessionLinks
-from adapters.agent_context.wire.constants import CONFLICT, CORRELATION, DEADLINE, DENIED, ERROR, INVALID, NOT_FOUND
+from adapters.agent_context.security import Access, ClientPrincipal
+from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire.messages import Constraints
+from adapters.agent_context.wire.records import AgentRecord
+from gateway.access import ANONYMOUS
 from gateway.contract import Gateway
-from gateway.core.errors import InterlinguaError, NotFound
-from gateway.core.types import Agent, JsonObject
+from gateway.core.errors import Denied, InterlinguaError, NotFound
+from gateway.core.types import Agent, Identity, JsonObject, Run
+from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
-from gateway.mcp.server.contract import McpCall, McpSession
-from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from gateway.mcp.server.contract import McpCall, McpClient, McpSession, ProgressToken
+from gateway.mcp.wire import PROGRESS_TOKEN, meta_of
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Id, RpcError
 
 log = logging.getLogger(__name__)
 
-REFUSED: Final = frozenset((INVALID, NOT_FOUND, DENIED, CONFLICT, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND))
+
+class Aside:
+    """See `gateway.mcp.server.contract.McpCall`: everything goes over the session instead of an answer's stream."""
+
+    def __init__(self, session: McpSession, method: str, params: Raw) -> None:
+        self.session = session
+        self.client: McpClient = _unasked(session.client)
+        self.id: Id = None
+        self.method = method
+        self.params = params or Raw(b"{}")
+        self.meta: JsonObject = meta_of(self.params)
+        self.bearer: str | None = session.bearer
+
+    @property
+    def progress_token(self) -> ProgressToken | None:
+        token = self.meta.get(PROGRESS_TOKEN)
+        return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
+
+    @property
+    def log_level(self) -> str | None:
+        return self.session.log_level
+
+    @property
+    def can_ask(self) -> bool:
+        return self.session.can_ask
+
+    def notify(self, method: str, params: Any = None) -> None:
+        self.session.tell(method, params)
+
+    def send(self, notification: bytes) -> None:
+        message = jsonrpc.decode(notification)
+        if isinstance(message, jsonrpc.Notification):
+            self.session.tell(message.method, message.params)
+
+    async def drain(self) -> None:
+        """See `Call`. What a session cannot take is dropped."""
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        return await self.session.ask(method, params, timeout=timeout)
+
+
+def _unasked(client: McpClient) -> McpClient:
+    """The client; in 2026-07-28 one is asked by the answer to its request, of which there is none here."""
+    if not versions.modern(client.version):
+        return client
+    rest = {key: value for key, value in client.capabilities.items() if key != "elicitation"}
+    return replace(client, capabilities=rest)
+
+
+class Background:
+    """Tasks that sessions need beside their requests; they end with their session."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[McpSession, set[asyncio.Task[None]]] = WeakKeyDictionary()
+        self._all: set[asyncio.Task[None]] = set()
+
+    def do(self, session: McpSession | None, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin. `session`: whose end cancels it; None for what goes on."""
+        task = asyncio.create_task(work, name=name)
+        self._all.add(task)
+        if session is not None:
+            self._of.setdefault(session, set()).add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def left(self, session: McpSession) -> None:
+        """The session has ended."""
+        for task in self._of.pop(session, ()):
+            task.cancel()
+
+    def stop(self) -> None:
+        """The gateway stops."""
+        for task in tuple(self._all):
+            task.cancel()
+
+    async def settled(self) -> None:
+        """Until nothing is being done any more."""
+        while self._all:
+            await asyncio.wait(self._all)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._all.discard(task)
+        for tasks in self._of.values():
+            tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed", task.get_name(), exc_info=error)
+
+
+# --- who the client of a session is, which agents speak through it, and its rights ------------------------------------
+
+
+NAMED: Final = 10
+"""Agents, in the error for one that there is not."""
+
+
+class ClientIdentities:
+    """One per gateway process."""
+
+    def __init__(self, access: Access, directory: Directory) -> None:
+        self._access = access
+        self._directory = directory
+        self._proven: WeakKeyDictionary[McpSession, tuple[ClientPrincipal, SecretStr | None]] = WeakKeyDictionary()
+        self._agents: WeakKeyDictionary[McpSession, dict[str, None]] = WeakKeyDictionary()
+
+    def principal(self, session: McpSession, bearer: str | None) -> ClientPrincipal:
+        """The principal of a request: its token's bearer, else the one that registered an agent here. Raises Denied."""
+        if bearer is None and (proven := self._proven.get(session)) is not None:
+            principal, token = proven
+            return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
+        return self._access.principal(bearer)
+
+    def name(self, session: McpSession) -> str | None:
+        """The name of a session's client; None for one without a valid token."""
+        with contextlib.suppress(Denied):
+            return self.principal(session, session.bearer).name
+        return None
+
+    def may(self, call: McpCall, right: Right, agent_id: str | None = None) -> ClientPrincipal:
+        """The asking principal, which has this right (for that agent). Raises Denied."""
+        principal = self.principal(call.session, call.bearer)
+        principal.check(right, agent_id)
+        return principal
+
+    def known(self, call: McpCall) -> ClientPrincipal:
+        """The asking principal, which has any right at all. Raises Denied."""
+        principal = self.principal(call.session, call.bearer)
+        if not principal.may:
+            raise Denied(f"{principal.name} may do nothing here")
+        return principal
+
+    def identity(self, call: McpCall) -> Identity | None:
+        """The asking identity, for approvals; None for an anonymous client."""
+        with contextlib.suppress(Denied):
+            found = self.principal(call.session, call.bearer)
+            return None if found.name == ANONYMOUS else Identity(id=found.name, roles=found.roles)
+        return None
+
+    def owns(self, call: McpCall, run: Run) -> bool:
+        """Whether a run was started by who asks now: nobody answers questions that were somebody else's."""
+        return run.request.principal == self.principal(call.session, call.bearer).name
+
+    def registers(self, call: McpCall, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
+        """The principal that registers an agent: its bearer, or the one that the record's `auth` proves. Raises Denied.
+
+        `sent` is the agent as it was sent, which is what was signed.
+        """
+        principal = self._access.principal(call.bearer, record.auth, sent)
+        principal.check("register", record.id)
+        return principal
+
+    def unknown(self, session: McpSession, name: str, bearer: str | None) -> str:
+        """Says that there is no such agent, and which there are that its client may read about."""
+        try:
+            principal = self.principal(session, bearer)
+        except Denied:
+            return f"no agent {name}"
+        names = [each for each in self._directory.ids() if session.agent in (None, each, name)]
+        names = [each for each in names if principal.can("read", each)]
+        if not names:
+            return f"no agent {name}"
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return f"no agent {name}; there are {', '.join(names[:NAMED])}{more}"
+
+    # --- agents that are clients ------------------------------------------------------------------------------
+
+    def speaks_for(self, call: McpCall, record: AgentRecord, principal: ClientPrincipal) -> None:
+        """An agent has registered on this session, by that right.
+
+        Who proved it by the agent's own `auth` is known here from now on; a bearer is asked for with each request.
+        """
+        if call.bearer is None:
+            self._proven[call.session] = principal, record.auth.token if record.auth is not None else None
+        self._agents.setdefault(call.session, {})[record.id] = None
+
+    def unregistered(self, session: McpSession, agent_id: str) -> None:
+        """The agent has gone, or speaks through another session."""
+        self._agents.get(session, {}).pop(agent_id, None)
+
+    def agents(self, session: McpSession) -> list[str]:
+        """The agents that speak through this session."""
+        return [name for name in self._agents.get(session, ()) if self._directory.session_of(name) is session]
+
+    def source(self, call: McpCall, principal: ClientPrincipal, given: str | None) -> str | None:
+        """The agent that a message is from; None for a client that is not an agent.
+
+        Left out, or a gateway's own id, it is the session's only agent. Raises Denied for another client's agent.
+        """
+        own = self.agents(call.session)
+        if given is None or given == wire.SELF:
+            return own[0] if len(own) == 1 else None
+        if given in own:
+            return given
+        if self._directory.owned(given, principal):
+            return given
+        raise Denied(f"/source: {given} is no agent of this client")
+
+    def is_agent(self, session: McpSession) -> bool:
+        """Whether its client can be sent `agent/message`: by its own word, or because an agent has registered there."""
+        return session.client.can(wire.AGENT, wire.MESSAGES) or bool(self.agents(session))
+
+
+# --- what all requests share ------------------------------------------------------------------------------------------
+
+
+REFUSED: Final = frozenset(
+    (wire.INVALID, wire.NOT_FOUND, wire.DENIED, wire.CONFLICT, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND)
+)
 """Errors that are the fault of who asked."""
 PASSED: Final = "the deadline has passed"
 CLIENT: Final = "client"
@@ -108,7 +325,7 @@ class Environment:
         """Tell by `agent/error` what became of a message that has no answer."""
         told = to_rpc(error, correlation_of(aside.meta), aside.params)
         self.refused(aside.session, told)
-        aside.notify(ERROR, note(told, source=source))
+        aside.notify(wire.ERROR, note(told, source=source))
 
     async def revoke(self, call: McpCall, agent_id: str, reason: str | None) -> bool:
         """Take an agent's access away, by a client that may. Whether there is such an agent. Raises Denied."""
@@ -149,7 +366,7 @@ class Environment:
 
 def correlation_of(meta: JsonObject) -> str | None:
     """The correlation id in a `_meta`; None for one that is not a string."""
-    found = meta.get(CORRELATION)
+    found = meta.get(wire.CORRELATION)
     return found if isinstance(found, str) and found else None
 
 
@@ -173,12 +390,12 @@ def ahead(deadline: float | None, path: str, said: str | None, now: float | None
             "path": path,
             "details": {"expected": "a deadline that is not past", "received": said},
         }
-        raise RpcError(DEADLINE, f"{path}: {PASSED}", data)
+        raise RpcError(wire.DEADLINE, f"{path}: {PASSED}", data)
 
 
 def metadata_of(meta: JsonObject) -> JsonObject:
     """The keys of a `_meta` that become a run's metadata."""
-    return {key: value for key, value in keys.metadata(meta).items() if key != CORRELATION}
+    return {key: value for key, value in keys.metadata(meta).items() if key != wire.CORRELATION}
 
 
 def both(source: str, target: str | None) -> JsonObject:

@@ -15,8 +15,8 @@ from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import NoMatch, note
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.task_record import ALLOWED
-from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.environment import (
+    Aside,
     Environment,
     Served,
     ahead,
@@ -25,28 +25,19 @@ from adapters.agent_context.inbound.environment import (
     fresh,
     metadata_of,
 )
-from adapters.agent_context.inbound.notifications import RunNotifications
 from adapters.agent_context.inbound.questions import PATH, answer_in, asker
-from adapters.agent_context.inbound.rendering import MessageWords
+from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire.constants import (
-    CORRELATION,
-    DELEGATE,
-    ERROR,
-    MESSAGE,
-    META,
-    NOT_FOUND,
-    PROTOCOL,
-    REQUEST,
-    SELF,
-)
-from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of, read
+from adapters.agent_context.wire import constants as wire
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
 from gateway.mcp.runs import Given, RunFollower, elsewhere, keys, questions
 from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError, internal
 
@@ -91,7 +82,7 @@ class MessageRequests:
         asked = read(call.params, MessageParams)
         principal = self._env.people.may(call, self._right(asked.target), asked.target)
         source = self._env.people.source(call, principal, asked.source)
-        if asked.content.type != REQUEST:
+        if asked.content.type != wire.REQUEST:
             raise nobody_waits(asked)
         self._env.directory.check(asked.target)
         agent = await self._env.agent(call, asked.target, "/target")
@@ -109,7 +100,7 @@ class MessageRequests:
 
     def told(self, session: McpSession, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
-        aside = Aside(session, MESSAGE, params)
+        aside = Aside(session, wire.MESSAGE, params)
         self._env.background.do(session, self._told(aside), "a message without an answer")
 
     # --- inside -----------------------------------------------------------------------------------------------
@@ -120,12 +111,12 @@ class MessageRequests:
         except InterlinguaError as error:
             self._env.tell(aside, error, _target(aside))
         except Exception:
-            aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
+            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
             raise
         else:
             asked = read(aside.params, MessageParams)
             head = both(asked.target, asked.source)
-            aside.notify(MESSAGE, {**head, "content": result["content"], META: result[META]})
+            aside.notify(wire.MESSAGE, {**head, "content": result["content"], META: result[META]})
 
     def _right(self, target: str) -> Right:
         """The right that a message to an agent needs. Raises NotFound for a coordinator without a name of its own."""
@@ -133,7 +124,7 @@ class MessageRequests:
         if target != options.tasks_of or self._env.gateway.agents.routed(target):
             return "message"
         if options.coordinator is None:
-            raise NotFound(f"/target: no agent {target}; tasks are delegated by {DELEGATE}")
+            raise NotFound(f"/target: no agent {target}; tasks are delegated by {wire.DELEGATE}")
         return "delegate"
 
     async def _required(self, letter: Letter) -> None:
@@ -172,7 +163,7 @@ class MessageRequests:
                 needs = letter.told.requirements.model_dump(by_alias=True, exclude_unset=True)
                 given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
-            attributes: JsonObject = {CORRELATION: letter.correlation}
+            attributes: JsonObject = {wire.CORRELATION: letter.correlation}
             if letter.source is not None:
                 attributes["source"] = letter.source
             if "*" not in letter.principal.agents:
@@ -181,12 +172,12 @@ class MessageRequests:
                 agent=agent.name,
                 input=given,
                 prompt=begun.prompt,
-                protocol=PROTOCOL,
+                protocol=wire.PROTOCOL,
                 thread=thread,
                 metadata={**metadata_of(call.meta), **_beside(nlip.plain(asked.content.payload))},
                 traceparent=keys.traceparent(call.meta),
                 principal=letter.principal.name,
-                creation=sent(call, letter.source) if PROTOCOL in agent.extra else {},
+                creation=sent(call, letter.source) if wire.PROTOCOL in agent.extra else {},
                 attributes=attributes,
             )
             run = await env.runs.start(request, call, files=begun.files)
@@ -208,11 +199,11 @@ class MessageRequests:
             id=str(uuid.uuid5(SESSIONS, named)),
             created_at=now,
             updated_at=now,
-            protocol=PROTOCOL,
+            protocol=wire.PROTOCOL,
             attributes={"session": session},
         )
         found = await self._env.gateway.threads.create(thread, or_get=True)
-        if found.protocol != PROTOCOL:  # in other protocols clients choose ids: this one would read along
+        if found.protocol != wire.PROTOCOL:  # in other protocols clients choose ids: this one would read along
             raise Conflict(f"the conversation {session!r} cannot be had: its id is taken")
         return found.id
 
@@ -221,7 +212,7 @@ class MessageRequests:
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
         with env.following(run.id, served, letter.limits) as limit:
-            telling = RunNotifications(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
+            telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
             token = letter.session if letter.token is not None else None
             words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)
             how = asker(env.people.is_agent(call.session), head, correlation, run.id)
@@ -238,7 +229,7 @@ def nobody_waits(asked: MessageParams) -> RpcError:
     }
     data = {"code": "not_found", "retryable": False, "details": details}
     return RpcError(
-        NOT_FOUND, f"nothing with this correlation id waits for a message of type {asked.content.type}", data
+        wire.NOT_FOUND, f"nothing with this correlation id waits for a message of type {asked.content.type}", data
     )
 
 
@@ -259,4 +250,4 @@ def _target(aside: Aside) -> str:
     try:
         return read(aside.params, MessageParams).target
     except RpcError:
-        return SELF
+        return wire.SELF

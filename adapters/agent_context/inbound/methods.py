@@ -1,4 +1,4 @@
-"""The requests and notifications of this protocol, each by its name."""
+"""The requests and notifications of this protocol, each by its name; those about registrations, and the tools."""
 
 from __future__ import annotations
 
@@ -10,21 +10,185 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory.conduct import REQUESTS
-from adapters.agent_context.inbound.environment import Environment, correlation_of
+from adapters.agent_context.inbound.environment import Aside, Environment, correlation_of
 from adapters.agent_context.inbound.messages import MessageRequests
-from adapters.agent_context.inbound.registering import RegistrationRequests
+from adapters.agent_context.inbound.rendering import failed, found_agents, registered, result
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.tasks import TaskRequests
-from adapters.agent_context.inbound.tools import StandardTools
 from adapters.agent_context.wire import constants as wire
+from adapters.agent_context.wire import messages as params
+from adapters.agent_context.wire.base import checked, read, refused
+from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister
 from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.core.version import version
 from gateway.mcp import versions
+from gateway.mcp.runs.paging import listed, page
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import ELICIT, meta_of
-from gateway.wire.jsonrpc import METHOD_NOT_FOUND, ErrorObject, RpcError, internal
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, RpcError, internal
+
+# --- agents that register, tell that they are there, and leave; and access that is revoked ----------------------------
+
+
+Handler = Callable[[McpCall], Awaitable[Any]]
+
+
+class RegistrationRequests:
+    """One per gateway process."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    async def register(self, call: McpCall) -> JsonObject:
+        """`agent/register`, answered as in appendix B."""
+        record = read(call.params, Register).agent
+        if record.endpoint is None and versions.modern(call.client.version):
+            expected = "an endpoint: an agent that registers without a session is called there"
+            raise refused("/agent/endpoint", "is missing", expected, "nothing")
+        env = self._env
+        principal = env.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
+        session = None if versions.modern(call.client.version) else call.session
+        await env.runs.whole(env.directory.register(record, principal, session))
+        env.people.speaks_for(call, record, principal)
+        return registered()
+
+    async def unregister(self, call: McpCall) -> JsonObject:
+        """`agent/unregister`."""
+        asked = read(call.params, Unregister)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
+        self._env.people.unregistered(call.session, asked.agent_id)
+        return {"status": wire.UNREGISTERED}
+
+    async def heartbeat(self, call: McpCall) -> JsonObject:
+        """`agent/heartbeat`; a notification as a rule."""
+        asked = read(call.params, Heartbeat)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
+        return {}
+
+    async def revoke(self, call: McpCall) -> JsonObject:
+        """`agent/revoke`: nothing is sent to the agent from now on, and nothing taken of it."""
+        asked = read(call.params, Revoke)
+        known = await self._env.revoke(call, asked.agent_id, asked.reason)
+        return {"status": wire.REVOKED, "known": known}
+
+    async def restore(self, call: McpCall) -> JsonObject:
+        """`agent/restore`."""
+        await self._env.restore(call, read(call.params, Restore).agent_id)
+        return {"status": wire.RESTORED}
+
+    def told(self, method: str, handler: Handler) -> Callable[[McpSession, Raw], None]:
+        """The same as a notification: only what goes wrong is told."""
+
+        def tell(session: McpSession, params: Raw) -> None:
+            aside = Aside(session, method, params)
+            self._env.background.do(session, self._done(aside, handler), method)
+
+        return tell
+
+    async def _done(self, aside: Aside, handler: Handler) -> None:
+        try:
+            await handler(aside)
+        except InterlinguaError as error:
+            self._env.tell(aside, error)
+        except Exception:
+            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
+            raise
+
+
+# --- the standard tools (section 4.2), for clients that may know nothing but MCP --------------------------------------
+
+
+PLACE: Final = "/arguments"
+GUARDED: Final = (wire.AGENT_REVOKE, wire.AGENT_RESTORE)
+"""Tools that are listed only for who may use them."""
+MODELS: Final = (wire.INVALID, wire.NOT_FOUND, wire.DEADLINE)
+"""Errors that a model can mend by other arguments: results that it can read."""
+
+ToolHandler = Callable[[McpCall, params.ToolCallParams], Awaitable[JsonObject]]
+
+
+class StandardTools:
+    """One per gateway process."""
+
+    def __init__(self, env: Environment, tasks: TaskRequests) -> None:
+        self._env = env
+        self._tasks = tasks
+        self._handlers: Mapping[str, ToolHandler] = {
+            wire.AGENT_SEARCH: self._search,
+            wire.TASK_ASSIGN: tasks.assign,
+            wire.AGENT_EVALUATE: self._evaluate,
+            wire.TASK_ANSWER: tasks.answer,
+            wire.TASK_LIST: tasks.listed,
+            wire.TASK_CANCEL: tasks.cancel,
+            wire.AGENT_REVOKE: self._revoke,
+            wire.AGENT_RESTORE: self._restore,
+        }
+
+    async def listing(self, call: McpCall) -> JsonObject:
+        """`tools/list`."""
+        asked = read(call.params, params.PageParams)
+        revokes = self._env.people.known(call).can("revoke")
+        by_name = {tool["name"]: tool for tool in params.TOOLS if revokes or tool["name"] not in GUARDED}
+        names, following = page("tools", list(by_name), asked.cursor, self._env.options.page_size)
+        return listed("tools", [by_name[name] for name in names], following)
+
+    async def call(self, call: McpCall) -> JsonObject:
+        """`tools/call`. What a model did wrong, or an agent, is a result that it can read; the rest is an error."""
+        asked = read(call.params, params.ToolCallParams)
+        handler = self._handlers.get(asked.name)
+        if handler is None:
+            known = ", ".join(self._handlers)
+            data = {"code": "not_found", "path": "/name", "details": {"expected": known, "received": asked.name}}
+            raise RpcError(INVALID_PARAMS, f"no tool {asked.name}; there are {known}", data)
+        try:
+            return await handler(call, asked)
+        except (RpcError, NotFound) as error:
+            told, correlation = to_rpc(error), correlation_of(call.meta)
+            if told.error.code not in MODELS:
+                raise
+            self._env.refused(call.session, told)
+            return failed(told, None if correlation is None else {wire.CORRELATION: correlation})
+
+    # --- the tools that are done at once ----------------------------------------------------------------------
+
+    async def _search(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        principal = self._env.people.may(call, "read")
+        wanted = checked(asked.arguments or {}, params.AgentSearch, PLACE)
+        found = await self._env.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
+        only = call.session.agent
+        found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
+        return found_agents(found, call.client.version, native=call.client.can(wire.AGENT))
+
+    async def _evaluate(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        given = checked(asked.arguments or {}, params.AgentEvaluate, PLACE)
+        principal = self._env.people.may(call, "evaluate", given.agent_id)
+        evaluation = await self._env.directory.evaluate(
+            given.agent_id, given.score, principal, given.task_id, given.review, session=call.session
+        )
+        said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
+        return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)
+
+    async def _revoke(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        given = checked(asked.arguments or {}, params.AgentRevoke, PLACE)
+        known = await self._env.revoke(call, given.agent_id, given.reason)
+        text = f"The access of {given.agent_id} is revoked" + ("" if known else "; there is no such agent now")
+        return result(call, text, {"agentId": given.agent_id, "status": wire.REVOKED, "known": known})
+
+    async def _restore(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        given = checked(asked.arguments or {}, params.AgentRestore, PLACE)
+        await self._env.restore(call, given.agent_id)
+        return result(
+            call, f"The access of {given.agent_id} is restored", {"agentId": given.agent_id, "status": wire.RESTORED}
+        )
+
+
+# --- all of them by name ----------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +200,6 @@ INSTRUCTIONS: Final = (
 )
 OURS: Final = "agent/"
 
-Handler = Callable[[McpCall], Awaitable[Any]]
 Teller = Callable[[McpSession, Raw], None]
 
 

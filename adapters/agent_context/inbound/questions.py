@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 
 from msgspec import Raw
 
-from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, META, REQUEST, RESPONSE
-from adapters.agent_context.wire.messages import MessageParams, read
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
+from adapters.agent_context.wire.messages import MessageParams
 from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
@@ -22,6 +23,7 @@ from gateway.mcp import versions
 from gateway.mcp.runs import ELICITATION, QuestionFormat, keys, questions
 from gateway.mcp.runs.keys import RESUME
 from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 

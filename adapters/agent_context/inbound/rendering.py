@@ -1,30 +1,161 @@
-"""A run in the words of who sent the message that started it. tasks.py has those of a task."""
+"""A run in the words of who sent the message or delegated the task: what is told before its end, and the answer."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_context.codec import content, nlip
-from adapters.agent_context.codec.errors import failure_error, to_rpc
+from adapters.agent_context.codec.errors import data_of, failure_error, to_rpc
+from adapters.agent_context.coordination.tasks import assignment_of, task_of
 from adapters.agent_context.inbound.environment import Environment, Limit
-from adapters.agent_context.inbound.notifications import RunNotifications
-from adapters.agent_context.wire.constants import (
-    CANCELLED,
-    COMPLETED,
-    CORRELATION,
-    META,
-    RESPONSE,
-)
+from adapters.agent_context.wire import constants as wire
 from gateway.contract import Snapshot
+from gateway.core import delta, projection
+from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, InterlinguaError
 from gateway.core.types import Agent, Artifact, Interrupt, JsonObject, Run, RunStatus
-from gateway.mcp.runs import Events, keys, questions
+from gateway.mcp import versions
+from gateway.mcp.runs import Events, Refusals, keys, questions
+from gateway.mcp.runs.tools import text_in, tool_progress
+from gateway.mcp.server.contract import McpCall
+from gateway.mcp.wire import META
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
+
+# --- before its end ---------------------------------------------------------------------------------------------------
+
+
+EVENT = "interlingua/event"
+"""Key of an update's `_meta`: an event that text cannot express, in the form of gateway/core/events.py."""
+
+_BESIDE = (
+    e.ToolCallStarted,
+    e.ToolCallUpdated,
+    e.ToolCallEnded,
+    e.PlanUpdated,
+    e.ArtifactAdded,
+    e.UsageReported,
+    e.Custom,
+    e.PartReplaced,
+)
+
+
+class RunNotifications:
+    """Notifications about one run to one client: `notifications/progress` if it sent a token, and `agent/message` of
+    type `update` if it declared that it speaks this protocol. New text is told once: the progress of who gets updates
+    has no `message`.
+    """
+
+    def __init__(self, call: McpCall, agent: Agent, head: JsonObject, meta: JsonObject) -> None:
+        """`head`: source and target of its messages; `meta`: their `_meta`."""
+        self._version = call.client.version
+        self._token = call.progress_token
+        self._speaks = call.client.can("agent")
+        self._head = head
+        self._meta = meta
+        self._steps = deltas.split(agent.text_output or "")
+        self._kinds: dict[str, str] = {}
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is told at all."""
+        return self._token is not None or self._speaks
+
+    def feed(self, events: Iterable[tuple[int, e.Event]]) -> list[bytes]:
+        """Whole notifications for these events: every one of the run, in order."""
+        return list(self._told(events)) if self.on else []
+
+    def _told(self, events: Iterable[tuple[int, e.Event]]) -> Iterator[bytes]:
+        for number, event in events:
+            text, beside = self._said(event)
+            if text and self._token is not None:
+                yield tool_progress(self._token, number, None if self._speaks else text, self._version)
+            if self._speaks and (text or beside is not None):
+                yield self._update(text, beside)
+
+    def _said(self, event: e.Event) -> tuple[str, e.Event | None]:
+        """The text that an event adds, and what is told of it besides."""
+        if isinstance(event, e.PartStarted):
+            self._kinds[event.part] = event.kind
+            if event.value is None:
+                return "", None
+            if event.kind == "text" and isinstance(event.value, str):
+                return event.value, None
+            return "", event
+        if isinstance(event, e.PartDelta):
+            kind = self._kinds.get(event.part, "text")
+            if kind == "text" and isinstance(event.delta, str):
+                return event.delta, None
+            text = text_in(event.delta, self._steps) if kind == "data" else ""
+            return (text, None) if text else ("", event)
+        return "", event if isinstance(event, _BESIDE) else None
+
+    def _update(self, text: str, event: e.Event | None) -> bytes:
+        payload: JsonObject = {"messages": [{"text": text}]} if text else {}
+        meta = self._meta
+        if event is not None:
+            meta = {**meta, EVENT: Raw(e.encode(replace(event, origin=None)))}
+        params = {**self._head, "content": {"type": "update", "payload": payload}, META: meta}
+        return jsonrpc.notification(wire.MESSAGE, params)
+
+
+# --- results of tools -------------------------------------------------------------------------------------------------
+
+
+def result(call: McpCall, text: str, structured: JsonObject, meta: JsonObject | None = None) -> JsonObject:
+    """A tool's result: for a model to read, and for a program where the revision has a place for that."""
+    blocks = [{"type": "text", "text": said} for said in (text, delta.encode(structured).decode())]
+    told: JsonObject = {"content": blocks, "isError": False}
+    if versions.has_structured_output(call.client.version):
+        told["structuredContent"] = structured
+    return told if meta is None else {**told, META: meta}
+
+
+def failed(error: InterlinguaError, meta: JsonObject | None = None) -> JsonObject:
+    """The result for what failed."""
+    failure: JsonObject = {"code": error.code, "message": str(error), "retryable": error.retryable}
+    if isinstance(error, RpcError):
+        failure = {"message": str(error), **(data_of(error.error) or {}), "errorCode": error.error.code}
+    text = str(error)
+    return {
+        "content": [{"type": "text", "text": text}],
+        "isError": True,
+        META: {**(meta or {}), keys.FAILURE: failure},
+    }
+
+
+# --- the answers that appendix B of the protocol shows, as they are there --------------------------------------------
+
+
+def registered() -> JsonObject:
+    """The result of `agent/register`."""
+    return {"status": wire.REGISTERED, "directory": wire.DIRECTORY, "capabilities": {wire.AGENT: dict(wire.SERVED)}}
+
+
+def found_agents(found: Sequence[JsonObject], version: str, *, native: bool) -> JsonObject:
+    """The result of the tool `agentSearch`: the agents as appendix B has them, under `_meta`.
+
+    As structured content too, where the revision of MCP (`version`) knows that. A client that is not of this protocol
+    (`native`) may show its model the content only, so there they are as JSON text as well.
+    """
+    count = len(found)
+    said = f"Found {count} matching agent{'' if count == 1 else 's'}" if count else "No matching agents"
+    agents: JsonObject = {"agents": list(found)}
+    result: JsonObject = {"content": [{"type": "text", "text": said}], META: agents}
+    if not native:
+        result["content"].append({"type": "text", "text": delta.encode(agents).decode()})
+    if versions.has_structured_output(version):
+        result["structuredContent"] = agents
+    return result
+
+
+# --- the answer to a message ------------------------------------------------------------------------------------------
 
 
 class RunWords:
@@ -99,19 +230,19 @@ class MessageWords(RunWords):
         if self._conversation is not None:
             payload = nlip.of(payload, self._conversation)
         run = replace(run, losses={**(Counter(run.losses) | self._before)})
-        meta = {**keys.told(run), CORRELATION: self._correlation}
-        return {"status": COMPLETED, "content": {"type": RESPONSE, "payload": payload}, META: meta}
+        meta = {**keys.told(run), wire.CORRELATION: self._correlation}
+        return {"status": wire.COMPLETED, "content": {"type": wire.RESPONSE, "payload": payload}, META: meta}
 
 
 def refuse(run: Run, correlation: str, passed: InterlinguaError | None = None) -> NoReturn:
     """Raise the error answer for a run that has ended without success. `passed`: the limit that ended it."""
-    beside = {keys.RUN_ID: run.id, CORRELATION: correlation}
+    beside = {keys.RUN_ID: run.id, wire.CORRELATION: correlation}
     if passed is not None:
         error = to_rpc(passed, correlation).error
         raise RpcError(error.code, error.message, {**error.data, **beside})
     if run.status is RunStatus.CANCELLED:
         said = f"cancelled: {run.cancel_reason}" if run.cancel_reason else "cancelled"
-        raise RpcError(CANCELLED, said, {"code": "cancelled", "retryable": False, **beside})
+        raise RpcError(wire.CANCELLED, said, {"code": "cancelled", "retryable": False, **beside})
     raise failure_error(run.failure, **beside)
 
 
@@ -122,7 +253,7 @@ def waits(run: Run, interrupt: Interrupt, correlation: str) -> RpcError:
         "expected": f"the same method with the answer as its payload and _meta {keys.RESUME}",
         "received": "no way to ask the client",
     }
-    more = {"code": "interrupted", "retryable": False, "details": details, CORRELATION: correlation}
+    more = {"code": "interrupted", "retryable": False, "details": details, wire.CORRELATION: correlation}
     return RpcError(error.code, error.message, {**error.data, **more})
 
 
@@ -130,3 +261,106 @@ def file_of(artifact: Artifact) -> JsonObject:
     """A file, as part of a payload."""
     named: dict[str, Any] = {"name": artifact.name, "url": artifact.url, "mimeType": artifact.media_type}
     return {**named, "size": artifact.size}
+
+
+# --- the answer about a task ------------------------------------------------------------------------------------------
+
+
+class TaskRendering(RunWords):
+    """The answer of `agent/delegate`."""
+
+    async def result(self, run: Run, end: e.Event | None) -> JsonObject:
+        if run.status is not RunStatus.SUCCESS:
+            raise _failure(run, self._correlation)
+        return status_result(run, self._correlation)
+
+
+class TaskToolRendering(TaskRendering):
+    """The same for a model, or for the person behind it."""
+
+    def __init__(self, call: McpCall, agent: Agent, telling: RunNotifications, correlation: str) -> None:
+        super().__init__(telling, correlation)
+        self._call = call
+        self._agent = agent
+        self._refusals = Refusals()
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        self._refusals.feed(events)
+        return super().feed(events, snapshot)
+
+    async def result(self, run: Run, end: e.Event | None) -> JsonObject:
+        task = told(run)
+        if run.status is RunStatus.SUCCESS:
+            document = delta.decode(bytes(run.output))
+            text = projection.text_of(document, self._agent.text_output)
+            return self._refusals.told(self._answer(run, text if text is not None else bytes(run.output).decode()))
+        failure = data_of(_failure(run, self._correlation).error) or {}
+        why = run.failure.message if run.failure is not None else "it was cancelled"
+        answer = self._answer(run, f"Task {task['id']} is {task['status']}: {why}")
+        whole = {**answer, "isError": True, META: {**answer[META], keys.FAILURE: {"message": why, **failure}}}
+        return self._refusals.told(whole)
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
+        task = told(run)
+        asked = interrupt.message or f"The agent asks: {interrupt.kind}"
+        lines = [
+            asked,
+            "",
+            f"Nothing is done before this is answered. To answer, call the tool {wire.TASK_ANSWER} with `taskId` "
+            f'"{task["id"]}" and `answer` as JSON of this schema:',
+            delta.encode(interrupt.answer_schema or {}).decode(),
+        ]
+        answer = self._answer(run, "\n".join(lines))
+        carried: JsonObject = {
+            "id": interrupt.id,
+            "kind": interrupt.kind,
+            "message": interrupt.message,
+            "payload": interrupt.payload,
+            "answerSchema": interrupt.answer_schema,
+        }
+        return {**answer, "isError": True, META: {**answer[META], keys.INTERRUPT: carried}}
+
+    def under_way(self, run: Run) -> JsonObject:
+        """The answer for who does not wait."""
+        task = told(run)
+        return self._answer(run, f"Task {task['id']} is {task['status']}; agent://tasks has what comes of it")
+
+    def _answer(self, run: Run, text: str) -> JsonObject:
+        return result(self._call, text, {"task": told(run)}, meta_of(run, self._correlation))
+
+
+def told(run: Run) -> JsonObject:
+    """A task as its delegator is told of it; what is about the run goes into the `_meta` of the answer."""
+    return {key: value for key, value in task_of(run).items() if key != META}
+
+
+def meta_of(run: Run, correlation: str) -> JsonObject:
+    """`_meta` of an answer about a task."""
+    meta = {**keys.told(run), wire.CORRELATION: correlation}
+    assignment = assignment_of(run)
+    return {**meta, wire.ASSIGNMENT: assignment} if assignment else meta
+
+
+def status_result(run: Run, correlation: str) -> JsonObject:
+    """The answer of `agent/delegate`."""
+    return {"task": told(run), META: meta_of(run, correlation)}
+
+
+def response(run: Run, correlation: str) -> JsonObject:
+    """The message that tells the outcome of a task later: its payload is the result's, with the task itself."""
+    task = told(run)
+    found = task.pop("result", None)
+    payload = {**(found if isinstance(found, dict) else {}), "task": task}
+    return {"content": {"type": wire.RESPONSE, "payload": payload}, META: meta_of(run, correlation)}
+
+
+def _failure(run: Run, correlation: str) -> RpcError:
+    """The error for a task that has ended without success: of its run, with the task as it is."""
+    try:
+        refuse(run, correlation)
+    except RpcError as error:
+        data = {**(data_of(error.error) or {}), "task": told(run)}
+        assignment = assignment_of(run)
+        if assignment:
+            data[wire.ASSIGNMENT] = assignment
+        return RpcError(error.error.code, error.error.message, data)

@@ -15,34 +15,97 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import Raw
 
 from adapters.agent_context.coordination.tasks import Tasks
-from adapters.agent_context.inbound.belongings import THEIRS, Belongings
 from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import tools as wire
-from adapters.agent_context.wire.constants import (
-    DIRECTORY,
-    JSON_TYPE,
-    METRICS,
-    METRICS_PREFIX,
-    NOT_FOUND,
-    RESOURCE_UPDATED,
-    RESOURCES_CHANGED,
-    STATUS,
-    TASKS,
-    VERSION,
-)
-from adapters.agent_context.wire.messages import read
+from adapters.agent_context.wire import constants as wire
+from adapters.agent_context.wire import messages as params
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import PageParams, PromptParams
 from gateway.core import delta
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
 from gateway.mcp.runs.paging import listed, page
 from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
+# --- prompts and resources of an MCP server behind a route ------------------------------------------------------------
+
+
 log = logging.getLogger(__name__)
+
+THEIRS: Final = "agent:"
+"""Prefix of the cursors that are the server's own."""
+OURS: Final = "agent://"
+
+
+class Belongings:
+    """One per gateway process."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    async def prompts(self, call: McpCall) -> JsonObject:
+        """`prompts/list`."""
+        asked = read(call.params, PageParams)
+        self._env.people.known(call)
+        found, following = await self.more(call, "prompts", asked.cursor or THEIRS)
+        return listed("prompts", found, following)
+
+    async def prompt(self, call: McpCall) -> JsonObject:
+        """`prompts/get`."""
+        asked = read(call.params, PromptParams)
+        if call.session.agent is None:
+            details = {"expected": "a prompt, at the door of its agent", "received": asked.name}
+            data = {"code": "not_found", "retryable": False, "path": "/name", "details": details}
+            raise RpcError(wire.INVALID, f"/name: no prompt {asked.name} here", data)
+        params = {"name": asked.name, **({} if asked.arguments is None else {"arguments": asked.arguments})}
+        return await self._relay(call, call.session.agent, params)
+
+    async def resource(self, call: McpCall, uri: str) -> JsonObject | None:
+        """`resources/read` of one of the server's; None for one that it is not asked for."""
+        if call.session.agent is None or uri.startswith(OURS):
+            return None
+        return await self._relay(call, call.session.agent, {"uri": uri})
+
+    async def more(self, call: McpCall, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
+        """A page of what the server lists under `key`, and the cursor of the next. Nothing from one that has no such
+        list. `cursor` begins with THEIRS, and is only that for the first page.
+        """
+        if call.session.agent is None:
+            return [], None
+        theirs = cursor.removeprefix(THEIRS)
+        try:
+            result = await self._relay(call, call.session.agent, {"cursor": theirs} if theirs else {})
+        except InterlinguaError as error:
+            if theirs:
+                raise
+            log.info("agent %s lists no %s: %s", call.session.agent, key, error)
+            return [], None
+        items = result.get(key)
+        found = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+        found = [each for each in found if not str(each.get("uri", each.get("uriTemplate", ""))).startswith(OURS)]
+        following = result.get("nextCursor")
+        return found, THEIRS + following if isinstance(following, str) and following else None
+
+    async def _relay(self, call: McpCall, agent: str, params: JsonObject) -> JsonObject:
+        """Ask the server the same. Raises the server's own error, Denied, Unsupported."""
+        env = self._env
+        env.people.may(call, "message", agent)
+        env.directory.check(agent)
+        answer = await env.gateway.backchannel.relay(agent, wire.PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
+        result: Any = jsonrpc.unpack(answer)
+        if not isinstance(result, dict):
+            raise RpcError(wire.AGENT_FAILED, f"agent {agent} answers {call.method} with what is no object")
+        return result
+
+
+# --- the gateway's own resources --------------------------------------------------------------------------------------
+
 
 CALM_SECONDS: Final = 0.25
 """Between two tellings."""
@@ -74,11 +137,16 @@ class Resources:
 
     async def listing(self, call: McpCall) -> JsonObject:
         """`resources/list`."""
-        asked = read(call.params, wire.PageParams)
+        asked = read(call.params, params.PageParams)
         principal = self._env.people.may(call, "read")
         if (asked.cursor or "").startswith(THEIRS):
             return listed("resources", *await self.belongings.more(call, "resources", str(asked.cursor)))
-        names = [DIRECTORY, TASKS, STATUS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
+        names = [
+            wire.DIRECTORY,
+            wire.TASKS,
+            wire.STATUS,
+            *(wire.METRICS_PREFIX + name for name in self._agents(call.session, principal)),
+        ]
         found, following = page("resources", names, asked.cursor, self._env.options.page_size)
         theirs: list[JsonObject] = []
         if following is None:
@@ -87,25 +155,25 @@ class Resources:
 
     async def templates(self, call: McpCall) -> JsonObject:
         """`resources/templates/list`."""
-        asked = read(call.params, wire.PageParams)
+        asked = read(call.params, params.PageParams)
         self._env.people.may(call, "read")
         theirs, following = await self.belongings.more(call, "resourceTemplates", asked.cursor or THEIRS)
         if asked.cursor is not None:
             return listed("resourceTemplates", theirs, following)
         told = "What the gateway has measured of an agent, and how it was evaluated"
-        metrics = {"uriTemplate": METRICS, "name": "metrics", "description": told, "mimeType": JSON_TYPE}
+        metrics = {"uriTemplate": wire.METRICS, "name": "metrics", "description": told, "mimeType": wire.JSON_TYPE}
         return listed("resourceTemplates", [metrics, *theirs], following)
 
     async def read(self, call: McpCall) -> JsonObject:
         """`resources/read`."""
-        uri = read(call.params, wire.ResourceParams).uri
+        uri = read(call.params, params.ResourceParams).uri
         found = await self.belongings.resource(call, uri)
         if found is not None:
             return found
         principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         text = delta.encode(body).decode()
-        found = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
+        found = {"contents": [{"uri": uri, "mimeType": wire.JSON_TYPE, "text": text}]}
         return {**found, "ttlMs": 0, "cacheScope": "private"} if versions.modern(call.client.version) else found
 
     async def subscribe(self, call: McpCall) -> JsonObject:
@@ -113,19 +181,19 @@ class Resources:
         if versions.modern(call.client.version):
             why = f"{call.method} needs a session: nothing can be told to a client of a single request"
             raise RpcError(METHOD_NOT_FOUND, why, {"code": "unsupported", "retryable": False})
-        uri = read(call.params, wire.ResourceParams).uri
+        uri = read(call.params, params.ResourceParams).uri
         principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         wanted = self._wanted.setdefault(call.session, {})
         if len(wanted) >= MOST_SUBSCRIPTIONS and uri not in wanted:
-            raise RpcError(NOT_FOUND, f"no more than {MOST_SUBSCRIPTIONS} subscriptions")
+            raise RpcError(wire.NOT_FOUND, f"no more than {MOST_SUBSCRIPTIONS} subscriptions")
         wanted[uri] = None
         self._seen.setdefault(uri, _digest(body))
         return {}
 
     async def unsubscribe(self, call: McpCall) -> JsonObject:
         """`resources/unsubscribe`. No error if it was not subscribed to."""
-        uri = read(call.params, wire.ResourceParams).uri
+        uri = read(call.params, params.ResourceParams).uri
         self._wanted.get(call.session, {}).pop(uri, None)
         return {}
 
@@ -148,8 +216,8 @@ class Resources:
             self._names = None
             return
         self._due.update(uris)
-        if DIRECTORY in self._due:
-            self._due.add(STATUS)
+        if wire.DIRECTORY in self._due:
+            self._due.add(wire.STATUS)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(CALM_SECONDS, self._tell)
 
@@ -163,7 +231,7 @@ class Resources:
         wanted = {uri for session in self._sessions() for uri in self._wanted_by(session)}
         for uri in self._seen.keys() - wanted:
             del self._seen[uri]
-        for uri in self._turn(wanted - {DIRECTORY}):
+        for uri in self._turn(wanted - {wire.DIRECTORY}):
             try:
                 now = _digest(await self._body(uri, None, None))
             except InterlinguaError as error:
@@ -175,11 +243,11 @@ class Resources:
 
     def _turn(self, wanted: Collection[str]) -> list[str]:
         """The resources to look at this time: the tasks, the status, and the next of the metrics."""
-        metrics = sorted(uri for uri in wanted if uri not in (TASKS, STATUS))
+        metrics = sorted(uri for uri in wanted if uri not in (wire.TASKS, wire.STATUS))
         after = bisect_right(metrics, self._looked)
         turn = [*metrics[after:], *metrics[:after]][:LOOKED]
         self._looked = turn[-1] if turn else ""
-        return [*(uri for uri in (TASKS, STATUS) if uri in wanted), *turn]
+        return [*(uri for uri in (wire.TASKS, wire.STATUS) if uri in wanted), *turn]
 
     def close(self) -> None:
         """Stop telling sessions of changes."""
@@ -194,11 +262,11 @@ class Resources:
         self._names = names
         for session in self._sessions():
             if listed_anew:
-                session.tell(RESOURCES_CHANGED)
+                session.tell(wire.RESOURCES_CHANGED)
             wanted = self._wanted.get(session, {})
             for uri in sorted(due):
                 if uri in wanted or versions.modern(session.client.version):
-                    session.tell(RESOURCE_UPDATED, {"uri": uri})
+                    session.tell(wire.RESOURCE_UPDATED, {"uri": uri})
 
     def _now(self) -> frozenset[str]:
         return frozenset(self._env.directory.ids())
@@ -206,7 +274,7 @@ class Resources:
     def _wanted_by(self, session: McpSession) -> list[str]:
         if not versions.modern(session.client.version):
             return [*self._wanted.get(session, ())]
-        every = (TASKS, STATUS, *(METRICS_PREFIX + name for name in self._now()))
+        every = (wire.TASKS, wire.STATUS, *(wire.METRICS_PREFIX + name for name in self._now()))
         return [uri for uri in every if session.subscribed(uri)]
 
     # --- bodies -----------------------------------------------------------------------------------------------
@@ -219,13 +287,13 @@ class Resources:
         """The body of a resource, limited to what the principal may see. Raises RpcError for an unknown one."""
         env = self._env
         only = None if session is None else session.agent
-        if uri == DIRECTORY:
+        if uri == wire.DIRECTORY:
             entries = await env.directory.entries()
             shown = [each for each in entries if principal is None or principal.can("read", each["id"])]
             return {"agents": [each for each in shown if only in (None, each["id"])]}
-        if uri == TASKS:
+        if uri == wire.TASKS:
             return {"tasks": await self._tasks.list(principal)}
-        if uri == STATUS:
+        if uri == wire.STATUS:
             return await self._status(only, principal)
         name = _agent_in(uri)
         if name is not None and only in (None, name):
@@ -243,32 +311,32 @@ class Resources:
         )
         if principal is not None and not principal.can("revoke"):
             del found["revoked"]
-        return {"protocol": VERSION, **found, "connections": len(self._sessions())}
+        return {"protocol": wire.VERSION, **found, "connections": len(self._sessions())}
 
 
 def _agent_in(uri: str) -> str | None:
     """The agent whose metrics the URI stands for."""
-    name = uri.removeprefix(METRICS_PREFIX)
+    name = uri.removeprefix(wire.METRICS_PREFIX)
     return name if name != uri and name else None
 
 
 def _unknown(uri: str, said: str) -> RpcError:
-    details = {"expected": f"one of {DIRECTORY}, {TASKS}, {STATUS}, {METRICS}", "received": uri}
+    details = {"expected": f"one of {wire.DIRECTORY}, {wire.TASKS}, {wire.STATUS}, {wire.METRICS}", "received": uri}
     data = {"uri": uri, "code": "not_found", "retryable": False, "path": "/uri", "details": details}
-    return RpcError(NOT_FOUND, said, data)
+    return RpcError(wire.NOT_FOUND, said, data)
 
 
 def _listed(uri: str) -> JsonObject:
     name = _agent_in(uri)
     if name is not None:
         said = {"name": f"metrics of {name}", "description": f"What the gateway has measured of {name}"}
-    elif uri == DIRECTORY:
+    elif uri == wire.DIRECTORY:
         said = {"name": "directory", "description": "All agents, with what they can do and how they are"}
-    elif uri == STATUS:
+    elif uri == wire.STATUS:
         said = {"name": "status", "description": "How many agents and tasks there are, by status"}
     else:
         said = {"name": "tasks", "description": "Tasks that wait, are done, or were, with their results"}
-    return {"uri": uri, **said, "mimeType": JSON_TYPE}
+    return {"uri": uri, **said, "mimeType": wire.JSON_TYPE}
 
 
 def _digest(body: Any) -> bytes:

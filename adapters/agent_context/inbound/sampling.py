@@ -16,8 +16,9 @@ from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import data_of, failure_error
 from adapters.agent_context.inbound.environment import Environment, correlation_of, same_work
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire.constants import INVALID, META, PROTOCOL, SAMPLE
-from adapters.agent_context.wire.messages import CreateMessage, MessageCreated, ModelPreferences, read
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.constants import INVALID, PROTOCOL, SAMPLE
+from adapters.agent_context.wire.messages import CreateMessage, MessageCreated, ModelPreferences
 from gateway.core import delta as deltas
 from gateway.core import files, projection
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid
@@ -25,6 +26,7 @@ from gateway.core.files import Attachment
 from gateway.core.types import Agent, JsonObject, ModelTraits, Run, RunRequest, RunStatus, StopReason
 from gateway.mcp.runs import keys
 from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.wire import META
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
-from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.environment import (
+    Aside,
     Environment,
     Served,
     ahead,
@@ -26,33 +26,23 @@ from adapters.agent_context.inbound.environment import (
     same_work,
 )
 from adapters.agent_context.inbound.messages import sent
-from adapters.agent_context.inbound.notifications import RunNotifications
 from adapters.agent_context.inbound.questions import answer_in, asker
-from adapters.agent_context.inbound.results import failed
-from adapters.agent_context.inbound.results import result as tool_result
-from adapters.agent_context.inbound.task_rendering import (
+from adapters.agent_context.inbound.rendering import (
+    RunNotifications,
     TaskRendering,
     TaskToolRendering,
+    failed,
     response,
     status_result,
     told,
 )
+from adapters.agent_context.inbound.rendering import result as tool_result
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import tools as wire
-from adapters.agent_context.wire.constants import (
-    CORRELATION,
-    DELEGATE,
-    ERROR,
-    INVALID,
-    MESSAGE,
-    NOT_FOUND,
-    PROTOCOL,
-    SELF,
-    TASKS,
-)
+from adapters.agent_context.wire import constants as wire
+from adapters.agent_context.wire import messages as params
+from adapters.agent_context.wire.base import checked, read
 from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
-from adapters.agent_context.wire.messages import Delegate, DelegatedTask, read
-from adapters.agent_context.wire.reading import checked
+from adapters.agent_context.wire.messages import Delegate, DelegatedTask
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
@@ -94,7 +84,7 @@ class TaskRequests:
         asked = read(call.params, Delegate)
         agent, run = await self._delegated(call, asked)
         if not asked.wait and not run.status.ended:
-            aside = Aside(call.session, DELEGATE, call.params)
+            aside = Aside(call.session, wire.DELEGATE, call.params)
             self._env.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
             return status_result(run, correlation_in(run))
         result: JsonObject = await self._follow(call, agent, run, self._rendering(call, agent, run))
@@ -102,14 +92,14 @@ class TaskRequests:
 
     def told(self, session: McpSession, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
-        aside = Aside(session, DELEGATE, params)
+        aside = Aside(session, wire.DELEGATE, params)
         self._env.background.do(session, self._told(aside), "a task without an answer")
 
     async def _told(self, aside: Aside) -> None:
         try:
             agent, run = await self._delegated(aside, read(aside.params, Delegate))
         except InterlinguaError as error:
-            self._env.tell(aside, error, SELF)
+            self._env.tell(aside, error, wire.SELF)
         else:
             await self._later(aside, agent, run)
 
@@ -119,13 +109,13 @@ class TaskRequests:
         try:
             await self._follow(aside, agent, run, self._rendering(aside, agent, run))
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation), correlation, SELF))
+            aside.notify(wire.ERROR, note(to_rpc(error, correlation), correlation, wire.SELF))
         except Exception:
-            aside.notify(ERROR, note(internal(), correlation, SELF))
+            aside.notify(wire.ERROR, note(internal(), correlation, wire.SELF))
             raise
         else:
             ended = await self._env.gateway.runs.get(run.id)
-            aside.notify(MESSAGE, {**self._head(run), **response(ended, correlation)})
+            aside.notify(wire.MESSAGE, {**self._head(run), **response(ended, correlation)})
 
     async def _delegated(self, call: McpCall, asked: Delegate) -> tuple[Agent, Run]:
         principal = self._env.people.may(call, "delegate", asked.target)
@@ -161,10 +151,10 @@ class TaskRequests:
 
     # --- tools ------------------------------------------------------------------------------------------------
 
-    async def assign(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
+    async def assign(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskAssign`."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
-        given = checked(asked.arguments or {}, wire.TaskAssign, ARGUMENTS)
+        given = checked(asked.arguments or {}, params.TaskAssign, ARGUMENTS)
         agent = await self._coordinator()
         principal = self._env.people.may(call, "delegate", given.agent_id)
         if run is None:
@@ -181,10 +171,10 @@ class TaskRequests:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
-    async def answer(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
+    async def answer(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
-        given = checked(asked.arguments or {}, wire.TaskAnswer, ARGUMENTS)
+        given = checked(asked.arguments or {}, params.TaskAnswer, ARGUMENTS)
         agent = await self._coordinator()
         principal = self._env.people.may(call, "delegate")
         if run is None:
@@ -208,23 +198,23 @@ class TaskRequests:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
-    async def listed(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
+    async def listed(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskList`: as `agent://tasks` has them."""
-        given = checked(asked.arguments or {}, wire.TaskList, ARGUMENTS)
+        given = checked(asked.arguments or {}, params.TaskList, ARGUMENTS)
         principal = self._env.people.may(call, "read")
         found = [each for each in await self._tasks.list(principal) if given.status in (None, each["status"])]
         shown = found[: given.limit]
         few = f"{len(shown)} of {len(found)} tasks" if len(found) > len(shown) else f"{len(found)} tasks"
         return tool_result(call, few, {"tasks": shown})
 
-    async def cancel(self, call: McpCall, asked: wire.ToolCallParams) -> JsonObject:
+    async def cancel(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskCancel`: a task of one's own, by its id. One that has ended stays as it is."""
-        given = checked(asked.arguments or {}, wire.TaskCancel, ARGUMENTS)
+        given = checked(asked.arguments or {}, params.TaskCancel, ARGUMENTS)
         principal = self._env.people.may(call, "delegate")
         run = await self._own(given.task_id, principal)
         reason = given.reason or f"cancelled by {principal.name}"
         run = await self._env.runs.whole(self._env.gateway.runs.cancel(run.id, reason=reason, wait=True))
-        self._env.changed((TASKS,))
+        self._env.changed((wire.TASKS,))
         task = told(run)
         return tool_result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
 
@@ -240,7 +230,7 @@ class TaskRequests:
     async def _coordinator(self) -> Agent:
         if self._env.gateway.agents.routed(self._name):
             raise Unavailable(f"no tasks are taken: the coordinator's name, {self._name}, is a route's")
-        return await self._env.gateway.agents.get(self._name, PROTOCOL)
+        return await self._env.gateway.agents.get(self._name, wire.PROTOCOL)
 
     async def _start(self, call: McpCall, order: Order) -> Run:
         env, task = self._env, order.task
@@ -252,7 +242,7 @@ class TaskRequests:
         if only is not None:
             env.directory.check(only)
             await env.agent(call, only, order.named)
-        attributes: JsonObject = {CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
+        attributes: JsonObject = {wire.CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
         if "*" not in order.principal.agents:
             attributes[ALLOWED] = list(order.principal.agents)
         request = self._tasks.request(
@@ -288,10 +278,12 @@ class TaskRequests:
 
     def _head(self, run: Run) -> JsonObject:
         source = run.request.attributes.get("source")
-        return both(SELF, source if isinstance(source, str) else None)
+        return both(wire.SELF, source if isinstance(source, str) else None)
 
     def _telling(self, call: McpCall, agent: Agent, run: Run) -> RunNotifications:
-        return RunNotifications(call, agent, self._head(run), {CORRELATION: correlation_in(run), keys.RUN_ID: run.id})
+        return RunNotifications(
+            call, agent, self._head(run), {wire.CORRELATION: correlation_in(run), keys.RUN_ID: run.id}
+        )
 
     def _rendering(self, call: McpCall, agent: Agent, run: Run) -> TaskRendering:
         return TaskRendering(self._telling(call, agent, run), correlation_in(run))
@@ -300,12 +292,12 @@ class TaskRequests:
         env, correlation = self._env, correlation_in(run)
         how = asker(env.people.is_agent(call.session), self._head(run), correlation, run.id)
         patient = env.pending.patient(call)
-        env.changed((TASKS,))
+        env.changed((wire.TASKS,))
         try:
             with env.following(run.id, Served(call, self._name, correlation)):
                 return await RunFollower(env.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
         finally:
-            env.changed((TASKS,))
+            env.changed((wire.TASKS,))
 
 
 def correlation_in(run: Run) -> str:
@@ -315,6 +307,6 @@ def correlation_in(run: Run) -> str:
 
 def _unfit(path: str, expected: str, received: Any, said: str) -> RpcError:
     details = {"expected": expected, "received": received}
-    code = NOT_FOUND if path.endswith("taskId") else INVALID
+    code = wire.NOT_FOUND if path.endswith("taskId") else wire.INVALID
     data = {"code": "invalid", "path": path, "retryable": False, "details": details}
     return RpcError(code, f"{path}: {said}", data)

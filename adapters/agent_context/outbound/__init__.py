@@ -1,17 +1,13 @@
 """Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
 
-link.py           how an agent is reached: ContextLink, AgentLine
-sessions.py       over the connection it registered on
-pools.py          over connections of the gateway's own
-registered.py     an agent that registered; which of the two ways an agent is run
-discovering.py    who lives at a target
-turn.py           one run, and what its agent asks meanwhile
-messages.py       by agent/message or agent/delegate
-tools.py          as a tool
-request.py        what is sent
-answers.py        what comes back, read
-message_heads.py  what a message says of itself, read without the rest
-update_events.py  what it tells meanwhile: text that grows, events beside it
+link.py         how an agent is reached: ContextLink, AgentLine
+sessions.py     over the connection it registered on
+pools.py        over connections of the gateway's own
+discovering.py  who lives at a target
+turn.py         one run, in whichever of the two ways; an agent that registered
+messages.py     by agent/message or agent/delegate
+tools.py        as a tool
+answers.py      what comes back, read: heads of messages, updates, answers
 """
 
 from __future__ import annotations
@@ -24,22 +20,17 @@ from msgspec import Raw
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound.discovering import DescribedServer
 from adapters.agent_context.outbound.pools import PoolLink, Pools
-from adapters.agent_context.outbound.registered import chooser
 from adapters.agent_context.outbound.turn import AgentContextRuns
-from adapters.agent_context.wire.constants import (
-    PROMPTS_GET,
-    PROMPTS_LIST,
-    RESOURCES_LIST,
-    RESOURCES_READ,
-    TEMPLATES_LIST,
-)
+from adapters.agent_context.wire import constants as wire
 from gateway.contract import ThreadContext
 from gateway.core.errors import Unsupported
 from gateway.core.types import Agent
 from gateway.mcp.client.target import Target
 from gateway.wire import jsonrpc
 
-RELAYED: Final = frozenset((PROMPTS_LIST, PROMPTS_GET, RESOURCES_LIST, TEMPLATES_LIST, RESOURCES_READ))
+RELAYED: Final = frozenset(
+    (wire.PROMPTS_LIST, wire.PROMPTS_GET, wire.RESOURCES_LIST, wire.TEMPLATES_LIST, wire.RESOURCES_READ)
+)
 """Methods that clients may call on a target's server besides runs."""
 
 
@@ -50,7 +41,7 @@ class OneAgent(AgentContextRuns):
     """
 
     def __init__(self, link: PoolLink, server: DescribedServer, name: str | None) -> None:
-        super().__init__(link, chooser(name, link.target.call))
+        super().__init__(link, name, link.target.call)
         self._server = server
         self._name = name
         self._listed: Agent | None = None

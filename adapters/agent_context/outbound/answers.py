@@ -14,25 +14,147 @@ does not say much. Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from adapters.agent_context.codec import nlip
-from adapters.agent_context.wire.constants import (
-    ACKNOWLEDGEMENTS,
-    AGENT_FAILED,
-    CANCELLED,
-    DEADLINE,
-    META,
-    REQUEST,
-    RESPONSE,
-    UPDATE,
-)
-from gateway.core.types import Json, JsonObject
+from adapters.agent_context.codec.errors import data_of, tree_error
+from adapters.agent_context.wire import constants as wire
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.types import Failure, Json, JsonObject, Role
+from gateway.mcp.wire import META
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject
 
-WORKING: Final = ACKNOWLEDGEMENTS | {"acknowledged", "assigned", "in_progress", "running", "working", "delegated"}
+# --- the head of a message, read without the rest ---------------------------------------------------------------------
+
+
+EVENT: Final = "interlingua/event"
+"""Key of an update's `_meta`: an event that text cannot express, in the form of gateway/core/events.py."""
+
+
+class _Meta(Struct, gc=False):
+    correlationId: Any = None
+    progressToken: Any = None
+
+
+class _Content(Struct, gc=False):
+    type: Any = None
+
+
+class MessageHead(Struct, gc=False):
+    """The head of an `agent/message`: `kind` is `content.type`."""
+
+    source: str | None = None
+    target: str | None = None
+    kind: str | None = None
+
+
+class _Head(Struct, gc=False):
+    source: Any = None
+    target: Any = None
+    content: _Content | None = None
+
+
+class _OnlyMeta(Struct, gc=False):
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _Token(Struct, gc=False):
+    progressToken: Any = None
+
+
+class _Said(Struct, gc=False, forbid_unknown_fields=True):
+    text: str
+
+
+class _Payload(Struct, gc=False, forbid_unknown_fields=True):
+    messages: list[_Said]
+
+
+class _Update(Struct, gc=False):
+    type: Literal["update"]
+    payload: _Payload
+
+
+class _EventMark(Struct, gc=False):
+    event: Raw | UnsetType = msgspec.field(default=UNSET, name=EVENT)
+
+
+class _Plain(Struct, gc=False):
+    content: _Update
+    meta: _EventMark | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+_decode_plain = msgspec.json.Decoder(_Plain).decode
+_decode_meta = msgspec.json.Decoder(_OnlyMeta).decode
+_decode_token = msgspec.json.Decoder(_Token).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def correlation(method: str, params: Raw) -> str | None:
+    """The correlation id of anything that may carry one; None where it has none. See `gateway.mcp.client.Keyed`."""
+    if b"correlationId" not in bytes(params):
+        return None
+    meta = _read(params, _decode_meta, _OnlyMeta)
+    found = None if meta is None or meta.meta is None else meta.meta.correlationId
+    return found if isinstance(found, str) and found else None
+
+
+def plain_update(params: Raw) -> str | None:
+    """The text of an `agent/message` that is an update and nothing but text, as nearly all are; None of any other."""
+    try:
+        found = _decode_plain(params)
+    except (ValueError, RecursionError):
+        return None
+    if found.meta is not UNSET and found.meta.event is not UNSET:
+        return None
+    said = found.content.payload.messages
+    return said[0].text if len(said) == 1 else "\n".join(each.text for each in said)
+
+
+def token(params: Raw) -> str | None:
+    """The progress token that a `notifications/progress` is about, if it is a text, as ours are."""
+    found = _read(params, _decode_token, _Token)
+    return found.progressToken if found is not None and isinstance(found.progressToken, str) else None
+
+
+def head(params: Raw) -> MessageHead:
+    """The head of an `agent/message`; an empty one where it cannot be read."""
+    found = _read(params, _decode_head, _Head)
+    if found is None:
+        return MessageHead()
+    kind = None if found.content is None else found.content.type
+    return MessageHead(*(each if isinstance(each, str) else None for each in (found.source, found.target, kind)))
+
+
+def _read(params: Raw, decode: Any, kind: Any) -> Any:
+    if not params:
+        return None
+    try:
+        return decode(params)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return jsonrpc.unpack(params, kind)
+    except (ValueError, RecursionError):
+        return None
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
+
+
+WORKING: Final = wire.ACKNOWLEDGEMENTS | {"acknowledged", "assigned", "in_progress", "running", "working", "delegated"}
 WAITING: Final = WORKING | {"awaiting_approval"}
-FAILED: Final = {"failed": AGENT_FAILED, "error": AGENT_FAILED, "cancelled": CANCELLED, "expired": DEADLINE}
+FAILED: Final = {
+    "failed": wire.AGENT_FAILED,
+    "error": wire.AGENT_FAILED,
+    "cancelled": wire.CANCELLED,
+    "expired": wire.DEADLINE,
+}
 _BESIDE: Final = frozenset({META, "status", "source", "target", "id", "taskId", "message", "resultType"})
 """Members of an answer that are no response by themselves."""
 
@@ -104,7 +226,7 @@ def message_of(params: JsonObject) -> Said:
 def error_of(error: Any) -> ErrorObject:
     """Read the error of `agent/error` or inside of an answer, in any form."""
     if not isinstance(error, dict):
-        return ErrorObject(AGENT_FAILED, error if isinstance(error, str) and error else "the agent failed")
+        return ErrorObject(wire.AGENT_FAILED, error if isinstance(error, str) and error else "the agent failed")
     code, message = error.get("code"), error.get("message")
     data = error.get("data")
     more = dict(data) if isinstance(data, dict) else {}
@@ -113,7 +235,7 @@ def error_of(error: Any) -> ErrorObject:
     if isinstance(code, str):
         more.setdefault("code", code)
     said = message if isinstance(message, str) and message else "the agent failed"
-    return ErrorObject(code if isinstance(code, int) and not isinstance(code, bool) else AGENT_FAILED, said, more)
+    return ErrorObject(code if isinstance(code, int) and not isinstance(code, bool) else wire.AGENT_FAILED, said, more)
 
 
 def _content(content: Any) -> Said:
@@ -121,10 +243,10 @@ def _content(content: Any) -> Said:
         return SaidResponse({"messages": [each for each in content if isinstance(each, dict)]})
     if not isinstance(content, dict):
         return SaidResponse(content)
-    kind, payload = content.get("type", RESPONSE), content.get("payload")
-    if kind == UPDATE:
+    kind, payload = content.get("type", wire.RESPONSE), content.get("payload")
+    if kind == wire.UPDATE:
         return SaidUpdate(payload)
-    if kind == REQUEST:
+    if kind == wire.REQUEST:
         return SaidQuestion(payload)
     if kind == "error":
         return SaidFailed(error_of(payload.get("error", payload) if isinstance(payload, dict) else payload))
@@ -192,3 +314,131 @@ def only_text(payload: Json) -> bool:
     messages = payload.get("messages", [])
     plain = isinstance(messages, list) and all(isinstance(m, str) or (m.keys() <= {"text"}) for m in messages)
     return plain and len(payload.keys() - {"context"}) <= 1 and not payload.keys() - {"messages", "text", "message"}
+
+
+# --- events of an update ----------------------------------------------------------------------------------------------
+
+
+FILES: Final = "files"
+"""The message that files belong to."""
+_ALONE: Final = (e.PlanUpdated, e.UsageReported, e.Custom)
+
+
+class SideEvents:
+    """Reads the events beside the text of one run. Output is left out: it comes as text, and whole in the response."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, str] = {}
+        self._files: set[str] = set()
+        self._tools: dict[str, bool] = {}  # whether they are open
+
+    def read(self, meta: JsonObject) -> list[e.Event]:
+        """The events of an update; none where it carries none that is taken."""
+        if EVENT not in meta:
+            return []
+        try:
+            event: e.Event = msgspec.convert(delta.sound(meta[EVENT]), e.AnyEvent)
+        except (msgspec.ValidationError, RecursionError):
+            return []
+        event = msgspec.structs.replace(event, origin=None)
+        match event:
+            case e.PartStarted() if event.kind in ("thought", "file") and event.part not in self._kinds:
+                self._kinds[event.part] = event.kind
+                return [msgspec.structs.replace(event, part=f"their-{event.part}")]
+            case e.PartDelta() if isinstance(event.delta, str):
+                return self._thought(event)
+            case e.ArtifactAdded():
+                artifact = event.artifact
+                return self._file(artifact.url, artifact.name, artifact.media_type, artifact.size)
+            case e.ToolCallStarted() | e.ToolCallUpdated() | e.ToolCallEnded() if self._takes(event):
+                return [event]
+            case _ if isinstance(event, _ALONE):
+                return [event]
+        return []
+
+    def _takes(self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded) -> bool:
+        """Whether it may follow what was told of the same call."""
+        known = self._tools.get(event.call)
+        if known is not (None if isinstance(event, e.ToolCallStarted) else True):
+            return False
+        self._tools[event.call] = not isinstance(event, e.ToolCallEnded)
+        return True
+
+    def files(self, artifacts: Any) -> list[e.Event]:
+        """Those that a payload names, `[{"name", "url", "mimeType"?, "size"?}]`, and that were not told before."""
+        events: list[e.Event] = []
+        for each in artifacts if isinstance(artifacts, list) else ():
+            if isinstance(each, dict) and isinstance(each.get("url"), str):
+                events += self._file(each["url"], each.get("name"), each.get("mimeType"), each.get("size"))
+        return events
+
+    def _thought(self, event: e.PartDelta) -> list[e.Event]:
+        """Text outside the output: a gateway tells that as the text of its updates."""
+        part = f"their-{event.part}"
+        begin: list[e.Event] = []
+        if self._kinds.setdefault(event.part, "") == "":
+            self._kinds[event.part] = "thought"
+            begin = [e.MessageStarted(message=f"{part}-message", role=Role.ASSISTANT)]
+            begin.append(e.PartStarted(part=part, message=f"{part}-message", kind="thought"))
+        if self._kinds[event.part] != "thought":
+            return []
+        return [*begin, e.PartDelta(part=part, delta=event.delta)]
+
+    def _file(self, url: str, name: Any, kind: Any, size: Any) -> list[e.Event]:
+        if url in self._files:
+            return []
+        self._files.add(url)
+        named = name if isinstance(name, str) and name else url.rstrip("/").rpartition("/")[2]
+        link: JsonObject = {"type": "resource_link", "uri": url, "name": named}
+        if isinstance(kind, str):
+            link["mimeType"] = kind
+        if isinstance(size, int):
+            link["size"] = size
+        return [e.PartStarted(part=f"file-{len(self._files)}", message=FILES, kind="file", value=link)]
+
+
+# --- text that grows -------------------------------------------------------------------------------------------------
+
+
+class GrowingText:
+    """The text of one part. Repeated text is held back until it grows further or differs."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._said: list[str] = []
+        self._before: str | None = None
+
+    def add(self, text: str) -> list[e.Event]:
+        """More of it."""
+        self._said.append(text)
+        if self._before is None:
+            return [e.PartDelta(part=self._part, delta=text)]
+        now, before = "".join(self._said), self._before
+        if before.startswith(now):
+            return []
+        self._before = None
+        if now.startswith(before):
+            return [e.PartDelta(part=self._part, delta=now[len(before) :])]
+        return [e.PartReplaced(part=self._part, value=now)]
+
+    def again(self) -> None:
+        """From now on it is said again from the start."""
+        said = "".join(self._said)
+        self._before = max(said, self._before or "", key=len) or None
+        self._said = []
+
+
+def failed(error: ErrorObject) -> e.RunFailed:
+    """The end of a run that the agent says has failed; clients of the same protocol hear it in the agent's words."""
+    known = tree_error(error)
+    data = data_of(error)
+    retryable = data.get("retryable") if data else None
+    origin: JsonObject = {"code": error.code, "message": delta.sound(error.message)}
+    if data:
+        origin["data"] = data
+    failure = Failure(
+        code=known.code,
+        message=delta.sound(str(known)) or "the agent failed",
+        retryable=retryable if isinstance(retryable, bool) else known.retryable,
+    )
+    return e.RunFailed(failure=failure, origin={"error": origin})

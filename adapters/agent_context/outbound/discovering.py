@@ -14,19 +14,7 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.outbound import tools
 from adapters.agent_context.outbound.messages import How, read
 from adapters.agent_context.outbound.pools import PoolLink, capabilities_of, is_native
-from adapters.agent_context.wire.constants import (
-    AGENT,
-    DIRECTORY,
-    OFFLINE,
-    RESOURCE_UPDATED,
-    RESOURCES_CHANGED,
-    RESOURCES_READ,
-    REVOKED,
-    SELF,
-    SUBSCRIBE,
-    TOOLS_LIST,
-    VERSION,
-)
+from adapters.agent_context.wire import constants as wire
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, NotFound
 from gateway.core.types import Agent, JsonObject
@@ -40,8 +28,8 @@ from gateway.wire.jsonrpc import RpcError
 log = logging.getLogger(__name__)
 
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
-CHANGES: Final = frozenset({TOOLS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
-AWAY: Final = frozenset({OFFLINE, REVOKED})
+CHANGES: Final = frozenset({TOOLS_CHANGED, wire.RESOURCES_CHANGED, wire.RESOURCE_UPDATED})
+AWAY: Final = frozenset({wire.OFFLINE, wire.REVOKED})
 """`status` of an entry that cannot be called."""
 MOST_TOLD: Final = 100
 """Names in an error."""
@@ -101,8 +89,8 @@ class DescribedServer:
             if self._how == "tool" or (self._how == "auto" and not is_native(session)):
                 return await self._tools(session)
             try:
-                params = {"uri": DIRECTORY}
-                result = read(await session.call(RESOURCES_READ, params, timeout=timeout), RESOURCES_READ)
+                params = {"uri": wire.DIRECTORY}
+                result = read(await session.call(wire.RESOURCES_READ, params, timeout=timeout), wire.RESOURCES_READ)
             except RpcError as error:
                 log.debug("the server has no directory: %s", error)
                 alone = agent_of(_alone(session))
@@ -114,7 +102,7 @@ class DescribedServer:
                 except AgentBroken as error:
                     log.warning("an entry of the directory is left out: %s", error)
                     continue
-                if entry.get("status") not in AWAY and agent.name != SELF:
+                if entry.get("status") not in AWAY and agent.name != wire.SELF:
                     found.setdefault(agent.name, agent)
             return found
 
@@ -123,7 +111,7 @@ class DescribedServer:
             said = ", ".join(name for name, value in capabilities_of(session).items() if value not in (None, False))
             raise AgentError(f"the server has neither agents nor tools; it has {said or 'nothing else either'}")
         found: dict[str, Agent] = {}
-        for entry in await session.list(TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
+        for entry in await session.list(wire.TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
             agent = tools.agent_of(entry)
             found.setdefault(agent.name, agent)
         return found
@@ -136,7 +124,7 @@ class DescribedServer:
     # --- news -------------------------------------------------------------------------------------------------------
 
     def _heard(self, method: str, params: Raw) -> None:
-        if method not in CHANGES or (method == RESOURCE_UPDATED and _uri(params) != DIRECTORY):
+        if method not in CHANGES or (method == wire.RESOURCE_UPDATED and _uri(params) != wire.DIRECTORY):
             log.debug("%s, which is about no run in progress: %s", method, bytes(params)[:200])
             return
         self._tell()
@@ -157,10 +145,10 @@ class DescribedServer:
             return
         try:
             if versions.modern(session.version):
-                wanted = {"resourceSubscriptions": [DIRECTORY]}
+                wanted = {"resourceSubscriptions": [wire.DIRECTORY]}
                 await session.call(LISTEN, {"notifications": wanted})
             else:
-                await session.call(SUBSCRIBE, {"uri": DIRECTORY}, timeout=self.link.target.request_timeout)
+                await session.call(wire.SUBSCRIBE, {"uri": wire.DIRECTORY}, timeout=self.link.target.request_timeout)
         except RpcError as error:  # it may still tell that a list has changed
             log.info("the directory cannot be subscribed to: %s", error)
 
@@ -188,11 +176,11 @@ def _alone(session: UpstreamSession) -> JsonObject:
     info = session.server.get("serverInfo")
     name = info.get("name") if isinstance(info, dict) else None
     name = name if isinstance(name, str) and name else "agent"
-    said = capabilities_of(session).get(AGENT)
+    said = capabilities_of(session).get(wire.AGENT)
     said = said if isinstance(said, dict) else {}
     offered = {key: said[key] if isinstance(said.get(key), list) else [] for key in ("tools", "models")}
     found = said.get("specializations")
-    capabilities = {**offered, "specializations": found if isinstance(found, list) else [], "protocols": [VERSION]}
+    capabilities = {**offered, "specializations": found if isinstance(found, list) else [], "protocols": [wire.VERSION]}
     id = "".join(each if each.isascii() and (each.isalnum() or each in "-_") else "-" for each in name)
     return {"id": id, "name": name, "capabilities": capabilities}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Raw
 
@@ -95,19 +95,3 @@ class ContextLink(Protocol):
 
     async def aclose(self) -> None:
         """Close what it opened itself."""
-
-
-class Heard(Protocol):
-    """The part of `SessionLinks` (sessions.py) that the inbound half uses: every client message goes there first."""
-
-    def heard(self, session: Any, method: str, params: Raw) -> bool:
-        """A notification of a client. True if it belonged to a run of an agent there, or was meant to."""
-
-    def asked(self, session: Any, method: str, params: Raw) -> Any:
-        """A request of a client: what is to be awaited for its result, None if it belongs to no run there.
-
-        What is awaited raises RpcError for an error answer.
-        """
-
-    def left(self, session: Any) -> None:
-        """The session has ended: runs of its agents fail with AgentGone."""

@@ -1,45 +1,209 @@
-"""A run of an agent of this protocol: `agent/message` or `agent/delegate`, and what belongs to it."""
+"""A run of an agent of this protocol: the request for it (`agent/message` or `agent/delegate`), what the agent asks
+meanwhile, and its end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Raw
 
 from adapters.agent_context.codec import files, nlip
-from adapters.agent_context.codec.content import output_of
+from adapters.agent_context.codec.content import output_of, request_of
 from adapters.agent_context.codec.errors import note
 from adapters.agent_context.codec.files import Uploads
-from adapters.agent_context.outbound import answers, message_heads, request
+from adapters.agent_context.outbound import answers
+from adapters.agent_context.outbound.answers import GrowingText, SideEvents
 from adapters.agent_context.outbound.link import AgentLine
+from adapters.agent_context.outbound.pools import QUESTIONS
 from adapters.agent_context.outbound.sessions import UNWANTED
-from adapters.agent_context.outbound.turn import AgentContextTurn, failed
-from adapters.agent_context.outbound.update_events import GrowingText, SideEvents
-from adapters.agent_context.wire.constants import (
-    AGENT,
-    DELEGATE,
-    ERROR,
-    MESSAGE,
-    META,
-    PROTOCOL,
-    SELF,
-    SENDER,
-    UNAVAILABLE,
-)
-from gateway.core import delta
+from adapters.agent_context.wire import constants as wire
+from gateway.contract import Caller, RunContext
+from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Invalid
 from gateway.core.memory import Recalled
-from gateway.core.types import NULL, Artifact, Json, JsonObject
-from gateway.mcp.wire import PROGRESS, PROGRESS_TOKEN
+from gateway.core.types import NULL, Answer, Artifact, Interrupt, Json, JsonObject, Outcome
+from gateway.mcp.client import server_requests
+from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
+
+
+# --- the request for a run --------------------------------------------------------------------------------------------
+
+
+OURS: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
+"""Keys of `_meta` that are about the connection they were sent on, or meant for a gateway."""
+TEXTS: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Keys of `_meta` that SDKs read as headers: another value than a text ends some of them."""
+OF_THE_CALL: Final = frozenset(
+    {"source", "target", "content", "task", "wait", META, "inputResponses", "requestState", "name", "arguments"}
+)
+"""Members of `params` that the gateway says itself, or that are its client's own business."""
+TASK: Final = "task"
+"""Attribute of a run: the whole task that it is an attempt at."""
+
+
+INLINE_BYTES: Final = 16_000_000
+"""Bytes of files that are sent with one message; files beyond it are sent as links."""
+
+
+async def uploads_of(context: RunContext, given: Sequence[Artifact]) -> Uploads:
+    """Files of clients as they are sent to an agent."""
+    left = INLINE_BYTES
+    inline: list[str] = []
+    for file in given:
+        left -= file.size
+        if left >= 0 or not file.url.startswith("http"):
+            inline.append(file.id)
+    contents = await context.contents(inline) if inline else {}
+    return [(file, contents.get(file.id)) for file in given]
+
+
+def correlation(context: RunContext) -> str:
+    """The correlation id of a run's messages: its client's own where there is one."""
+    request = context.run.request
+    said = request.attributes.get(wire.CORRELATION)
+    if not isinstance(said, str):
+        meta = request.creation.get(META) if request.protocol == wire.PROTOCOL else None
+        said = meta.get(wire.CORRELATION) if isinstance(meta, dict) else None
+    return said if isinstance(said, str) and said else context.run.id
+
+
+def task_in(context: RunContext) -> JsonObject | None:
+    """The task that a run is an attempt at; None if it is not one."""
+    request = context.run.request
+    found = request.attributes.get(TASK) if request.protocol == wire.PROTOCOL else None
+    return found if isinstance(found, dict) else None
+
+
+def message(context: RunContext, given: Recalled, target: str, uploads: Uploads = ()) -> JsonObject:
+    """The params of an `agent/message`. Raises Invalid for an input that cannot be said.
+
+    What a client of the same protocol sent besides goes along as it is.
+    """
+    said = _said(context)
+    content = said.get("content")
+    content = {key: value for key, value in content.items() if key != "payload"} if isinstance(content, dict) else {}
+    content = {**content, "type": wire.REQUEST, "payload": request_of(context.agent, context.run, given, uploads)}
+    return {**_envelope(context, said, target), "content": content, META: meta(context, said)}
+
+
+def delegation(context: RunContext, given: Recalled, target: str | None, uploads: Uploads = ()) -> JsonObject:
+    """The params of an `agent/delegate`: of the task that the run is an attempt at, or of one made of it."""
+    said = _said(context)
+    payload = request_of(context.agent, context.run, given, uploads)
+    known = task_in(context) or said.get("task")
+    known = known if isinstance(known, dict) else {}
+    requirements = payload.get("requirements") if isinstance(payload, dict) else None
+    task: JsonObject = {
+        "id": context.run.id,
+        "type": "message",
+        **({"requirements": requirements} if isinstance(requirements, dict) else {}),
+        **known,
+        "payload": payload if given.before or uploads else known.get("payload", payload),
+        "status": "pending",
+    }
+    return {**_envelope(context, said, target), "task": task, META: meta(context, said)}
+
+
+def meta(context: RunContext, said: JsonObject) -> JsonObject:
+    """`_meta` of a request for a run; `said` is what its client sent, if it speaks this protocol."""
+    sent = said.get(META)
+    found = sent if isinstance(sent, dict) else context.run.request.metadata
+    found = {key: value for key, value in found.items() if _sent(key, value)}
+    if context.traceparent is not None:
+        found["traceparent"] = context.traceparent
+    hops = context.run.request.attributes.get("hops") if context.run.request.protocol == wire.PROTOCOL else None
+    if isinstance(hops, int) and hops > 0:
+        found[wire.HOPS] = hops
+    return found
+
+
+def _said(context: RunContext) -> JsonObject:
+    request = context.run.request
+    return request.creation if request.protocol == wire.PROTOCOL else {}
+
+
+def _envelope(context: RunContext, said: JsonObject, target: str | None) -> JsonObject:
+    attributes = context.run.request.attributes if context.run.request.protocol == wire.PROTOCOL else {}
+    source = attributes.get("source", said.get("source"))
+    envelope: JsonObject = {key: value for key, value in said.items() if key not in OF_THE_CALL}
+    envelope["source"] = source if isinstance(source, str) and source else wire.SELF
+    return envelope if target is None else {**envelope, "target": target}
+
+
+def _sent(key: str, value: Any) -> bool:
+    if key in (PROGRESS_TOKEN, wire.CORRELATION) or key.startswith(OURS):
+        return False
+    return key not in TEXTS or isinstance(value, str)
+
+
+# --- what an agent asks while it runs --------------------------------------------------------------------------------
+
+
+INPUT: Final = "input"
+"""Kind of an interrupt that the agent did not name."""
+
+
+def capabilities(caller: Caller | None) -> JsonObject:
+    """The capabilities declared for a run: messages, questions, and those of the run's client if it speaks this
+    protocol.
+    """
+    return server_requests.capabilities(caller, wire.PROTOCOL, QUESTIONS)
+
+
+class AgentQuestions(server_requests.ServerRequests):
+    """Answers the requests that belong to one run."""
+
+    async def message(self, payload: Json) -> JsonObject:
+        """The content that answers a message of type request."""
+        interrupt = question(payload, self.numbered("question"))
+        return answered(interrupt, await self._ask(interrupt))
+
+
+def question(payload: Json, id: str) -> Interrupt:
+    """The question of a message of type request.
+
+    Its payload may say of which kind it is (`kind`), what the answer looks like (`answerSchema`) and what exactly is
+    asked (`question`), as another gateway's does; else any text answers it.
+    """
+    payload = delta.sound(payload)
+    said: JsonObject = payload if isinstance(payload, dict) else {}
+    kind, schema = said.get("kind"), said.get("answerSchema")
+    asked = payload
+    if isinstance(schema, dict) and said.keys() <= {"messages", "kind", "answerSchema", "question"}:
+        asked = said.get("question")
+    return Interrupt(
+        id=id,
+        kind=kind if isinstance(kind, str) and kind else INPUT,
+        payload=asked,
+        message=answers.text_in(payload),
+        answer_schema=schema if isinstance(schema, dict) else projection.MESSAGE_SCHEMA,
+    )
+
+
+def answered(interrupt: Interrupt, answer: Answer) -> JsonObject:
+    """The content that answers it: the value under `answer`, its text as a message; or the outcome."""
+    if answer.outcome is not Outcome.ANSWERED:
+        return {"type": wire.RESPONSE, "payload": {"outcome": answer.outcome.value}}
+    payload: JsonObject = {"answer": answer.value}
+    text = projection.text_of(answer.value, projection.text_pointer(interrupt.answer_schema))
+    if text is not None:
+        payload = {"messages": [{"text": text}], **payload}
+    return {"type": wire.RESPONSE, "payload": payload}
+
+
+# --- the run itself ---------------------------------------------------------------------------------------------------
+
 
 OUTPUT: Final = "output"
 """The part that has the text."""
@@ -53,14 +217,17 @@ MOST_ROUNDS: Final = 100
 """Questions that an agent may answer a message with, one after the other."""
 
 How = Literal["auto", "message", "delegate", "tool"]
+Say = Callable[..., None]
+"""`CalledRun.say`: logs events."""
 
 
 class NativeRun:
-    """See `turn.Way`. `target` is the agent's id there."""
+    """One run over a line, made for it. `say` logs events; `target` is the agent's id there."""
 
-    def __init__(self, turn: AgentContextTurn, target: str | None, how: How) -> None:
-        self._turn = turn
-        self._context = turn.context
+    def __init__(self, context: RunContext, say: Say, asks: AgentQuestions, target: str | None, how: How) -> None:
+        self._context = context
+        self._say = say
+        self._asks = asks
         self._target = target
         self._how = how
         self._beside = SideEvents()
@@ -70,19 +237,17 @@ class NativeRun:
         )
         self._line: AgentLine | None = None
         self._asking = TaskSet(lambda error: log.warning("a question of the agent's failed: %r", error))
-        self._source = SELF
-
-    def check(self) -> None:
-        request.message(self._context, Recalled(input=self._context.run.request.input), self._target or "")
+        self._source = wire.SELF
 
     async def go(self, line: AgentLine) -> e.Event:
+        """To its end: the last event. Raises RpcError with the agent's own error, and errors of the tree."""
         self._line = line
         context = self._context
         recalled = await context.recall(fresh=not context.upstream_thread)
         uploads, told = await self._uploads()
         method, params = self._first(line, recalled, uploads)
-        if not line.knows_agents and params["source"] != SELF:
-            params = {**params, "source": SELF, META: {**params[META], SENDER: params["source"]}}
+        if not line.knows_agents and params["source"] != wire.SELF:
+            params = {**params, "source": wire.SELF, META: {**params[META], wire.SENDER: params["source"]}}
         self._source = params["source"]
         if context.thread is not None:
             await context.set_thread({"sessionId": context.thread.id, **({"files": told} if told else {})})
@@ -91,8 +256,8 @@ class NativeRun:
                 said = await self._answered(line, method, params)
                 if not isinstance(said, answers.SaidQuestion):
                     return await self._ended(said)
-                content = await self._turn.asks.message(said.payload)
-                method, params = MESSAGE, {**self._next(params), "content": content}
+                content = await self._asks.message(said.payload)
+                method, params = wire.MESSAGE, {**self._next(params), "content": content}
             raise AgentBroken(f"the agent asks on after {MOST_ROUNDS} answers")
         except AgentGone:
             await context.set_thread({})  # what it was told of the conversation has not arrived
@@ -104,15 +269,15 @@ class NativeRun:
         """The files of clients that the agent has not been sent yet, and the ids of all that it has been by now."""
         known = (self._context.upstream_thread or {}).get("files") or []
         new = [each for each in await self._context.uploads() if each.id not in known]
-        return await request.uploads_of(self._context, new), [*known, *(each.id for each in new)]
+        return await uploads_of(self._context, new), [*known, *(each.id for each in new)]
 
     def _first(self, line: AgentLine, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
         delegates = self._how == "delegate"
-        if self._how == "auto" and request.task_in(self._context) is not None:
+        if self._how == "auto" and task_in(self._context) is not None:
             delegates = takes_tasks(line.capabilities)
         if delegates:
-            return DELEGATE, request.delegation(self._context, given, self._target, uploads)
-        return MESSAGE, request.message(self._context, given, self._target or "", uploads)
+            return wire.DELEGATE, delegation(self._context, given, self._target, uploads)
+        return wire.MESSAGE, message(self._context, given, self._target or "", uploads)
 
     @staticmethod
     def _next(params: JsonObject) -> JsonObject:
@@ -139,7 +304,7 @@ class NativeRun:
             return self._end.result()
         said = answers.result_of(read(asking.result(), method))
         if isinstance(said, answers.SaidUpdate):
-            self._turn.say(*self._updated(said.payload, {}))
+            self._say(*self._updated(said.payload, {}))
         return await self._later(line) if isinstance(said, answers.SaidUpdate | answers.SaidAcknowledged) else said
 
     async def _later(self, line: AgentLine) -> answers.Said:
@@ -159,13 +324,13 @@ class NativeRun:
 
     async def _ended(self, said: answers.Said) -> e.Event:
         if isinstance(said, answers.SaidFailed):
-            return failed(said.error)
+            return answers.failed(said.error)
         payload = delta.sound(said.payload) if isinstance(said, answers.SaidResponse) else None
         if not payload or payload == {"messages": []}:  # all of it was told
             return e.RunFinished()
         if isinstance(payload, dict):
-            self._turn.say(*self._beside.files(payload.get("artifacts")))
-        same = self._context.run.request.protocol == PROTOCOL
+            self._say(*self._beside.files(payload.get("artifacts")))
+        same = self._context.run.request.protocol == wire.PROTOCOL
         # a client of this protocol gets the payload with its files
         payload, made = (payload, []) if same else await self._without_files(payload)
         document = output_of(self._context.agent, payload)
@@ -191,10 +356,11 @@ class NativeRun:
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
+        """The events that a notification means."""
         if self._end.done():
             self._context.lost("late_message")
             return []
-        if method == MESSAGE and (text := message_heads.plain_update(params)) is not None:
+        if method == wire.MESSAGE and (text := answers.plain_update(params)) is not None:
             return self._text.add(text) if text else []
         try:
             said = jsonrpc.unpack(params) if params else {}
@@ -203,9 +369,9 @@ class NativeRun:
             return []
         if not isinstance(said, dict):
             return []
-        if method == MESSAGE:
+        if method == wire.MESSAGE:
             return self._heard(said, asks=True)
-        if method == ERROR:
+        if method == wire.ERROR:
             self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
             return []
         said.pop(PROGRESS_TOKEN, None)
@@ -214,20 +380,22 @@ class NativeRun:
             return []
         if method == PROGRESS:
             return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
-        return [e.Custom(name=PROTOCOL, data={"notification": method, "params": said})]
+        return [e.Custom(name=wire.PROTOCOL, data={"notification": method, "params": said})]
 
     async def asked(self, method: str, params: Raw) -> Any:
-        """See `Way`. Messages may come as requests: then they are answered, and a question with its answer."""
-        if method not in (MESSAGE, ERROR):
-            return await self._turn.asks.answer(method, params)
+        """The result of a request of the agent's. Messages may come as requests: then they are answered, and a question
+        with its answer. Raises RpcError.
+        """
+        if method not in (wire.MESSAGE, wire.ERROR):
+            return await self._asks.answer(method, params)
         said = read(params or Raw(b"{}"), method, broken=False)
-        if method == ERROR:
+        if method == wire.ERROR:
             self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
             return RECEIVED
         found = answers.message_of(said)
         if isinstance(found, answers.SaidQuestion) and not self._end.done():
-            return {"content": await self._turn.asks.message(found.payload)}
-        self._turn.say(*self._heard(said, asks=False))
+            return {"content": await self._asks.message(found.payload)}
+        self._say(*self._heard(said, asks=False))
         return RECEIVED
 
     def again(self) -> None:
@@ -251,7 +419,9 @@ class NativeRun:
         if beside:
             events += beside
         elif not answers.only_text(payload):
-            events.append(e.Custom(name=PROTOCOL, data={"notification": MESSAGE, "params": delta.sound(params)}))
+            events.append(
+                e.Custom(name=wire.PROTOCOL, data={"notification": wire.MESSAGE, "params": delta.sound(params)})
+            )
         return events
 
     def _over(self, said: answers.SaidResponse | answers.SaidFailed) -> None:
@@ -266,21 +436,21 @@ class NativeRun:
         if len(self._asking) < MOST_ASKED:
             self._asking.start(self._answer(payload))
         elif self._line is not None:
-            error = RpcError(UNAVAILABLE, "too many questions at once")
-            self._line.tell(ERROR, note(error, self._line.correlation, SELF))
+            error = RpcError(wire.UNAVAILABLE, "too many questions at once")
+            self._line.tell(wire.ERROR, note(error, self._line.correlation, wire.SELF))
 
     async def _answer(self, payload: Json) -> None:
         """A question that came as a notification is answered by one."""
         assert self._line is not None
-        content = await self._turn.asks.message(payload)
+        content = await self._asks.message(payload)
         meta = {"correlationId": self._line.correlation}
         target = {} if self._target is None else {"target": self._target}
-        self._line.tell(MESSAGE, {"source": self._source, **target, "content": content, META: meta})
+        self._line.tell(wire.MESSAGE, {"source": self._source, **target, "content": content, META: meta})
 
 
 def takes_tasks(capabilities: JsonObject) -> bool:
     """Whether the other end has declared that it takes `agent/delegate`."""
-    agent = capabilities.get(AGENT)
+    agent = capabilities.get(wire.AGENT)
     return isinstance(agent, dict) and any(agent.get(key) not in (None, False) for key in ("delegate", "coordination"))
 
 

@@ -12,33 +12,23 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound import message_heads
+from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.link import AgentLine, CallListener
 from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
-from adapters.agent_context.wire.constants import (
-    AGENT,
-    CORRELATION,
-    ERROR,
-    MCP_VERSION,
-    MESSAGE,
-    MESSAGES,
-    META,
-    SELF,
-    VERSION,
-)
+from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.core.version import version
 from gateway.mcp import versions
 from gateway.mcp.client.contract import Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
-from gateway.mcp.wire import CANCELLED
+from gateway.mcp.wire import CANCELLED, META
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
-QUESTIONS: Final[JsonObject] = {"elicitation": {}, AGENT: {MESSAGES: True, "protocols": [VERSION]}}
+QUESTIONS: Final[JsonObject] = {"elicitation": {}, wire.AGENT: {wire.MESSAGES: True, "protocols": [wire.VERSION]}}
 """Capabilities for every agent, whatever its client: take messages, and ask with a form."""
 
 Pools = Callable[[JsonObject, "PoolLink"], UpstreamPool]
@@ -46,7 +36,7 @@ Pools = Callable[[JsonObject, "PoolLink"], UpstreamPool]
 
 
 class PoolLink:
-    """See `Link`. All agents of one target share it.
+    """See `ContextLink`. All agents of one target share it.
 
     guard: judges the addresses of an endpoint, which an agent named that registered. pools: for tests.
     late: what came for runs that had ended; wrong: for runs that there never were.
@@ -88,7 +78,7 @@ class PoolLink:
     async def open(
         self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AsyncIterator[AgentLine]:
-        """See `Link`. A session of its own while there are enough, since not every question says what it is about."""
+        """See `ContextLink`. A session of its own while there are enough: not every question says what it is about."""
         correlation = unused(correlation, self._used)
         self._used.add(correlation)
         try:
@@ -119,14 +109,14 @@ class PoolLink:
 
     def unclaimed(self, session: UpstreamSession, method: str, params: Raw) -> None:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
-        correlation = message_heads.correlation(method, params)
-        if correlation is None or method not in (MESSAGE, ERROR) or correlation in self._over:
+        correlation = answers.correlation(method, params)
+        if correlation is None or method not in (wire.MESSAGE, wire.ERROR) or correlation in self._over:
             self.late += 1
             return
         self.wrong += 1
         log.info("%s with the correlation id of no message", method)
-        if method == MESSAGE:  # an error is never answered with one
-            self._spawn(_tell(session, ERROR, unknown(correlation)))
+        if method == wire.MESSAGE:  # an error is never answered with one
+            self._spawn(_tell(session, wire.ERROR, unknown(correlation)))
 
     async def aclose(self) -> None:
         self._telling.cancel()
@@ -169,7 +159,7 @@ class PoolLine:
     @property
     def gateway(self) -> bool:
         info = self._session.server.get("serverInfo")
-        return self.native and isinstance(info, dict) and info.get("name") == SELF
+        return self.native and isinstance(info, dict) and info.get("name") == wire.SELF
 
     @property
     def lasting(self) -> bool:
@@ -183,7 +173,10 @@ class PoolLine:
         """See `AgentLine.request`. A plain MCP server is told no correlation id."""
         if self.native:
             given = params.get(META)
-            params = {**params, META: {**(given if isinstance(given, dict) else {}), CORRELATION: self.correlation}}
+            params = {
+                **params,
+                META: {**(given if isinstance(given, dict) else {}), wire.CORRELATION: self.correlation},
+            }
         return await self._session.call(method, params, listener=self._hearing, timeout=timeout)
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
@@ -196,7 +189,7 @@ class PoolLine:
     def withdraw(self, reason: str) -> None:
         id = self._hearing.id
         if id is not None:
-            self.tell(CANCELLED, {"requestId": id, "reason": reason, META: {CORRELATION: self.correlation}})
+            self.tell(CANCELLED, {"requestId": id, "reason": reason, META: {wire.CORRELATION: self.correlation}})
 
     async def aclose(self) -> None:
         """Nothing to wait for: the transport's own limits bound what is on its way."""
@@ -225,7 +218,7 @@ def capabilities_of(session: UpstreamSession) -> JsonObject:
 
 def is_native(session: UpstreamSession) -> bool:
     """Whether a server speaks this protocol."""
-    return capabilities_of(session).get(AGENT) not in (None, False)
+    return capabilities_of(session).get(wire.AGENT) not in (None, False)
 
 
 def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
@@ -233,9 +226,9 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
         link.target,
         capabilities=capabilities,
         info=_info(),
-        keyed=message_heads.correlation,
+        keyed=answers.correlation,
         unclaimed=link.unclaimed,
-        dialects={VERSION: MCP_VERSION},
+        dialects={wire.VERSION: wire.MCP_VERSION},
         guard=link.guard,
         warm=link.target.warmed and capabilities == QUESTIONS,  # that by which agents are described
     )
@@ -243,4 +236,4 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
 
 def _info() -> JsonObject:
     """The gateway's name and version for the handshake."""
-    return {"name": SELF, "title": "Interlingua", "version": version()}
+    return {"name": wire.SELF, "title": "Interlingua", "version": version()}

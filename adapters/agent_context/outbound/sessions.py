@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_context.outbound import message_heads
+from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.link import AgentLine, CallListener
 from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
@@ -38,7 +38,7 @@ def _nobody(session: McpSession) -> None:
 
 
 class SessionLinks:
-    """All agents that registered on connections to this process. See `link.Heard` for who calls what."""
+    """All agents that registered on connections to this process. Every message of a client goes here first."""
 
     def __init__(self, answered: Callable[[McpSession], None] = _nobody) -> None:
         """`answered` is told the session whenever an agent there has answered: that is a sign of life."""
@@ -54,41 +54,48 @@ class SessionLinks:
         return SessionLink(session, self)
 
     def heard(self, session: McpSession, method: str, params: Raw) -> bool:
-        """See `link.Heard`. Progress by its token; `agent/message` and `agent/error` by their correlation id."""
+        """A notification of a client: progress by its token, `agent/message` and `agent/error` by their correlation id.
+
+        True if it belonged to a run of an agent there, or was meant to.
+        """
         ends = self._ends.get(session)
         if method == PROGRESS:
-            line = None if ends is None else ends.by_token(message_heads.token(params))
+            line = None if ends is None else ends.by_token(answers.token(params))
             if line is not None:
                 line.take(method, params)
             return line is not None
-        correlation = message_heads.correlation(method, params)
+        correlation = answers.correlation(method, params)
         if correlation is None:
             return False
         line = None if ends is None else ends.lines.get(correlation)
         if line is not None and line.claims(method, params):
             line.take(method, params)
             return True
-        if method != ERROR and (method != MESSAGE or message_heads.head(params).kind not in ENDS):
+        if method != ERROR and (method != MESSAGE or answers.head(params).kind not in ENDS):
             return False
         if ends is not None and correlation in ends.over:
             self.late += 1
             return True
-        if method == ERROR or message_heads.head(params).target not in (None, SELF):
+        if method == ERROR or answers.head(params).target not in (None, SELF):
             return False
         self.wrong += 1
         session.tell(ERROR, unknown(correlation))
         return True
 
     def asked(self, session: McpSession, method: str, params: Raw) -> Awaitable[Any] | None:
-        """See `link.Heard`: questions, and what others send as notifications."""
+        """A request of a client, a question say: the awaitable of its result; None if it belongs to no run there.
+
+        It raises RpcError for an error answer.
+        """
         ends = self._ends.get(session)
-        correlation = None if ends is None else message_heads.correlation(method, params)
+        correlation = None if ends is None else answers.correlation(method, params)
         line = None if ends is None or correlation is None else ends.lines.get(correlation)
         if line is None or not line.claims(method, params):
             return None
         return line.asked(method, params)
 
     def left(self, session: McpSession) -> None:
+        """The session has ended: runs of its agents fail with AgentGone."""
         ends = self._ends.pop(session, None)
         if ends is not None:
             for line in list(ends.lines.values()):
@@ -121,7 +128,7 @@ class _Ends:
 
 
 class SessionLink:
-    """See `Link`. Closes nothing: the connection is the client's."""
+    """See `ContextLink`. Closes nothing: the connection is the client's."""
 
     def __init__(self, session: McpSession, links: SessionLinks) -> None:
         self.session = session
@@ -135,7 +142,7 @@ class SessionLink:
     async def open(
         self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AsyncIterator[AgentLine]:
-        """See `Link`. Raises AgentGone, Unavailable for a client that cannot be asked."""
+        """See `ContextLink`. Raises AgentGone, Unavailable for a client that cannot be asked."""
         session = self.session
         if not session.alive:
             raise AgentGone("the agent is not connected")
@@ -151,7 +158,7 @@ class SessionLink:
             await line.aclose()
 
     async def aclose(self) -> None:
-        """See `Link`."""
+        """See `ContextLink`."""
 
 
 _numbers = itertools.count(1)
@@ -232,7 +239,7 @@ class SessionLine:
     def claims(self, method: str, params: Raw) -> bool:
         """Whether what has its correlation id is about the run: a message to a third agent is not."""
         if method == MESSAGE:
-            return message_heads.head(params).target in (None, SELF, self._source)
+            return answers.head(params).target in (None, SELF, self._source)
         return method in (ERROR, ELICIT) or method.startswith("notifications/")
 
     def take(self, method: str, params: Raw) -> None:

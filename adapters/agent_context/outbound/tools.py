@@ -10,15 +10,14 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_context.outbound.link import AgentLine
-from adapters.agent_context.outbound.messages import read
-from adapters.agent_context.outbound.request import OURS, TEXTS, meta
-from adapters.agent_context.outbound.turn import AgentContextTurn
-from adapters.agent_context.wire.constants import META, PROTOCOL, TOOLS_CALL
+from adapters.agent_context.outbound.messages import OURS, TEXTS, Say, meta, read
+from adapters.agent_context.wire.constants import PROTOCOL, TOOLS_CALL
+from gateway.contract import RunContext
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, Invalid
 from gateway.core.types import NULL, Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
-from gateway.mcp.wire import PROGRESS, PROGRESS_TOKEN
+from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN
 from gateway.wire import jsonrpc
 
 FILES: Final = "files"
@@ -62,21 +61,22 @@ def is_tool(agent: Agent) -> bool:
     return MCP in agent.extra
 
 
-class ToolRun:
-    """See `turn.Way`. `name` is the tool's; None for the only one there is."""
+def check(context: RunContext) -> None:
+    """Raises Invalid for an input that is no object."""
+    if not isinstance(context.run.request.input, dict):
+        raise Invalid("a tool's arguments are an object", path="/input")
 
-    def __init__(self, turn: AgentContextTurn, name: str | None) -> None:
-        self._turn = turn
-        self._context = turn.context
+
+class ToolRun:
+    """One run over a line, made for it. `say` logs events; `name` is the tool's, None for the only one there is."""
+
+    def __init__(self, context: RunContext, say: Say, name: str | None) -> None:
+        self._context = context
+        self._say = say
         self._name = name
 
-    def check(self) -> None:
-        """See `Way`. Raises Invalid for an input that is no object."""
-        if not isinstance(self._context.run.request.input, dict):
-            raise Invalid("a tool's arguments are an object", path="/input")
-
     async def go(self, line: AgentLine) -> e.Event:
-        self.check()
+        check(self._context)
         recalled = await self._context.recall(fresh=True)
         params: JsonObject = {"name": await self._named(line), "arguments": recalled.input}
         sent = {key: value for key, value in self._meta().items() if not key.startswith(OURS)}
@@ -96,12 +96,6 @@ class ToolRun:
         if method == PROGRESS:
             return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
         return [e.Custom(name=PROTOCOL, data={"notification": method, "params": said})]
-
-    async def asked(self, method: str, params: Raw) -> Any:
-        return await self._turn.asks.answer(method, params)
-
-    def again(self) -> None:
-        """See `Way`. Progress may be told twice, which harms nobody."""
 
     async def _named(self, line: AgentLine) -> str:
         if self._name is not None:
@@ -157,7 +151,7 @@ class ToolRun:
                 await self._added(name, resource.get("blob"), resource.get("mimeType"))
         elif kind == "resource_link":
             link = delta.sound(block)
-            self._turn.say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=link))
+            self._say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=link))
 
     async def _added(self, name: str, data: Any, media_type: Any) -> None:
         try:

@@ -9,100 +9,88 @@ agent would have to say the rest on another connection, of which nothing tells t
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_context.codec.errors import data_of, tree_error
-from adapters.agent_context.outbound.answers import text_in
+from adapters.agent_context.codec.agents import agent_of, native
+from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.link import AgentLine, ContextLink
-from adapters.agent_context.outbound.pools import QUESTIONS
-from adapters.agent_context.outbound.request import correlation
-from adapters.agent_context.wire.constants import PROTOCOL, RESPONSE
-from gateway.contract import Caller, RunContext
-from gateway.core import delta, projection
+from adapters.agent_context.outbound.messages import AgentQuestions, How, NativeRun, capabilities, correlation
+from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
+from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Outcome
+from gateway.core.types import Agent, JsonObject
 from gateway.mcp.client import called_run as calls
-from gateway.mcp.client import server_requests
-from gateway.wire.jsonrpc import ErrorObject, RpcError
-
-
-class RunWay(Protocol):
-    """How an agent is run over a line. Made for one run."""
-
-    def check(self) -> None:
-        """Raises Invalid for a run that it cannot be told, before anything is started."""
-
-    async def go(self, line: AgentLine) -> e.Event:
-        """To its end: the last event. Raises RpcError with the agent's own error, and errors of the tree."""
-
-    def told(self, method: str, params: Raw) -> list[e.Event]:
-        """The events that a notification means."""
-
-    async def asked(self, method: str, params: Raw) -> Any:
-        """The result of a request of the agent's. Raises RpcError."""
-
-    def again(self) -> None:
-        """See `gateway.mcp.client.contract.Listener.again`."""
-
-
-class WayChooser(Protocol):
-    """Which way an agent is run. `native`: whether it speaks this protocol, None while that can only be guessed."""
-
-    def __call__(self, turn: AgentContextTurn, *, native: bool | None) -> RunWay: ...
+from gateway.wire.jsonrpc import RpcError
 
 
 class AgentContextTurn(calls.CalledRun):
-    """See `gateway.mcp.client.called_run`. Its CallListener is the line's."""
+    """See `gateway.mcp.client.called_run`. Its CallListener is the line's.
 
-    def __init__(self, context: RunContext, link: ContextLink, choose: WayChooser) -> None:
+    name: the agent's id, or the tool's name, there; None for the only one, which `describe` has found.
+    """
+
+    def __init__(self, context: RunContext, link: ContextLink, name: str | None, how: How) -> None:
         super().__init__(context)
         self._declared = capabilities(context.caller)
-        self.asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
+        self._asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
         self._link = link
-        self._choose = choose
-        self._way: RunWay | None = None
+        self._name = name
+        self._how = how
+        self._run: NativeRun | ToolRun | None = None
 
     async def called(self) -> e.Event:
         """The way that the agent is run, to its end."""
-        self._choose(self, native=None).check()
+        if self._as_tool(native=not is_tool(self.context.agent)):
+            check(self.context)
         async with self._link.open(correlation(self.context), self, self._declared) as line:
-            self._way = self._choose(self, native=line.native)
+            self._run = self._run_on(line)
             try:
-                end = await self._way.go(line)
+                return await self._run.go(line)
             finally:
                 self.over = True
-            return end
+
+    def _run_on(self, line: AgentLine) -> NativeRun | ToolRun:
+        if self._as_tool(native=line.native):
+            return ToolRun(self.context, self.say, self._name)
+        known = (native(self.context.agent) or {}).get("id")
+        target = self._name or (known if isinstance(known, str) else None)
+        return NativeRun(self.context, self.say, self._asks, target, self._how)
+
+    def _as_tool(self, *, native: bool) -> bool:
+        return self._how == "tool" or (self._how == "auto" and not native)
 
     def failed(self, error: RpcError) -> e.RunFailed:
         """The end of a run whose agent has answered with an error."""
-        return failed(error.error)
+        return answers.failed(error.error)
 
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
         """The events that a notification means."""
-        if self._way is None:
+        if self._run is None:
             self.context.lost(self.late)
             return []
-        return self._way.told(method, params)
+        return self._run.told(method, params)
 
     def again(self) -> None:
-        if self._way is not None:
-            self._way.again()
+        """See `CallListener.again`. Progress of a tool may be told twice, which harms nobody."""
+        if isinstance(self._run, NativeRun):
+            self._run.again()
 
     async def asked(self, method: str, params: Raw) -> Any:
-        if self._way is None:
-            return await self.asks.answer(method, params)
-        return await self._way.asked(method, params)
+        if isinstance(self._run, NativeRun):
+            return await self._run.asked(method, params)
+        return await self._asks.answer(method, params)
 
 
 class AgentContextRuns(calls.CalledRuns):
     """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
 
-    def __init__(self, link: ContextLink, choose: WayChooser) -> None:
-        super().__init__(lambda context: AgentContextTurn(context, link, choose))
+    def __init__(self, link: ContextLink, name: str | None, how: How) -> None:
+        super().__init__(lambda context: AgentContextTurn(context, link, name, how))
         self._link = link
 
     @property
@@ -110,72 +98,44 @@ class AgentContextRuns(calls.CalledRuns):
         return self._link.reachable
 
 
-def failed(error: ErrorObject) -> e.RunFailed:
-    """The end of a run that the agent says has failed; clients of the same protocol hear it in the agent's words."""
-    known = tree_error(error)
-    data = data_of(error)
-    retryable = data.get("retryable") if data else None
-    origin: JsonObject = {"code": error.code, "message": delta.sound(error.message)}
-    if data:
-        origin["data"] = data
-    failure = Failure(
-        code=known.code,
-        message=delta.sound(str(known)) or "the agent failed",
-        retryable=retryable if isinstance(retryable, bool) else known.retryable,
-    )
-    return e.RunFailed(failure=failure, origin={"error": origin})
+# --- an agent that registered ----------------------------------------------------------------------------------------
 
 
-# --- what an agent asks while it runs --------------------------------------------------------------------------------
+class AgentPlace:
+    """See `gateway.contract.Placed`. `process` says which other process drives the agent's runs; `doubt`: see there."""
+
+    def __init__(self, process: Callable[[], str | None], doubt: Callable[[], None]) -> None:
+        self._process = process
+        self.doubt = doubt
+
+    @property
+    def process(self) -> str | None:
+        return self._process()
 
 
-INPUT: Final = "input"
-"""Kind of an interrupt that the agent did not name."""
+HERE: Final = AgentPlace(lambda: None, lambda: None)
+"""Where every agent is connected to this process."""
 
 
-def capabilities(caller: Caller | None) -> JsonObject:
-    """The capabilities declared for a run: messages, questions, and those of the run's client if it speaks this
-    protocol.
-    """
-    return server_requests.capabilities(caller, PROTOCOL, QUESTIONS)
+class RegisteredOutbound(AgentContextRuns):
+    """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
 
+    def __init__(self, record: JsonObject, link: ContextLink, place: AgentPlace = HERE) -> None:
+        super().__init__(link, str(record["id"]), "auto")
+        self._agent = agent_of(record)
+        self._place = place
 
-class AgentQuestions(server_requests.ServerRequests):
-    """Answers the requests that belong to one run."""
+    @property
+    def process(self) -> str | None:
+        return self._place.process
 
-    async def message(self, payload: Json) -> JsonObject:
-        """The content that answers a message of type request."""
-        interrupt = question(payload, self.numbered("question"))
-        return answered(interrupt, await self._ask(interrupt))
+    def doubt(self) -> None:
+        self._place.doubt()
 
+    async def describe(self) -> Agent:
+        """See `Outbound.describe`. As it registered."""
+        return self._agent
 
-def question(payload: Json, id: str) -> Interrupt:
-    """The question of a message of type request.
-
-    Its payload may say of which kind it is (`kind`), what the answer looks like (`answerSchema`) and what exactly is
-    asked (`question`), as another gateway's does; else any text answers it.
-    """
-    payload = delta.sound(payload)
-    said: JsonObject = payload if isinstance(payload, dict) else {}
-    kind, schema = said.get("kind"), said.get("answerSchema")
-    asked = payload
-    if isinstance(schema, dict) and said.keys() <= {"messages", "kind", "answerSchema", "question"}:
-        asked = said.get("question")
-    return Interrupt(
-        id=id,
-        kind=kind if isinstance(kind, str) and kind else INPUT,
-        payload=asked,
-        message=text_in(payload),
-        answer_schema=schema if isinstance(schema, dict) else projection.MESSAGE_SCHEMA,
-    )
-
-
-def answered(interrupt: Interrupt, answer: Answer) -> JsonObject:
-    """The content that answers it: the value under `answer`, its text as a message; or the outcome."""
-    if answer.outcome is not Outcome.ANSWERED:
-        return {"type": RESPONSE, "payload": {"outcome": answer.outcome.value}}
-    payload: JsonObject = {"answer": answer.value}
-    text = projection.text_of(answer.value, projection.text_pointer(interrupt.answer_schema))
-    if text is not None:
-        payload = {"messages": [{"text": text}], **payload}
-    return {"type": RESPONSE, "payload": payload}
+    async def aclose(self) -> None:
+        """See `Outbound.aclose`: with the last run, the link ends as well."""
+        await self._link.aclose()

@@ -116,10 +116,8 @@ CANCELLED: Final = -32800
 
 # --- keys, besides those of gateway/mcp/runs/keys.py ------------------------------------------------------------------
 
-META: Final = "_meta"
 CORRELATION: Final = "correlationId"
 """Key of `_meta`: the same in every message about one piece of work."""
-PROGRESS_TOKEN: Final = "progressToken"
 ASSIGNMENT: Final = "interlingua/assignment"
 """Key of an answer's `_meta`: why this agent was chosen."""
 HOPS: Final = "interlingua/hops"

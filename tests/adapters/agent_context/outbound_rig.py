@@ -15,10 +15,10 @@ from msgspec import Raw
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound
-from adapters.agent_context.outbound.message_heads import correlation
+from adapters.agent_context.outbound.answers import correlation
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.registered import RegisteredOutbound, make
 from adapters.agent_context.outbound.sessions import SessionLinks
+from adapters.agent_context.outbound.turn import RegisteredOutbound
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
@@ -352,7 +352,7 @@ async def registered(record: JsonObject | None = None) -> AsyncIterator[House]:
     links = SessionLinks()
     session = FakeSession(links)
     before = asyncio.all_tasks()
-    outbound: RegisteredOutbound = make(RECORD if record is None else record, links.to(session))  # type: ignore[arg-type]
+    outbound = RegisteredOutbound(RECORD if record is None else record, links.to(session))  # type: ignore[arg-type]
     agent = SessionAgent(session)
     house = House(outbound, lambda: agent)
     house.session = session

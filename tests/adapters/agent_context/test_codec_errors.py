@@ -10,7 +10,8 @@ from msgspec import Raw
 
 from adapters.agent_context.codec import errors as codec
 from adapters.agent_context.codec.errors import CODES, ERRORS, Expired, NoMatch
-from adapters.agent_context.wire.messages import ErrorNote, read
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import ErrorNote
 from gateway.core import errors
 from gateway.core.types import Failure
 from gateway.wire import jsonrpc

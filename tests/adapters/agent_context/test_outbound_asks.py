@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from adapters.agent_context.outbound import messages, turn
+from adapters.agent_context.outbound import messages
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 from tests.adapters.agent_context.outbound_rig import BOTH, CORRELATION, House, piped, running, says
@@ -206,8 +206,8 @@ ANSWERS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("answer", "payload"), ANSWERS)
 def test_answers_are_said_as_values_and_as_text(answer: Answer, payload: Any) -> None:
-    interrupt = turn.question(ASKED, "q")
-    assert turn.answered(interrupt, answer) == {"type": "response", "payload": payload}
+    interrupt = messages.question(ASKED, "q")
+    assert messages.answered(interrupt, answer) == {"type": "response", "payload": payload}
 
 
 @WAYS

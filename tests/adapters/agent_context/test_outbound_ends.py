@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from msgspec import Raw
 
-from adapters.agent_context.outbound.registered import make
+from adapters.agent_context.outbound.turn import RegisteredOutbound
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Unavailable
 from tests.adapters.agent_context.outbound_rig import (
@@ -262,7 +262,7 @@ def test_what_comes_while_a_run_is_being_ended_is_counted() -> None:
 
     async def main() -> None:
         context = running()
-        await make(RECORD, cast("Any", Leaving())).run(context)
+        await RegisteredOutbound(RECORD, cast("Any", Leaving())).run(context)
         assert context.losses == {"late_message": 1} and not context.said(e.PartDelta)
         assert isinstance(context.end, e.RunFinished)
 

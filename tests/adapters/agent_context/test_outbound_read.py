@@ -9,20 +9,21 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from adapters.agent_context.outbound import message_heads
+from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.answers import (
+    GrowingText,
     SaidAcknowledged,
     SaidFailed,
     SaidQuestion,
     SaidResponse,
     SaidUpdate,
+    SideEvents,
     error_of,
     message_of,
     only_text,
     result_of,
     text_in,
 )
-from adapters.agent_context.outbound.update_events import GrowingText, SideEvents
 from gateway.core import events as e
 from gateway.core.state import State
 from gateway.core.stream import Opener
@@ -122,8 +123,8 @@ def test_the_text_of_a_payload(payload: Any, text: str, only: bool) -> None:
     ],
 )
 def test_the_head_of_a_message_is_read_whatever_it_is(params: bytes, correlation: Any, head: Any) -> None:
-    assert message_heads.correlation("agent/message", Raw(params)) == correlation
-    found = message_heads.head(Raw(params))
+    assert answers.correlation("agent/message", Raw(params)) == correlation
+    found = answers.head(Raw(params))
     assert head is None or (found.source, found.target, found.kind) == head
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.registered import make
+from adapters.agent_context.outbound.turn import RegisteredOutbound
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, JsonObject, RunStatus
@@ -95,10 +95,10 @@ def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
         record = {**RECORD, "id": "echo"}
         try:
             context = running("hello")
-            await make(record, link).run(context)
+            await RegisteredOutbound(record, link).run(context)
             assert context.output == {"message": "hello "}
             with pytest.raises(Denied, match="internal address"):
-                await make(record, refused).run(running("hello"))
+                await RegisteredOutbound(record, refused).run(running("hello"))
         finally:
             await link.aclose()
             await refused.aclose()

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from adapters.agent_context.wire import base, messages
-from adapters.agent_context.wire.messages import Delegate, Heartbeat, MessageParams, Register, payload_of, read
-from adapters.agent_context.wire.tools import TaskAssign
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import Delegate, Heartbeat, MessageParams, Register, TaskAssign, payload_of
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from adapters.agent_context.wire import constants, messages, tools
-from adapters.agent_context.wire.messages import Delegate, MessageParams, Register, read
+from adapters.agent_context.wire import constants, messages
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import Delegate, MessageParams, Register
 from gateway.core import delta
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example, unhurried
@@ -93,14 +94,14 @@ def test_it_is_a_schema_of_draft_2020_12_in_which_every_reference_leads_somewher
 
 
 ARGUMENTS: dict[str, type[BaseModel]] = {
-    "AgentSearch": tools.AgentSearch,
-    "TaskAssign": tools.TaskAssign,
-    "AgentEvaluate": tools.AgentEvaluate,
-    "TaskAnswer": tools.TaskAnswer,
-    "TaskList": tools.TaskList,
-    "TaskCancel": tools.TaskCancel,
-    "AgentRevoke": tools.AgentRevoke,
-    "AgentRestore": tools.AgentRestore,
+    "AgentSearch": messages.AgentSearch,
+    "TaskAssign": messages.TaskAssign,
+    "AgentEvaluate": messages.AgentEvaluate,
+    "TaskAnswer": messages.TaskAnswer,
+    "TaskList": messages.TaskList,
+    "TaskCancel": messages.TaskCancel,
+    "AgentRevoke": messages.AgentRevoke,
+    "AgentRestore": messages.AgentRestore,
 }
 """The arguments of each tool, by its definition's name."""
 INSIDE = {"Payload", "ResponsePayload", "Question", "AnswerPayload", "Assignment", "ToolFailure", "ErrorObject"}
@@ -122,7 +123,7 @@ def test_every_method_tool_and_error_has_a_definition() -> None:
     assert {method for method in methods if f'{{"const": "{method}"}}' not in text} == set()
     assert set(constants.METHODS) <= methods
     told = [document()["$defs"][f"{name}Tool"]["const"] for name in ARGUMENTS]
-    assert sorted(told, key=str) == sorted(tools.TOOLS, key=str)
+    assert sorted(told, key=str) == sorted(messages.TOOLS, key=str)
     assert "ErrorObject" in document()["$defs"]
 
 
@@ -160,11 +161,11 @@ GOOD: list[tuple[type[BaseModel], Any]] = [
     (MessageParams, MESSAGE),
     (messages.Heartbeat, {"agentId": "a", "status": "active"}),
     (messages.ErrorNote, {"error": {"code": -32001, "message": "x", "details": {}}, "_meta": {"correlationId": "c"}}),
-    (tools.AgentEvaluate, {"agentId": "a", "score": 7.5, "review": "good", "taskId": "t"}),
-    (tools.AgentSearch, {"capabilities": ["a"], "minScore": 7.5, "maxCost": 0.001}),
-    (tools.TaskAnswer, {"taskId": "t", "answer": None, "outcome": "answered", "interrupt": "i"}),
+    (messages.AgentEvaluate, {"agentId": "a", "score": 7.5, "review": "good", "taskId": "t"}),
+    (messages.AgentSearch, {"capabilities": ["a"], "minScore": 7.5, "maxCost": 0.001}),
+    (messages.TaskAnswer, {"taskId": "t", "answer": None, "outcome": "answered", "interrupt": "i"}),
     (messages.CreateMessage, {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 1}),
-    (tools.TaskAssign, {"message": "Hi", "type": "x", "maxTokens": 5, "agentId": "a", "wait": False}),
+    (messages.TaskAssign, {"message": "Hi", "type": "x", "maxTokens": 5, "agentId": "a", "wait": False}),
 ]
 
 

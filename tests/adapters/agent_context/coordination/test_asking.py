@@ -193,7 +193,7 @@ def test_cancelling_a_task_cancels_its_attempt() -> None:
 
 
 def test_cancelling_a_task_that_waits_takes_it_out_of_the_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_context.coordination.queue.AGAIN_SECONDS", 60.0)
+    monkeypatch.setattr("adapters.agent_context.coordination.choosing.AGAIN_SECONDS", 60.0)
 
     async def scene() -> None:
         go = asyncio.Event()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.coordination import task_index
-from adapters.agent_context.coordination import tasks as tasks_module
+from adapters.agent_context.coordination import tasks as module
 from adapters.agent_context.coordination.tasks import Tasks, status_of, task_of
 from adapters.agent_context.security import ClientPrincipal
 from gateway.core.errors import Conflict, Invalid
@@ -89,7 +88,7 @@ def test_the_status_that_a_client_sends_along_is_no_part_of_the_task() -> None:
 def test_a_task_is_found_by_id_and_delegator_in_the_store_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_index, "PAGE", 2)
+    monkeypatch.setattr(module, "PAGE", 2)
 
     async def scene() -> None:
         async with house(agents={"a": says("four")}, file=tmp_path / "s.db") as there:
@@ -152,8 +151,8 @@ def test_the_list_shows_everybody_that_there_are_tasks_and_only_to_their_owner_w
 
 
 def test_a_list_has_the_newest_tasks_whatever_pages_they_are_read_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks_module, "PAGE", 2)
-    monkeypatch.setattr(tasks_module, "MOST", 5)
+    monkeypatch.setattr(module, "PAGE", 2)
+    monkeypatch.setattr(module, "MOST_LISTED", 5)
 
     async def scene() -> None:
         async with house(agents={"a": says("four")}) as there:
@@ -165,7 +164,7 @@ def test_a_list_has_the_newest_tasks_whatever_pages_they_are_read_in(monkeypatch
 
 
 def test_only_so_many_tasks_are_remembered_and_the_others_are_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_index, "MOST", 2)
+    monkeypatch.setattr(module, "MOST", 2)
 
     async def scene() -> None:
         async with house(agents={"a": says("four")}) as there:
@@ -179,7 +178,7 @@ def test_only_so_many_tasks_are_remembered_and_the_others_are_still_found(monkey
 
 
 def test_a_task_that_another_process_was_given_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_index, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
 
     async def scene() -> None:
         agents = {"a": says("four")}

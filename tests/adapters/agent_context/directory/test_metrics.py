@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.agent_context.directory.metrics import seconds_of, speeds_of, times_of
+from adapters.agent_context.directory.evaluation import seconds_of, speeds_of, times_of
 from adapters.agent_context.security import ClientPrincipal
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, NotFound

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.directory.records import without_secrets
+from adapters.agent_context.directory.registered import without_secrets
 from adapters.agent_context.wire.records import AgentRecord
 from gateway.core.errors import Conflict, Denied, Invalid, NotFound, TooLarge
 from gateway.core.types import RunStatus

@@ -1,4 +1,8 @@
-"""Principals: who a client is by its credentials, and what it may do."""
+"""Principals: who a client is by its credentials, and what it may do (sections 5.3 and 7.1); Ed25519 signatures.
+
+Tokens and JSON Web Tokens are gateway.access's. Whatever does not hold is Denied (-32003), in words that say nothing of
+a token, key or signature. Nothing is logged.
+"""
 
 from __future__ import annotations
 
