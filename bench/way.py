@@ -1,14 +1,17 @@
-"""The files that a chunk and a request pass: `python -m bench.way`.
+"""The files that a chunk, a request and a prompt pass: `python -m bench.way`.
 
 Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
-they are first called: for one chunk of an agent on standard output to a client that streams `values`, and for one
-`/runs/wait` of an agent over HTTP. A file counts once. What runs meanwhile by chance (timers, what is written a moment
-later) is left out: only what is called for each of several chunks or requests counts. Below them stands how many calls
-each room had, the median of the chunks or requests: a profile by room that is the same on every machine.
+they are first called: for one chunk of an agent on standard output to a client that streams `values`, for one
+`/runs/wait` of an agent over HTTP, for a `session/new` of an editor, and for its prompt to an agent on standard output,
+through a WebSocket and through `interlingua stdio`. A file counts once. What runs meanwhile by chance (timers, what is
+written a moment later) is left out: only what is called for each of several chunks or requests counts. Below them
+stands how many calls each room had, the median of the chunks or requests: a profile by room that is the same on every
+machine. `--calls` prints the functions of the last of each kind, in the order of their calls.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,12 +27,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.agent_client.editor import Editor
 from bench.stage import EDITORS_AGENT, ROOT, free_port
 from bench.stamp import CHUNK
 
 CHUNKS = 12
 PACE = 0.3
 REQUESTS = 12
+WARM = 3
+"""Requests that are not counted: the first ones make what is kept."""
 REST_SECONDS = 0.3
 ROUTES = """\
 routes:
@@ -42,7 +48,7 @@ store: {{url: "sqlite:///bench.db"}}
 
 TRACED = """
 import atexit, json, sys, threading, time
-root = sys.argv.pop(1)
+sys.path.insert(0, root := sys.argv.pop(1))
 calls = []
 names = {}
 def note(frame, event, _):
@@ -53,7 +59,7 @@ def note(frame, event, _):
     if name is None:
         file = code.co_filename
         own = file.startswith((root + "/gateway/", root + "/adapters/")) and code.co_name != "<module>"
-        name = names[code] = file.removeprefix(root + "/") if own else ""
+        name = names[code] = file.removeprefix(root + "/") + ":" + code.co_qualname if own else ""
     if name:
         calls.append((time.monotonic_ns(), name))
 def told():
@@ -96,29 +102,54 @@ def _ready(port: int, process: subprocess.Popen[bytes]) -> None:
     raise TimeoutError("the gateway is not ready")
 
 
-def _passed(calls: list[tuple[int, str]], windows: list[tuple[int, int]]) -> list[str]:
+def _passed(calls: Calls, windows: Windows) -> list[str]:
     """The files called in every window, in the order of the last."""
-    found = [list(dict.fromkeys(name for at, name in calls if start <= at < end)) for start, end in windows]
+    found = [list(dict.fromkeys(_file(name) for name in calls.within(window))) for window in windows]
     return [name for name in found[-1] if all(name in window for window in found)]
 
 
-def _rooms(calls: list[tuple[int, str]], windows: list[tuple[int, int]]) -> dict[str, float]:
+def _rooms(calls: Calls, windows: Windows) -> dict[str, float]:
     """How many calls each room had, the most first: the median of the windows."""
-    counted = [Counter(_room(name) for at, name in calls if start <= at < end) for start, end in windows]
+    counted = [Counter(map(_room, calls.within(window))) for window in windows]
     every = {room: statistics.median(one[room] for one in counted) for room in set().union(*counted)}
     return {room: count for room, count in sorted(every.items(), key=lambda one: -one[1]) if count}
 
 
+def _file(name: str) -> str:
+    return name.partition(":")[0]
+
+
 def _room(name: str) -> str:
-    first, _, rest = name.partition("/")
+    first, _, rest = _file(name).partition("/")
     return f"{first}/{rest.partition('/')[0].removesuffix('.py')}"
 
 
+Windows = list[tuple[int, int]]
+"""When each was under way."""
+
+
+class Calls:
+    """Functions called in one process, `FILE:FUNCTION`, with their times."""
+
+    def __init__(self, folder: str) -> None:
+        """Of the process that has ended in that folder."""
+        self._calls = json.loads((Path(folder) / "calls.json").read_text(encoding="utf-8"))
+
+    def within(self, window: tuple[int, int]) -> list[str]:
+        start, end = window
+        return [name for at, name in self._calls if start <= at < end]
+
+
 class Way(NamedTuple):
-    """The files that one of its kind passes, in order, and how many calls each room has."""
+    """The files that one of its kind passes, in order, how many calls each room has, and the calls of the last."""
 
     files: list[str]
     rooms: dict[str, float]
+    calls: list[str]
+
+
+def _way(calls: Calls, windows: Windows) -> Way:
+    return Way(_passed(calls, windows), _rooms(calls, windows), calls.within(windows[-1]))
 
 
 def measure() -> dict[str, Way]:
@@ -131,14 +162,18 @@ def measure() -> dict[str, Way]:
         (Path(folder) / "routes.yaml").write_text(routes, encoding="utf-8")
         with _process(["-c", TRACED, str(ROOT), "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
             _ready(port, gateway)
-            chunks, requests = _chunks(port), _requests(port)
-        calls = [(at, name) for at, name in json.loads((Path(folder) / "calls.json").read_text(encoding="utf-8"))]
-    each = {"a chunk": chunks, "/runs/wait": requests}
-    return {what: Way(_passed(calls, windows), _rooms(calls, windows)) for what, windows in each.items()}
+            each = {"a chunk": _chunks(port), "/runs/wait": _requests(port)}
+            socket = {"url": f"ws://127.0.0.1:{port}/agent-client/editor"}
+            each["session/new"], each["a prompt"] = asyncio.run(_prompts(socket))
+        calls = Calls(folder)
+        found = {what: _way(calls, windows) for what, windows in each.items()}
+        own = [sys.executable, "-c", TRACED, str(ROOT), "stdio", "editor", "--routes", "routes.yaml"]
+        _, windows = asyncio.run(_prompts({"command": own, "cwd": folder}))
+        return {**found, "a prompt through stdio": _way(Calls(folder), windows)}
 
 
-def _chunks(port: int) -> list[tuple[int, int]]:
-    """When each chunk was under way; not the first ones, nor the last."""
+def _chunks(port: int) -> Windows:
+    """Not the first ones, nor the last."""
     prompt = json.dumps({"chunks": CHUNKS, "pace": PACE})
     body = {"agent_id": "editor", "input": {"message": prompt}, "stream_mode": "values"}
     windows = []
@@ -147,10 +182,10 @@ def _chunks(port: int) -> list[tuple[int, int]]:
             if line.startswith(b"data:"):
                 sent = json.loads(line[5:])["values"]["message"][-CHUNK:]
                 windows.append((int(sent), time.monotonic_ns()))
-    return windows[3 : CHUNKS - 2]
+    return windows[WARM : CHUNKS - 2]
 
 
-def _requests(port: int) -> list[tuple[int, int]]:
+def _requests(port: int) -> Windows:
     windows = []
     for _ in range(REQUESTS):
         start = time.monotonic_ns()
@@ -159,7 +194,27 @@ def _requests(port: int) -> list[tuple[int, int]]:
         windows.append((start, time.monotonic_ns()))
         time.sleep(REST_SECONDS)
     assert all(a[1] <= b[0] for a, b in pairwise(windows))
-    return windows[3:]
+    return windows[WARM:]
+
+
+async def _prompts(place: dict[str, Any]) -> tuple[Windows, Windows]:
+    """Sessions that are opened, and prompts of one chunk in the last of them. `place`: see `bench.rpc.wires`."""
+    opened, prompted = [], []
+    editor = await Editor.open(place)
+    try:
+        for _ in range(REQUESTS):
+            start = time.monotonic_ns()
+            session = await editor.session()
+            opened.append((start, time.monotonic_ns()))
+            await asyncio.sleep(REST_SECONDS)
+        for _ in range(REQUESTS):
+            start = time.monotonic_ns()
+            await session.ask()
+            prompted.append((start, time.monotonic_ns()))
+            await asyncio.sleep(REST_SECONDS)
+    finally:
+        await editor.close()
+    return opened[WARM:], prompted[WARM:]
 
 
 if __name__ == "__main__":
@@ -170,3 +225,5 @@ if __name__ == "__main__":
         print(f"{what}: {sum(found.rooms.values()):.0f} calls of functions of our own")
         for room, count in found.rooms.items():
             print(f"  {room} {count:.0f}")
+        if "--calls" in sys.argv:
+            print("\n".join(f"    {name}" for name in found.calls))

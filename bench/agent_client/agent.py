@@ -2,7 +2,7 @@
 
 A prompt whose text is JSON, `{"chunks": N, "pace": SECONDS, "burst": B}`, is answered with N chunks, `pace` seconds
 apart (0: as fast as they are taken, `burst` chunks a write). A chunk is the time it was sent (stamp.py). Any other
-prompt is answered with its own text. Some gateways put a "user: " before the text.
+prompt is answered with its own text. There may be words before the JSON.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ class Editor(Client):
 
 
 def asking(chunks: int, pace: float) -> str:
-    """The prompt that has the agent (agent.py) say that many chunks."""
-    return _encode({"chunks": chunks, "pace": pace}).decode()
+    """The prompt that has the agent (agent.py) say that many chunks: words, as people write, and not a document."""
+    return f"please {_encode({'chunks': chunks, 'pace': pace}).decode()}"
 
 
 def stop_reason(answer: Raw) -> str:

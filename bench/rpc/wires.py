@@ -64,7 +64,13 @@ class Program(asyncio.SubprocessProtocol):
         if self._input is not None:
             self._input.close()
         assert self._process is not None
-        for seconds, then in ((END_SECONDS, self._process.terminate), (KILL_SECONDS, self._process.kill)):
+        try:
+            await self._left(self._process)
+        finally:
+            self._process.close()
+
+    async def _left(self, process: asyncio.SubprocessTransport) -> None:
+        for seconds, then in ((END_SECONDS, process.terminate), (KILL_SECONDS, process.kill)):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._ended), seconds)
                 return

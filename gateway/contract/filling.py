@@ -14,7 +14,7 @@ form: the JSON Schema of an object with the missing members alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -37,12 +37,14 @@ class Filled:
     """An input as far as it is known, and the form that asks for the rest: None if nothing is missing.
 
     why: what is wrong about values that were given, and are in the form for that. unsaid: the words found no place.
+    fits: the document is known to fit the schema.
     """
 
     document: Json
     form: JsonObject | None = None
     why: str = ""
     unsaid: bool = False
+    fits: bool = field(default=False, compare=False)
 
 
 class Filling:
@@ -63,10 +65,8 @@ class Filling:
 
         Empty words beside a document say nothing.
         """
-        if self._certainly is not None and given is None and self._is_text(words):
-            document = wrap(words, self._pointer, self._schema)
-            if self._certainly(document):
-                return Filled(document)
+        if given is None and self._is_text(words) and (told := self._text_alone(words)) is not None:
+            return told
         if not words.strip() and given is not None and self._pointer != "":
             return self.completed(given)
         value = _json(words) if self._pointer != "" else _ABSENT
@@ -79,8 +79,9 @@ class Filling:
         if self._pointer is not None:
             if (listed := self._listed(words, given)) is not None:
                 return listed
-            document = wrap(words, self._pointer, self._schema)
-            return self.completed(joined(given, document))
+            if given is None and (told := self._text_alone(words)) is not None:
+                return told
+            return self.completed(joined(given, wrap(words, self._pointer, self._schema)))
         return self._without_text(words, given)
 
     def completed(self, document: Json, *, optional: bool = False) -> Filled:
@@ -93,6 +94,12 @@ class Filling:
         if whole is _ABSENT:
             whole = None
         return Filled(whole, form and _with_definitions(form, self._schema), why)
+
+    def _text_alone(self, words: str) -> Filled | None:
+        """The input of which the words are the text; None where more may be missing, or the text might not fit."""
+        if self._certainly is None or not self._certainly(document := wrap(words, self._pointer, self._schema)):
+            return None
+        return Filled(document, fits=True)
 
     def _text_is_enough(self) -> bool:
         """Whether nothing is missing in an input with its text alone, nor is filled in."""

@@ -174,7 +174,11 @@ def unwrap(document: Json, pointer: str) -> str | None:
     """The text at the pointer, or None if there is no text there. Text in content blocks is joined."""
     value = document
     for step in split(pointer):
-        value = value[-1] if step == LAST and isinstance(value, list) and value else pointer_get(value, join([step]))
+        if isinstance(value, dict):
+            value = value.get(step, ABSENT)
+        else:
+            last = step == LAST and isinstance(value, list) and value
+            value = value[-1] if last else pointer_get(value, join([step]))
     return _as_text(value)
 
 

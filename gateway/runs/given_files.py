@@ -67,9 +67,10 @@ class GivenFiles:
         if self.request.prompt is not None:
             self.filled = self.entry.filling(self.agent).filled(self.request.prompt, self.request.input)
             self.request = replace(self.request, input=self.filled.document)
-            fresh = self._place(fresh)
-            self._place(again)
-            self.filled = dataclasses.replace(self.filled, document=self.request.input)
+            if fresh or again:
+                fresh = self._place(fresh)
+                self._place(again)
+                self.filled = dataclasses.replace(self.filled, document=self.request.input, fits=False)
         if fresh and not self.agent.capabilities.files:
             self._leave([artifact for artifact in fresh if files.takes(self.agent, artifact.media_type)])
 

@@ -24,6 +24,7 @@ from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
 from gateway.core.types import (
+    NULL,
     Agent,
     Answer,
     Artifact,
@@ -55,6 +56,8 @@ log = logging.getLogger(__name__)
 
 BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
+
+_MESSAGE_ENDS: tuple[type[e.Event], ...] = (e.PartEnded, e.MessageEnded)
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,8 @@ class LiveRun:
                 if len(events) > at + 1:
                     self.lost("late_event", len(events) - at - 1)
                 events = events[:at]
+                if _closed_by_end(events, event):
+                    return
                 break
             if isinstance(event, e.UsageReported):
                 self._usage = event
@@ -575,3 +580,12 @@ class LiveRun:
         if not self._ending:
             self.lost("upstream_may_still_run")
             self._interrupt()
+
+
+def _closed_by_end(events: Sequence[e.Event], end: e.Event) -> bool:
+    """Whether nothing but the end of the last message comes before the run's end, which closes the message itself: that
+    is one change of the log then, instead of two. A result may still correct what was said.
+    """
+    if isinstance(end, e.RunFinished) and end.output != NULL:
+        return False
+    return tuple(map(type, events)) == _MESSAGE_ENDS and events[0].origin is events[1].origin is None

@@ -192,7 +192,7 @@ class Starter:
             limit=self._rules.artifact_limit,
         )
         request, filled = mine.request, mine.filled
-        if filled is None or filled.form is None:
+        if filled is None or (filled.form is None and not filled.fits):
             entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")

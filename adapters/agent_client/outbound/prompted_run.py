@@ -102,7 +102,7 @@ class PromptedRun:
         if opened is None:
             return [self._cancelled()]
         connection: AgentConnection = opened
-        self._turn.speak(connection.version, session.spoken.decoder())
+        self._turn.speak(connection.version, session.spoken)
         rules = governing.run_governor_of(self.context)
         if self._forgotten and rules is not None:
             await rules.forgotten()
@@ -117,7 +117,7 @@ class PromptedRun:
         given = [file for file in await self.context.uploads() if file.id not in session.record.files]
         await self._sessions.told(session, [file.id for file in given])
         skills = preface(governing.run_governor_of(self.context), connection.prompt_capabilities)
-        blocks = [*skills, *earlier, *blocks, *await self._files(given, connection)]
+        blocks = [*skills, *earlier, *blocks, *(await self._files(given, connection) if given else ())]
         prompt = asyncio.ensure_future(self._send(session, connection, self._params(session, blocks)))
         try:
             ended = await asyncio.shield(prompt)

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client.codec import content
 from adapters.agent_client.codec.updates_in import Chunk, UpdateDecoder
 from adapters.agent_client.codec.v1.version import V1
-from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.codec.version import ProtocolVersion, SpokenSession
 from adapters.agent_client.outbound.states import TurnPhase, TurnStep, turn_after
 from adapters.agent_client.outbound.tool_calls import AgentToolCalls
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
@@ -28,6 +28,7 @@ DRAIN_EVERY = 256
 """Updates after which the run's log is asked whether it may grow,"""
 DRAIN_BYTES = 256 * 1024
 """or bytes of them."""
+_OF_CALLS = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
 class _Call(Struct, rename="camel", gc=False):
@@ -58,9 +59,10 @@ class AgentTurn:
         self._questions = 0
         self._after: list[ThreadUpdate] = []
 
-    def speak(self, version: ProtocolVersion, decoder: UpdateDecoder) -> None:
+    def speak(self, version: ProtocolVersion, spoken: SpokenSession) -> None:
         """The session is open, and this is what its agent speaks."""
-        self._version, self._decoder = version, decoder
+        if version is not self._version:
+            self._version, self._decoder = version, spoken.decoder()
 
     def advance(self, step: TurnStep) -> TurnPhase:
         """Something has happened to the prompt; where it is then. Raises IllegalEvent."""
@@ -205,18 +207,21 @@ class AgentTurn:
         if self.calls is not None:
             found = self.calls.described(found, update)
         files: list[Attachment] = []
+        said: list[e.Event] = []
         same = self.context.run.request.protocol == PROTOCOL
         for item in found:
             if isinstance(item, ThreadUpdate):
+                self.context.emit(*said)
+                said = []
                 self._note(item)
                 continue
-            self.context.emit(item)
-            if update is not None and isinstance(item, e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded):
-                self._learn(update)
-            elif isinstance(item, e.PartStarted) and item.kind == "file" and not same:
-                file = content.file_of(item.value)
-                if file is not None:
+            said.append(item)
+            if isinstance(item, e.PartStarted):
+                if item.kind == "file" and not same and (file := content.file_of(item.value)) is not None:
                     files.append(file)
+            elif update is not None and isinstance(item, _OF_CALLS):
+                self._learn(update)
+        self.context.emit(*said)
         return files
 
     def _learn(self, update: Raw) -> None:

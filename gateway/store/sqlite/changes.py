@@ -47,18 +47,19 @@ def create_run(
 ) -> bool:
     """Implements `Store.create_run`. `record` is the encoded run."""
     request = run.request
+    thread_id = request.thread
     place = ACTIVE
-    if run.thread is not None:
+    if thread_id is not None:
         known, busy = cursor.execute(
             "SELECT EXISTS (SELECT 1 FROM threads WHERE id = ?), "
             f"EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {ACTIVE}) "
             f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {QUEUED})",
-            (run.thread, run.thread, run.thread),
+            (thread_id, thread_id, thread_id),
         ).fetchone()
         if not known:
-            raise NotFound(f"no thread {run.thread}")
+            raise NotFound(f"no thread {thread_id}")
         if busy and request.if_busy is IfBusy.REJECT:
-            raise Conflict(f"thread {run.thread} has an active run")
+            raise Conflict(f"thread {thread_id} has an active run")
         place = QUEUED if busy else ACTIVE
     head = few(events)
     cursor.execute(
@@ -70,7 +71,7 @@ def create_run(
             place,
             run.status.value,
             request.agent,
-            run.thread,
+            thread_id,
             request.protocol,
             request.principal,
             run.created_at,
@@ -85,8 +86,8 @@ def create_run(
         log.write_new(cursor, cursor.lastrowid, events)
     for artifact_id in request.files:
         _claim(cursor, artifact_id, run)
-    if run.thread is not None:
-        _follow(cursor, run.thread, run)
+    if thread_id is not None:
+        _follow(cursor, thread_id, run)
     return place == ACTIVE
 
 
