@@ -13,7 +13,7 @@ import msgspec
 
 from adapters.agent_client.codec.agents import initialize_result
 from adapters.agent_client.codec.updates_out import envelope
-from adapters.agent_client.codec.v2 import agents, questions, turn, updates
+from adapters.agent_client.codec.v2 import agents, turn, updates, version
 from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
@@ -46,7 +46,7 @@ def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
                     event = e.Custom(name=event.protocol, data=event.data)  # noqa: PLW2901
                 events.append(event)
         elif isinstance(message, Request):
-            events.append(e.Interrupted(interrupt=questions.permission(unpack(message.params), f"q{message.id}")))
+            events.append(e.Interrupted(interrupt=version.permission(unpack(message.params), f"q{message.id}")))
     return events
 
 
@@ -85,7 +85,7 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
 
 def _asked(value: Any, given: Any) -> bytes:
     """A question as a permission request."""
-    params = questions.as_permission(msgspec.convert(value, Interrupt))
+    params = version.as_permission(msgspec.convert(value, Interrupt))
     return jsonrpc.request(0, "session/request_permission", {"sessionId": "s", **(params or {})}) + b"\n"
 
 

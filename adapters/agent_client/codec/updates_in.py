@@ -6,20 +6,171 @@ Called by the outbound half with the `update` of each notification, in order. `o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.messages import RunMessages
+from adapters.agent_client.codec.event_forms import MESSAGE, USER
 from adapters.agent_client.codec.tools import ToolCalls
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
+from gateway.core.delta import values
 from gateway.core.errors import AgentBroken
-from gateway.core.types import JsonObject, ThreadUpdate
+from gateway.core.types import JsonObject, Role, ThreadUpdate
 from gateway.wire import jsonrpc
+
+
+class _Open:
+    """A message that is not over. `part` is its newest part and `kind` the chunks that go there."""
+
+    __slots__ = ("held", "id", "kind", "name", "part", "role")
+
+    def __init__(self, name: str, id: str | None, role: Role) -> None:
+        self.name = name
+        self.id = id
+        self.role = role
+        self.kind = ""
+        self.part: str | None = None
+        self.held = ""
+
+    def whole(self, said: str) -> str:
+        """Text without half characters: half of one at its end waits for the next text of the message."""
+        if self.held or not said.isascii():
+            said, self.held = values.stitch(self.held, said)
+        return said
+
+    def begin(self, part: str, kind: str) -> None:
+        """A part begins, for chunks of this kind."""
+        self.part, self.kind = part, kind
+
+    def end_part(self) -> list[e.Event]:
+        """Its part ends, if one is open; a half character is lost."""
+        part, self.part = self.part, None
+        if part is None:
+            return []
+        held, self.held = self.held, ""
+        lost: list[Any] = [e.PartDelta(part=part, delta=values.REPLACEMENT)] if held else []
+        return [*lost, e.PartEnded(part=part)]
+
+
+class RunMessages:
+    """The messages of one run. The agent's words, its thoughts and the user's are three streams.
+
+    In a stream, chunks with the same id are one message, and another id (or none) begins the next; words and thoughts
+    with the same id are one message of two parts. Without ids words and thoughts go on the same message until the other
+    role speaks or a tool call starts.
+    """
+
+    def __init__(self) -> None:
+        self.part = ""
+        """Where the last text went."""
+        self._streams: dict[str, _Open] = {}
+        self._names: set[str] = set()
+        self._parts = 0
+        self._count = 0
+
+    @property
+    def holding(self) -> bool:
+        """Whether the last text ended in half a character, which waits for the other half."""
+        return any(message.held for message in self._streams.values())
+
+    def text(self, kind: str, id: str | None, said: str) -> list[e.Event]:
+        """A piece of text that is all there is to its update."""
+        message, out = self._turn_to(kind, id)
+        return [*out, e.PartDelta(part=self.part, delta=message.whole(said))]
+
+    def chunk(self, kind: str, said: JsonObject) -> list[e.Event] | None:
+        """Any chunk; None if core has no event for it."""
+        content, id = said.get("content"), said.get("messageId")
+        id = id if isinstance(id, str) else None
+        if not isinstance(content, dict):
+            return None
+        if content.get("type") == "text" and isinstance(content.get("text"), str):
+            message, out = self._turn_to(kind, id)
+            text = message.whole(content["text"])
+            if text != content["text"]:
+                said = {**said, "content": {**content, "text": text}}
+            said = delta.sound(said)
+            form = event_forms.chunk(kind, {"type": "text", "text": text}, message.id)
+            marks = event_forms.difference(form, said)
+            grown = e.PartDelta(part=self.part, delta=text)
+            return [*out, event_forms.marked(grown, marks, PROTOCOL) if marks else grown]
+        if kind != MESSAGE or not isinstance(content.get("type"), str):
+            return None
+        message, out = self._turn_to(kind, id, file=True)
+        said = delta.sound(said)
+        marks = event_forms.difference(event_forms.chunk(kind, said["content"], message.id), said)
+        part = self._new_part()
+        file = e.PartStarted(part=part, message=message.name, kind="file", value=said["content"])
+        file = event_forms.marked(file, marks, PROTOCOL) if marks else file
+        return [*out, file, e.PartEnded(part=part)]
+
+    def tool_called(self) -> list[e.Event]:
+        """A tool call starts: what is said after it is a new message, unless its id says otherwise."""
+        return self._end(message for message in self._now() if message.id is None)
+
+    def close(self) -> list[e.Event]:
+        """The end of the run."""
+        return self._end(self._now())
+
+    def _now(self) -> list[_Open]:
+        return list(dict.fromkeys(self._streams.values()))
+
+    def _turn_to(self, kind: str, id: str | None, *, file: bool = False) -> tuple[_Open, list[e.Event]]:
+        """The message that a chunk goes on, and what has to be said first. A text has its part then."""
+        out: list[e.Event] = []
+        message = self._streams.get(kind)
+        if message is None or message.id != id:
+            role = Role.USER if kind == USER else Role.ASSISTANT
+            if id is None:
+                out += self._end(other for other in self._now() if other.id is None and other.role is not role)
+            before = message
+            message = next((one for one in self._now() if one.id == id and one.role is role), None)
+            if message is None:
+                message = _Open(self._new_name(id), id, role)
+                origin = None if id is None else {PROTOCOL: {"messageId": id}}
+                out.append(e.MessageStarted(message=message.name, role=role, origin=origin))
+            self._streams[kind] = message
+            if before is not None and all(one is not before for one in self._streams.values()):
+                out[:0] = self._ended(before)
+        if file:
+            out += message.end_part()
+        elif message.kind != kind or message.part is None:
+            out += message.end_part()
+            part = self._new_part()
+            message.begin(part, kind)
+            form = "text" if kind != event_forms.THOUGHT else "thought"
+            out.append(e.PartStarted(part=part, message=message.name, kind=form))
+        self.part = message.part or ""
+        return message, out
+
+    def _end(self, messages: Iterable[_Open]) -> list[e.Event]:
+        out: list[e.Event] = []
+        for message in messages:
+            out += self._ended(message)
+            self._streams = {kind: one for kind, one in self._streams.items() if one is not message}
+        return out
+
+    def _ended(self, message: _Open) -> list[e.Event]:
+        return [*message.end_part(), e.MessageEnded(message=message.name)]
+
+    def _new_part(self) -> str:
+        self._parts += 1
+        return f"p{self._parts}"
+
+    def _new_name(self, id: str | None) -> str:
+        self._count += 1
+        name = id or f"m{self._count}"
+        while name in self._names:
+            name = f"{id or 'm'}-{self._count}"
+            self._count += 1
+        self._names.add(name)
+        return name
+
 
 OUTPUT: Final = "output"
 """Kind of a ThreadUpdate that is said content outside of a run."""

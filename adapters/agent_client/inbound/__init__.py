@@ -1,21 +1,18 @@
 """Serves clients of the Agent Client Protocol: the gateway is their agent.
 
 connection.py      one connection: initialize, what needs no session, and which method is served by what
-client.py          the client at its other end: what it is told and asked
+client.py          the client at its other end: what it is told and asked; what all clients share
 sessions.py        the sessions it has open: new, load, resume, list, close, delete
 session.py         one of them: what happens on its thread is told, prompts are taken
 context.py         what everything about one session works on   states.py  its states, as tables
 turns.py           a prompt, and the run that it starts
-follower.py        one run: its updates, and the answer of its prompt   questions.py  the run's questions
+follower.py        one run: its updates, and the answer of its prompt, its questions
 replay.py          what was, for who loads a session
 config_options.py  the agent, modes and options   set_option.py  setting them
-mcp_servers.py     MCP servers that are new in a session that is taken up again
-session_list.py    session/list
-clients.py         what all connections share
-updates.py         what a session's client is told and how its prompts are answered; v2/ for version 2
+updates.py         what a session's client is told and how its prompts are answered; updates_v2.py for version 2
 governed.py        what a governed route changes: what is declared, where sessions may be, how they end
-people.py          whose token it is; visitor.py: who a client is, and what is there for it
-http/              Streamable HTTP; the WebSocket endpoint is here
+visitor.py         who a client is, and what is there for it
+http.py            Streamable HTTP, http_connection.py: one connection of it; the WebSocket endpoint is here
 """
 
 from __future__ import annotations
@@ -29,12 +26,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from adapters.agent_client.inbound.clients import EditorClients
+from adapters.agent_client.inbound.client import EditorClients
 from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.http import HttpServer
-from adapters.agent_client.inbound.http.connection import HttpConnection
-from adapters.agent_client.inbound.people import CHALLENGE, LOCAL, UNAUTHORIZED
-from adapters.agent_client.inbound.visitor import Visitor
+from adapters.agent_client.inbound.http_connection import HttpConnection
+from adapters.agent_client.inbound.visitor import CHALLENGE, LOCAL, UNAUTHORIZED, Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.streamable import CONNECTION_ID
 from gateway.contract import Callback, Gateway

@@ -17,11 +17,9 @@ from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.inbound import governed, set_option
-from adapters.agent_client.inbound.client import CANCEL_REQUEST, EditorClient
-from adapters.agent_client.inbound.clients import EditorClients
-from adapters.agent_client.inbound.people import LOCAL
+from adapters.agent_client.inbound.client import CANCEL_REQUEST, EditorClient, EditorClients
 from adapters.agent_client.inbound.sessions import EditorSessions
-from adapters.agent_client.inbound.visitor import METHOD, Visitor
+from adapters.agent_client.inbound.visitor import LOCAL, METHOD, Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Denied, InterlinguaError, Invalid, NotFound

@@ -12,8 +12,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec.updates_out import envelope
 from adapters.agent_client.governed import untrusted_bytes
 from adapters.agent_client.inbound import governed, turns
-from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.clients import SharedSession
+from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.states import EditorSessionState, PromptStep, SessionStep
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.tunnel import mcp_messages as tunnel

@@ -23,7 +23,7 @@ from adapters.agent_client.inbound.follower import PromptFollower
 from adapters.agent_client.inbound.states import SessionLife
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.inbound.v2.session import V2SessionUpdates
+from adapters.agent_client.inbound.updates_v2 import V2SessionUpdates
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import ThreadWatch

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
+import datetime
+import logging
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,16 +18,173 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
-from adapters.agent_client.inbound import governed, mcp_servers, replay, session_list, set_option, turns
-from adapters.agent_client.inbound.client import EditorClient
+from adapters.agent_client.codec.turn import OURS
+from adapters.agent_client.inbound import governed, replay, set_option, turns
+from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
 from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.session import EditorSession
+from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.contract import Gateway
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
-from gateway.core.types import Json, Thread
+from gateway.core.types import Json, Thread, ThreadQuery
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+PAGE = 50
+LOOKED_AT = 500
+"""Threads that one request looks at, at most: a page may be short, and still not be the last."""
+
+
+async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], bool]) -> JsonObject:
+    """A page of the sessions that the gateway has a record of, newest first. Raises Invalid (path /cursor)."""
+    asked = jsonrpc.read(params, wire.ListSessions)
+    offset = _offset(asked.cursor)
+    query = ThreadQuery(protocol=PROTOCOL, metadata={} if asked.cwd is None else {FOLDER: asked.cwd}, limit=PAGE)
+    sessions: list[JsonObject] = []
+    end = offset + LOOKED_AT
+    while offset < end:
+        threads = await gateway.threads.list(_at(query, offset))
+        for thread in threads:
+            offset += 1
+            if wanted(thread):
+                sessions.append(_info(thread))
+            if len(sessions) == PAGE:
+                break
+        if len(sessions) == PAGE or len(threads) < PAGE:
+            break
+    more = await gateway.threads.list(_at(query, offset, limit=1))
+    return {"sessions": sessions, **({"nextCursor": _cursor(offset)} if more else {})}
+
+
+async def renamed(gateway: Gateway, agent: str, answer: Raw) -> Raw | JsonObject:
+    """The agent's own list. Sessions that are threads here, and not open at the agent now, get their names here."""
+    found = jsonrpc.unpack(answer)
+    listed = found.get("sessions") if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not listed:
+        return answer
+    known = await _known(gateway, agent)
+    changed = False
+    for each in listed:
+        here = known.get(str(each.get("sessionId"))) if isinstance(each, dict) else None
+        if here is not None:
+            each["sessionId"] = here
+            changed = True
+    return found if changed else answer
+
+
+async def _known(gateway: Gateway, agent: str) -> dict[str, str]:
+    """The agent's ids of the sessions that it was given lately -> ours."""
+    known: dict[str, str] = {}
+    for offset in range(0, LOOKED_AT, PAGE):
+        threads = await gateway.threads.list(ThreadQuery(protocol=PROTOCOL, limit=PAGE, offset=offset))
+        for thread in threads:
+            theirs = thread.upstream.get(agent, {}).get("session")
+            if isinstance(theirs, str):
+                known.setdefault(theirs, thread.id)
+        if len(threads) < PAGE:
+            break
+    return known
+
+
+def _at(query: ThreadQuery, offset: int, limit: int = PAGE) -> ThreadQuery:
+    return ThreadQuery(protocol=query.protocol, metadata=query.metadata, limit=limit, offset=offset)
+
+
+def _info(thread: Thread) -> JsonObject:
+    info: JsonObject = {"sessionId": thread.id, "cwd": thread.metadata.get(FOLDER) or "/"}
+    if folders := thread.attributes.get("additionalDirectories"):
+        info["additionalDirectories"] = folders
+    title = thread.attributes.get("title")
+    for update in thread.updates:
+        if update.kind == "session_info_update" and isinstance(update.data, dict) and "title" in update.data:
+            title = update.data["title"]
+    if title:
+        info["title"] = title
+    info["updatedAt"] = datetime.datetime.fromtimestamp(thread.updated_at, datetime.UTC).isoformat()
+    return info
+
+
+def _cursor(offset: int) -> str:
+    return base64.urlsafe_b64encode(b"%d" % offset).decode()
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    try:
+        text = base64.b64decode(cursor.encode(), b"-_", validate=True)
+        if not text.isdigit() or len(text) > 12:
+            raise ValueError(cursor)
+        return int(text)
+    except (ValueError, binascii.Error):
+        raise Invalid("cursor: it is none that was given here", path="/cursor") from None
+
+
+log = logging.getLogger(__name__)
+
+LOST = "mcp_servers"
+
+
+async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
+    """The answer of `session/load` or `session/resume`, after the agent was told of servers that are new to it.
+
+    It resumes the session, or loads it if it cannot do that, with what this client names, and others who have it open.
+    Where it works, or takes up no sessions, or refuses, they are lost, which the answer says.
+    """
+    asked = _named(session)
+    if not asked:
+        return answer
+    native = agents.native(await session.gateway.agents.get(session.agent, PROTOCOL))
+    if native is not None and not _new(
+        asked, (await session.gateway.threads.get(session.id)).upstream.get(session.agent)
+    ):
+        return answer
+    if native is None or session.busy or not await _again(session, native):
+        return {**answer, "_meta": {OURS: {"lost": [LOST]}}}
+    return {**answer, **await settings(session)}
+
+
+async def _again(session: SessionContext, native: JsonObject) -> bool:
+    """Have the agent take the session up with these servers. Whether it did."""
+    if not (agents.loads(native) or agents.offers(native, "resume")):
+        return False
+    try:
+        await session.relay("session/resume", together(session))
+    except (InterlinguaError, RpcError) as error:
+        log.info("session %s: its agent was not told of new MCP servers: %s", session.id, error)
+        return False
+    return True
+
+
+def together(session: SessionContext) -> Raw:
+    """The params that the session is taken up with, and the servers of others who have it open, for its agent."""
+    asked = _named(session)
+    names = [each.get("name") for each in asked]  # of any type: the agent judges them
+    others = [each for other in session.elsewhere() for each in _named(other) if each.get("name") not in names]
+    if not others:
+        return session.params
+    return jsonrpc.raw({**jsonrpc.unpack(session.params), tunnel.SERVERS: [*asked, *others]})
+
+
+def _named(session: SessionContext | SharedSession) -> list[JsonObject]:
+    return jsonrpc.read(session.params, wire.NewSession).mcp_servers
+
+
+def _new(asked: list[JsonObject], recorded: Any) -> bool:
+    """Whether one of them is new to the agent, as far as that was recorded.
+
+    Servers that a client offers over its connection are compared by name, since their ids change each time.
+    """
+    servers = recorded.get(tunnel.SERVERS, []) if isinstance(recorded, dict) else []
+    known = [_identity(each) for each in servers if isinstance(each, dict)]
+    return any(_identity(each) not in known for each in asked)
+
+
+def _identity(server: JsonObject) -> JsonObject:
+    return {"name": server.get("name")} if server.get("type") == tunnel.TYPE else server
 
 
 class EditorSessions:
@@ -157,9 +319,9 @@ class EditorSessions:
         told_apart = self._client.visitor.required  # the agent would list everybody's
         if name is not None and not told_apart and agents.offers(await self._native(name), "list"):
             answer = await self._gateway.backchannel.relay(name, PROTOCOL, "session/list", params, caller=self._client)
-            listed = await session_list.renamed(self._gateway, name, answer)
+            listed = await renamed(self._gateway, name, answer)
         else:
-            listed = await session_list.recorded(self._gateway, params, self.may_have)
+            listed = await recorded(self._gateway, params, self.may_have)
         return await governed.listed(governed.of(self._gateway, name), listed)
 
     async def close(self, params: Raw) -> Any:
@@ -253,7 +415,7 @@ class EditorSessions:
                 return await self._told_by_agent(thread, name, params, method, way)
         session = await self._opened(thread, name, params, way)
         try:
-            return self._shown(session, await mcp_servers.told(session.context, await settings(session.context)))
+            return self._shown(session, await told(session.context, await settings(session.context)))
         except BaseException:
             await session.close()
             raise
@@ -264,7 +426,7 @@ class EditorSessions:
         context = session.context
         try:
             answer = await session.reload(
-                lambda: replay.by_agent(context, session.updates, method, mcp_servers.together(context)), way
+                lambda: replay.by_agent(context, session.updates, method, together(context)), way
             )
             return self._shown(session, set_option.completed_answer(context, answer))
         except BaseException:

@@ -1,6 +1,6 @@
 """Tells a session's client of its runs and answers its prompts: here as in version 1, at the end of their run.
 
-`SessionUpdates` serves one session, `RunUpdates` one run. `v2/` has those of version 2, which tells more.
+`SessionUpdates` serves one session, `RunUpdates` one run. updates_v2.py has those of version 2, which tells more.
 """
 
 from __future__ import annotations

@@ -7,9 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from adapters.agent_client.wire import JsonObject
-from gateway.access import EXPIRED, OWNER, Authenticator, Created, Principal, Visit, uncreated
-from gateway.core.errors import Conflict, Denied, NotFound
+from gateway.access import EXPIRED, OWNER, Authenticator, Created, Principal, Visit, challenge, uncreated
+from gateway.core.errors import Conflict, Denied, NotFound, Unauthenticated
 from gateway.core.types import Identity, Thread
+
+UNAUTHORIZED: Final = b'{"error":"the token is not valid"}'
+CHALLENGE: Final = challenge(Unauthenticated("the token is not valid"))
+LOCAL: Final = Authenticator(None)
+"""The authenticator of clients that are not asked."""
+
 
 METHOD: Final = "interlingua"
 """Id of the gateway's own among `authMethods`."""

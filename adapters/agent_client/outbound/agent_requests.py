@@ -18,8 +18,7 @@ from adapters.agent_client.outbound import forwarded, governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.states import TurnPhase
-from adapters.agent_client.outbound.terminals import PREFIX
-from adapters.agent_client.outbound.workspace import Files
+from adapters.agent_client.outbound.workspace import PREFIX, Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL

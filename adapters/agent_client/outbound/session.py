@@ -17,15 +17,14 @@ from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import SpokenSession
 from adapters.agent_client.governed import untrusted
 from adapters.agent_client.outbound.connection import AgentConnection
+from adapters.agent_client.outbound.connections import ConnectionLease
 from adapters.agent_client.outbound.foreground import Foreground
-from adapters.agent_client.outbound.lease import ConnectionLease
 from adapters.agent_client.outbound.prompts import AnsweredPrompt, PromptOwner, SentPrompt
 from adapters.agent_client.outbound.record import SessionRecord
 from adapters.agent_client.outbound.states import OpeningStep, Stray, TurnPhase, TurnStep, stray_after
-from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.outbound.tool_calls import goes_on, is_call, is_terminal
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.outbound.workspace import Files
+from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
 from gateway.core.errors import AgentBroken, Conflict

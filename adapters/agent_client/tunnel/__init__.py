@@ -5,12 +5,10 @@
 
 mcp_messages.py the messages, in the three ways in which they are spoken
 switchboard.py  the inbound half: which client offers what, and its end of each MCP connection
-tunnels.py      the outbound half: what each session was offered (offers.py)   agent_end.py  one end of the agent's
-native_ends.py  ends of agents that speak it themselves
+tunnels.py      the outbound half: what each session was offered (offers.py)   agent_end.py  the agent's ends
 shim_ends.py    ends of agents that do not, on this machine: an MCP server that they start, shim.py
 http_doors.py   and elsewhere: Streamable HTTP on the gateway's port
-translation.py  ends that speak another revision of MCP than the server: proxy.py over upstream.py
-subscriptions.py  resources that are followed, in either revision's way
+translation.py  ends that speak another revision of MCP than the server   proxy.py  and MCP over HTTP
 tool_rules.py   which calls of tools the rules of a route let through
 
 Between the halves an MCP connection is named by the switchboard. `mcp/connect` has `sessionId` and `name` besides, and

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from adapters.agent_client.tunnel.proxy import McpProxy
-    from adapters.agent_client.tunnel.upstream import UpstreamEnd
+    from adapters.agent_client.tunnel.proxy import McpProxy, UpstreamEnd
     from gateway.mcp.server.http.streamable import StreamableEndpoint
 
 MOUNT: Final = "/agent-client"

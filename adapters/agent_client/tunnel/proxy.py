@@ -6,23 +6,287 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
+from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
 from adapters.agent_client.tunnel.offers import OfferedServer
-from adapters.agent_client.tunnel.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
-from adapters.agent_client.tunnel.upstream import UpstreamEnd
-from gateway.core.errors import Denied, InterlinguaError
+from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.contract import InputRequired, McpCall, McpSession, ServerIdentity
+from gateway.mcp.client.calls import CallCounts, OutgoingCall, OutgoingCalls
+from gateway.mcp.client.contract import CallListener
+from gateway.mcp.client.session import ClientSession
+from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 
+INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
+ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+"""Capabilities declared until those of the agent's MCP client are known: until then it refuses what it cannot do."""
+
+
+def _unheard(agreed: JsonObject) -> None:
+    """It was not asked for."""
+
+
+def _nobody(method: str, params: Raw) -> None:
+    """News are not wanted yet."""
+
+
+class UpstreamEnd(AgentEnd):
+    """An end that is the gateway's own. `start` it once, `hang_up` at the end. A `Channel` of a session."""
+
+    def __init__(self, server: OfferedServer, ends: OpenEnds, capabilities: JsonObject, info: JsonObject) -> None:
+        super().__init__(server, ends)
+        self._news: Callable[[str, Raw], None] = _nobody
+        self._acknowledged: Callable[[JsonObject], object] = _unheard
+        self.version = ""
+        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self._capabilities: JsonObject = dict(capabilities)
+        self._calls = OutgoingCalls(self.name, CallCounts(), self._heard, None)
+        self._session = ClientSession(self, self._calls, self._capabilities, info)
+
+    async def start(self) -> None:
+        """Shake hands, if the server does that. Raises RpcError, and the errors of the tree."""
+        line = await self.connected()
+        await self._session.start(modern=line.stateless)
+
+    def speak(self, version: str) -> None:
+        """See `Channel`."""
+        self.version = version
+
+    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
+        """See `Channel`: its session lasts as long as its connection."""
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """The server's description of itself."""
+        said = self._session.server
+        meta = said.get(wire.META)
+        info = said.get("serverInfo") or (meta.get(wire.META_SERVER) if isinstance(meta, dict) else None)
+        capabilities, instructions = said.get("capabilities"), said.get("instructions")
+        return ServerIdentity(
+            capabilities if isinstance(capabilities, dict) else {},
+            info if isinstance(info, dict) else {"name": self.name, "version": "0"},
+            instructions if isinstance(instructions, str) else None,
+        )
+
+    def report_to(self, news: Callable[[str, Raw], None]) -> None:
+        """Pass the server's notifications on, by method and params, from now on."""
+        self._news = news
+
+    def _heard(self, method: str, params: Raw) -> None:
+        self._news(method, params)
+
+    def introduce(self, client: McpClient) -> None:
+        """Set the client that calls now, for a server that is told its capabilities with every request."""
+        if versions.modern(self.version):
+            self._capabilities.clear()
+            self._capabilities.update(client.capabilities)
+
+    async def call(self, method: str, params: JsonObject, listener: CallListener) -> Raw:
+        """A request, to its result. Raises what `ClientSession.call` does."""
+        return await self._session.call(method, params, listener=listener)
+
+    async def beside(self, method: str, params: JsonObject) -> Raw:
+        """The same for a request that is no MCP client's."""
+        return await self._session.call(method, params)
+
+    async def listen(self, wanted: JsonObject, acknowledged: Callable[[JsonObject], object]) -> None:
+        """Hear of what is wanted (`subscriptions/listen`), until cancelled, or the server does not tell.
+
+        `acknowledged` is given what a server of 2026-07-28 agrees to tell of.
+        """
+        self._acknowledged = acknowledged
+        await self._session.listen(wanted)
+
+    def tell_later(self, method: str, params: Raw) -> None:
+        """A notification, if the server takes such."""
+        if not versions.modern(self.version):
+            self.tell(mcp_messages.encoded({"method": method, "params": params}))
+
+    async def hang_up(self) -> None:
+        if not self.closed.done():
+            self.closed.set_result(AgentGone(f"the connection to {self.name} was closed"))
+            await self._session.aclose()
+        await super().hang_up()
+
+    # --- from the server ------------------------------------------------------------------------------------------
+
+    async def asked(self, message: Raw) -> Raw:
+        said = mcp_messages.read(message)
+        if said.method == wire.PING:
+            return Raw(b"{}")
+        if versions.modern(self.version):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{said.method}: servers ask nothing in {self.version}")
+        task = asyncio.current_task()
+        assert task is not None
+        answer = await self._calls.asker(said.method, said.params).asked(said.method, said.params, task.cancel)
+        return answer if isinstance(answer, Raw) else mcp_messages.encoded(answer)
+
+    async def told(self, message: Raw) -> None:
+        said = mcp_messages.read(message)
+        if said.method == wire.ACKNOWLEDGED:
+            agreed = mcp_messages.unpacked(said.params, dict[str, Any]).get("notifications")
+            self._acknowledged(agreed if isinstance(agreed, dict) else {})
+            return
+        waiting = self._calls.heard(said.method, said.params)
+        if waiting is not None:
+            await waiting
+
+    # --- gateway.mcp.client.channel.Channel -------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.server.offered.name or "an MCP server"
+
+    @property
+    def there(self) -> bool:
+        """Whether it is connected to the client that it was connected to."""
+        return self._client is not None
+
+    @property
+    def alive(self) -> bool:
+        return not self.closed.done()
+
+    @property
+    def shared(self) -> bool:
+        return versions.modern(self.version)
+
+    async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
+        """See `Channel`. Rules were asked by who calls."""
+        message = mcp_messages.encoded({"method": method, "params": params})
+        result = await self._unwrapped(message)
+        if method == wire.INITIALIZE:
+            self._hello = message
+        return result
+
+    async def notify(self, method: str, params: JsonObject | None = None) -> None:
+        self.tell(mcp_messages.encoded({"method": method, "params": params or {}}))
+
+    async def aclose(self) -> None:
+        """See `Channel`."""
+
+
 log = logging.getLogger(__name__)
+
+SUBSCRIBE: Final = "resources/subscribe"
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+FILTER: Final = "resourceSubscriptions"
+ACKNOWLEDGED_WITHIN: Final = 10.0
+_DONE: Final = Raw(b"{}")
+
+
+class Subscriptions:
+    """Of all MCP clients of one `Proxy`: its server is asked, in its revision's way, for what any of them follows."""
+
+    def __init__(self, upstream: UpstreamEnd) -> None:
+        self._upstream = upstream
+        self._followers: dict[str, set[McpSession]] = {}
+        self._changing = asyncio.Lock()
+        self._listening: asyncio.Task[None] | None = None
+        self._work = TaskSet()
+
+    def follows(self, session: McpSession, uri: Any) -> bool:
+        """Whether it wants to know of changes of this resource."""
+        return session in self._followers.get(uri, ()) if isinstance(uri, str) else False
+
+    async def subscribe(self, session: McpSession, uri: Any, send: Callable[[], Awaitable[Raw]] | None = None) -> Raw:
+        """`resources/subscribe`. `send` asks a server of such a revision.
+
+        Raises RpcError for a resource that the server does not tell of, and the errors of the tree.
+        """
+        if not isinstance(uri, str):
+            raise RpcError(jsonrpc.INVALID_PARAMS, "uri: the resource is not named", {"path": "/uri"})
+        async with self._changing:
+            result = _DONE
+            if uri not in self._followers:
+                if versions.modern(self._upstream.version):
+                    await self._listen({*self._followers, uri}, uri)
+                else:
+                    result = await (send() if send else self._upstream.beside(SUBSCRIBE, {"uri": uri}))
+            self._followers.setdefault(uri, set()).add(session)
+            return result
+
+    async def unsubscribe(self, session: McpSession, uri: Any) -> Raw:
+        """`resources/unsubscribe`: the server is told when nobody follows it any more."""
+        async with self._changing:
+            there = self._followers.get(uri, set()) if isinstance(uri, str) else set()
+            there.discard(session)
+            if there or uri not in self._followers:
+                return _DONE
+            del self._followers[uri]
+            if not versions.modern(self._upstream.version):
+                return await self._upstream.beside(UNSUBSCRIBE, {"uri": uri})
+            await self._listen(self._followers.keys())
+            return _DONE
+
+    def joined(self, session: McpSession) -> None:
+        """A client is there; one of 2026-07-28 that listens has said what it follows."""
+        for uri in sorted(session.resources):
+            self._keep(partial(self.subscribe, session, uri))
+
+    def left(self, session: McpSession) -> None:
+        """It has gone."""
+        self._keep(partial(self._left, session))
+
+    def close(self) -> None:
+        """The server is not there any more."""
+        for task in (*self._work, *([self._listening] if self._listening is not None else [])):
+            task.cancel()
+
+    async def _left(self, session: McpSession) -> None:
+        async with self._changing:  # behind what it has only begun to follow
+            uris = [uri for uri, there in self._followers.items() if session in there]
+        for uri in uris:
+            self._keep(partial(self.unsubscribe, session, uri))
+
+    async def _listen(self, uris: Collection[str], new: str | None = None) -> None:
+        """Listen anew; what was listened to is let go when that is acknowledged. Raises RpcError if `new` is not."""
+        before, self._listening = self._listening, None
+        try:
+            if uris:
+                self._listening = await self._acknowledged({FILTER: sorted(uris)}, new)
+        except BaseException:
+            self._listening, before = before, None
+            raise
+        finally:
+            if before is not None:
+                before.cancel()
+
+    async def _acknowledged(self, wanted: JsonObject, new: str | None) -> asyncio.Task[None]:
+        told: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+
+        def acknowledged(agreed: JsonObject) -> None:
+            if FILTER in agreed and not told.done():  # else it is about other news
+                told.set_result(agreed)
+
+        listening = asyncio.create_task(self._upstream.listen(wanted, acknowledged))
+        try:
+            waited: list[asyncio.Future[Any]] = [listening, told]
+            await asyncio.wait(waited, timeout=ACKNOWLEDGED_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+            if new is not None and not (told.done() and new in told.result()[FILTER]):
+                raise RpcError(jsonrpc.INVALID_PARAMS, f"{new}: the server does not tell of its changes")
+        except BaseException:
+            listening.cancel()
+            raise
+        return listening
+
+    def _keep(self, work: Callable[[], Awaitable[Any]]) -> None:
+        async def quietly() -> None:
+            try:
+                await work()
+            except (InterlinguaError, RpcError) as error:
+                log.info("an MCP server is not asked for news of a resource: %s", error)
+
+        self._work.start(quietly())
+
 
 METHODS: Final = (
     "tools/list",

@@ -13,8 +13,7 @@ from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.agent_end import CANCELLED, Asked, OpenEnds, Told
 from adapters.agent_client.tunnel.mcp_messages import McpMessage, unpacked
 from adapters.agent_client.tunnel.offers import OfferedServer
-from adapters.agent_client.tunnel.proxy import McpProxy
-from adapters.agent_client.tunnel.upstream import ANY, INFO, UpstreamEnd
+from adapters.agent_client.tunnel.proxy import ANY, INFO, McpProxy, UpstreamEnd
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire

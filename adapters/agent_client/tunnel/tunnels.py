@@ -12,10 +12,17 @@ from msgspec import Raw
 
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.tunnel import mcp_messages
-from adapters.agent_client.tunnel.agent_end import AgentEnd, Asked, McpTranslation, OpenEnds, Told
+from adapters.agent_client.tunnel.agent_end import (
+    AgentEnd,
+    Asked,
+    ConnectedEnd,
+    McpTranslation,
+    OpenEnds,
+    StatelessEnd,
+    Told,
+)
 from adapters.agent_client.tunnel.http_doors import Housed, HttpDoor
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, McpMessage, Offered
-from adapters.agent_client.tunnel.native_ends import ConnectedEnd, StatelessEnd
 from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer, OfferingSession
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
 from adapters.agent_client.wire import JsonObject

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v2 import diffs
+from adapters.agent_client.codec.v2 import tool_calls
 from tests.adapters.agent_client.codec_cases import unhurried
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=12)
@@ -48,8 +48,8 @@ def applied(text: str, patch: str) -> str:
 def test_a_patch_makes_one_text_of_the_other(before: str, after: str, long: bool) -> None:
     with pytest.MonkeyPatch.context() as patched:
         if long:
-            patched.setattr(diffs, "_MOST", -1)
-        patch = diffs.patch("/x", before, after)
+            patched.setattr(tool_calls, "_MOST", -1)
+        patch = tool_calls.patch("/x", before, after)
     if patch is None:
         assert before == after
     else:
@@ -57,7 +57,7 @@ def test_a_patch_makes_one_text_of_the_other(before: str, after: str, long: bool
 
 
 def test_a_file_that_is_made_is_added() -> None:
-    found = diffs.to_v2({"type": "diff", "path": "/x", "newText": "a\n", "_meta": {"k": 1}})
+    found = tool_calls.diff_to_v2({"type": "diff", "path": "/x", "newText": "a\n", "_meta": {"k": 1}})
     assert found == {
         "type": "diff",
         "changes": [{"operation": "add", "path": "/x", "fileType": "text"}],
@@ -70,12 +70,12 @@ def test_a_file_that_is_made_is_added() -> None:
 
 
 def test_a_file_that_is_made_empty_and_one_that_is_not_changed_have_no_lines() -> None:
-    assert diffs.patch("/x", None, "") == "diff --git /x /x\nnew file mode 100644\n"
-    assert diffs.patch("/x", "a", "a") is None
-    assert "patch" not in diffs.to_v2({"type": "diff", "path": "/x", "oldText": "a", "newText": "a"})
+    assert tool_calls.patch("/x", None, "") == "diff --git /x /x\nnew file mode 100644\n"
+    assert tool_calls.patch("/x", "a", "a") is None
+    assert "patch" not in tool_calls.diff_to_v2({"type": "diff", "path": "/x", "oldText": "a", "newText": "a"})
 
 
 def test_a_great_change_takes_little_time() -> None:
     before, after = "".join(f"{n}\n" for n in range(50_000)), "".join(f"{n * 7}\n" for n in range(50_000))
-    patch = diffs.patch("/x", before, after)
+    patch = tool_calls.patch("/x", before, after)
     assert patch is not None and applied(before, patch) == after

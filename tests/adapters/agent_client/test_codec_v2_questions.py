@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.agent_client.codec import questions as v1
-from adapters.agent_client.codec.v2 import questions
+from adapters.agent_client.codec.v2 import version
 from gateway.contract.governing import APPROVAL
 from gateway.core import delta
 from gateway.core.errors import Invalid
@@ -33,7 +33,7 @@ COMMAND = {"type": "command", "command": "cargo test", "cwd": "/w", "toolCallId"
 
 
 def asked(params: Any) -> Interrupt:
-    return questions.permission(
+    return version.permission(
         {"sessionId": "s", **valid("RequestPermissionRequest", {"sessionId": "s", **params})}, "q"
     )
 
@@ -60,7 +60,7 @@ QUESTIONS = st.fixed_dictionaries(
 @unhurried
 @given(QUESTIONS)
 def test_what_an_agent_of_version_2_asks_is_asked_as_it_was(params: Any) -> None:
-    told = questions.as_permission(asked(params))
+    told = version.as_permission(asked(params))
     assert told is not None and delta.same(told, params)
 
 
@@ -107,7 +107,7 @@ def test_a_command_is_a_tool_call_that_executes_it() -> None:
 
 @pytest.mark.parametrize("subject", [None, {"type": "_spell"}, {"type": "command"}, {"type": "tool_call"}])
 def test_a_question_about_nothing_that_is_known_is_a_call_of_its_own(subject: Any) -> None:
-    call = questions.tool_call_of({**ASKED, "subject": subject}, "q")
+    call = version.tool_call_of({**ASKED, "subject": subject}, "q")
     assert call == {"toolCallId": "q", "title": "Run this script?", "kind": "other"}
 
 
@@ -117,14 +117,14 @@ def test_a_question_about_nothing_that_is_known_is_a_call_of_its_own(subject: An
 )
 def test_a_question_without_title_or_options_is_invalid(params: Any, path: str) -> None:
     with pytest.raises(Invalid) as caught:
-        questions.permission(params, "q")
+        version.permission(params, "q")
     assert caught.value.path == path
 
 
 def test_what_an_agent_of_version_1_asks_has_a_title_and_a_subject() -> None:
     call: Any = {"toolCallId": "c", "title": "Edit", "kind": None, "content": []}
     question = v1.permission({"sessionId": "s", "toolCall": call, "options": OPTIONS, "_meta": {"a": 1}}, "q")
-    told = questions.as_permission(question)
+    told = version.as_permission(question)
     assert valid("RequestPermissionRequest", {"sessionId": "s", **(told or {})}) == {
         "sessionId": "s",
         "title": "Edit",
@@ -133,18 +133,18 @@ def test_what_an_agent_of_version_1_asks_has_a_title_and_a_subject() -> None:
         "_meta": {"a": 1},
     }
     nameless = v1.permission({"toolCall": {"toolCallId": "c"}, "options": OPTIONS}, "q", "Edit main.py")
-    assert (questions.as_permission(nameless) or {})["title"] == "The agent asks for permission: Edit main.py"
+    assert (version.as_permission(nameless) or {})["title"] == "The agent asks for permission: Edit main.py"
 
 
 def test_any_other_choice_needs_no_tool_call() -> None:
     schema = {"type": "object", "properties": {"go": {"type": "boolean"}}, "required": ["go"]}
     question = Interrupt(id="q", kind="ask", payload={"tool": "rm"}, message="Go on?", answer_schema=schema)
-    told = valid("RequestPermissionRequest", {"sessionId": "s", **(questions.as_permission(question) or {})})
+    told = valid("RequestPermissionRequest", {"sessionId": "s", **(version.as_permission(question) or {})})
     assert told["title"] == "Go on?" and "subject" not in told and '"tool":"rm"' in told["description"]
     chosen = {"outcome": {"outcome": "selected", "optionId": told["options"][0]["optionId"]}}
     assert v1.permission_answer(question, chosen).value == {"go": True}
     words = Interrupt(id="q", kind="ask", payload=None, message="Why?", answer_schema={"type": "string"})
-    assert questions.as_permission(words) is None
+    assert version.as_permission(words) is None
 
 
 def test_whether_a_tool_may_be_called_is_asked_about_that_call() -> None:
@@ -156,7 +156,7 @@ def test_whether_a_tool_may_be_called_is_asked_about_that_call() -> None:
         message="May rm be called?",
         answer_schema={"type": "object", "properties": {"go": {"type": "boolean"}}, "required": ["go"]},
     )
-    told = valid("RequestPermissionRequest", {"sessionId": "s", **(questions.as_permission(question) or {})})
+    told = valid("RequestPermissionRequest", {"sessionId": "s", **(version.as_permission(question) or {})})
     call = told["subject"]["toolCall"]
     assert (told["title"], told["description"]) == ("May rm be called?", "It deletes.")
     assert (call["toolCallId"], call["title"], call["rawInput"]) == ("c1", "rm", {"path": "/"})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1 import from_v2
-from adapters.agent_client.codec.v2 import conversions, requests, updates
+from adapters.agent_client.codec.v1 import updates_out
+from adapters.agent_client.codec.v2 import conversions, updates, version
 from gateway.core import delta
 from gateway.core.types import ThreadUpdate
 from tests.adapters.agent_client import codec_v2_cases as cases
@@ -68,18 +68,18 @@ SELECT: dict[str, Any] = {
 )
 def test_a_request_is_the_same_there_and_back(asked: tuple[str, Any], method: str, types: tuple[str, str]) -> None:
     valid(f"{types[0]}Request", asked[1])
-    name, params = requests.to_v1(*asked)
+    name, params = version.to_v1(*asked)
     assert name == method
     valid_v1(f"{types[1]}Request", params)
-    assert requests.to_v2(name, params) == asked
-    assert (asked[0] in requests.CHANGED) or (name, params) == asked
+    assert version.to_v2(name, params) == asked
+    assert (asked[0] in version.CHANGED) or (name, params) == asked
 
 
 def test_what_version_2_may_leave_out_of_a_session_is_there_in_version_1() -> None:
     servers = [{"type": "stdio", "name": "a", "command": "/a"}, {"type": "http", "name": "b", "url": "http://b"}]
-    _, params = requests.to_v1("session/new", valid("NewSessionRequest", {"cwd": "/w", "mcpServers": servers}))
+    _, params = version.to_v1("session/new", valid("NewSessionRequest", {"cwd": "/w", "mcpServers": servers}))
     valid_v1("NewSessionRequest", params)
-    valid_v1("NewSessionRequest", requests.to_v1("session/new", {"cwd": "/w"})[1])
+    valid_v1("NewSessionRequest", version.to_v1("session/new", {"cwd": "/w"})[1])
     assert "type" not in params["mcpServers"][0]
 
 
@@ -89,7 +89,7 @@ def test_servers_of_a_kind_that_is_not_known_are_passed_on() -> None:
 
 
 def test_a_mode_is_set_as_the_option_that_is_the_mode_and_back() -> None:
-    method, params = requests.to_v2("session/set_mode", {"sessionId": "s", "modeId": "ask"}, mode="m")
+    method, params = version.to_v2("session/set_mode", {"sessionId": "s", "modeId": "ask"}, mode="m")
     assert method == "session/set_config_option"
     assert valid("SetSessionConfigOptionRequest", params)["configId"] == "m"
 
@@ -97,41 +97,41 @@ def test_a_mode_is_set_as_the_option_that_is_the_mode_and_back() -> None:
 def test_the_options_of_a_session_are_told_in_the_words_of_either_version() -> None:
     slider = {"type": "_slider", "configId": "x", "name": "X"}
     result = valid("NewSessionResponse", {"sessionId": "s", "configOptions": [SELECT, slider]})
-    between = requests.result_to_v1("session/new", result)
-    told, lossy = from_v2.told(between)
+    between = version.result_to_v1("session/new", result)
+    told, lossy = updates_out.told(between)
     valid_v1("NewSessionResponse", told)
     assert lossy and told["_meta"] == {"interlingua": {"lost": ["unknown_option"]}}
     assert told["modes"] == {
         "currentModeId": "ask",
         "availableModes": [{"id": "ask", "name": "Ask", "description": "first"}],
     }
-    assert requests.result_to_v2("session/new", between) == result
+    assert version.result_to_v2("session/new", between) == result
 
 
 def test_the_modes_of_an_agent_of_version_1_are_an_option_unless_it_has_one() -> None:
     modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
     boolean = {"id": "b", "name": "B", "type": "boolean", "currentValue": True}
-    told = requests.result_to_v2("session/new", {"sessionId": "s", "modes": modes, "configOptions": [boolean]})
+    told = version.result_to_v2("session/new", {"sessionId": "s", "modes": modes, "configOptions": [boolean]})
     assert [option["configId"] for option in valid("NewSessionResponse", told)["configOptions"]] == ["mode", "b"]
     assert "modes" not in told
-    same = requests.result_to_v2("session/new", {"modes": modes, "configOptions": conversions.options_to_v1([SELECT])})
+    same = version.result_to_v2("session/new", {"modes": modes, "configOptions": conversions.options_to_v1([SELECT])})
     assert same == {"configOptions": [SELECT]}
-    again = requests.result_to_v2("session/set_config_option", {"configOptions": [boolean]}, modes=modes)
+    again = version.result_to_v2("session/set_config_option", {"configOptions": [boolean]}, modes=modes)
     assert len(valid("SetSessionConfigOptionResponse", again)["configOptions"]) == 2
-    assert requests.result_to_v2("session/resume", {}) == {} and requests.result_to_v2("session/prompt", None) is None
+    assert version.result_to_v2("session/resume", {}) == {} and version.result_to_v2("session/prompt", None) is None
 
 
 def test_answers_without_options_are_left_alone() -> None:
-    assert requests.result_to_v1("session/list", {"sessions": []}) == {"sessions": []}
-    assert requests.result_to_v1("session/new", {"sessionId": "s"}) == {"sessionId": "s"}
-    assert requests.result_to_v1("authenticate", None) is None
+    assert version.result_to_v1("session/list", {"sessions": []}) == {"sessions": []}
+    assert version.result_to_v1("session/new", {"sessionId": "s"}) == {"sessionId": "s"}
+    assert version.result_to_v1("authenticate", None) is None
 
 
 @unhurried
 @given(cases.STATES)
 def test_a_state_is_told_to_clients_of_either_version(update: Any) -> None:
     first, *more = updates.thread_updates(update)
-    valid_v1("SessionUpdate", from_v2.told(first.data)[0])
+    valid_v1("SessionUpdate", updates_out.told(first.data)[0])
     assert delta.same(updates.told(first), update)
     assert all(updates.told(each) is None for each in more)
 

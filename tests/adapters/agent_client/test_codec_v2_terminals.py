@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec.v1 import updates_out
 from adapters.agent_client.codec.v2 import updates
-from adapters.agent_client.codec.v2.memory import TERMINALS, SessionMemory
-from adapters.agent_client.codec.v2.terminals import LIMIT, transcript
+from adapters.agent_client.codec.v2.memory import LIMIT, TERMINALS, SessionMemory, transcript
 from adapters.agent_client.codec.v2.updates_in import stray
 from gateway.core import delta
 from gateway.core import events as e

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.inbound.v2.session import V2SessionUpdates
+from adapters.agent_client.inbound.updates_v2 import V2SessionUpdates
 from adapters.agent_client.inbound.visitor import Visitor
 from tests.adapters.agent_client import v2_editor
 from tests.adapters.agent_client.authentication_rig import ANA, AUTHENTICATION, BOB, METHOD, NOT_FOUND, UNKNOWN

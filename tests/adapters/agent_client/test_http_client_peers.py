@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.agent_client.outbound.http import connect, pipe, reader
+from adapters.agent_client.outbound import http
+from adapters.agent_client.outbound.http import connect
 from adapters.agent_client.streamable import SESSION_ID
 from gateway.core.errors import AgentGone
 from gateway.wire.jsonrpc import RpcError
@@ -145,8 +146,8 @@ def test_a_session_id_that_no_header_can_hold_goes_in_the_message_alone() -> Non
 
 
 def test_the_answer_of_a_load_that_overtakes_the_replay_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "SETTLE_SECONDS", 20.0)  # which are over when the test says so
-    monkeypatch.setattr(pipe, "SETTLE_MOST", 40.0)
+    monkeypatch.setattr(http, "SETTLE_SECONDS", 20.0)  # which are over when the test says so
+    monkeypatch.setattr(http, "SETTLE_MOST", 40.0)
 
     async def case() -> None:
         async with fake() as there, connected(there.url) as here:
@@ -205,7 +206,7 @@ def test_a_stream_that_the_server_believes_is_still_open_is_asked_for_until_it_d
 
 
 def test_a_connection_whose_stream_stays_away_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(http, "FIRST_DELAY", 0.001)
 
     async def case() -> None:
         async with fake() as there, connected(there.url) as here:
@@ -214,7 +215,7 @@ def test_a_connection_whose_stream_stays_away_is_gone(monkeypatch: pytest.Monkey
             there.drop(None)
             with pytest.raises(AgentGone, match="503"):
                 await here.peer.request("_never", {})
-            assert len(there.of("GET")) == 1 + reader.TRIES
+            assert len(there.of("GET")) == 1 + http.TRIES
 
     run(case())
 
@@ -277,9 +278,9 @@ def test_a_stream_without_a_sign_of_life_is_opened_again() -> None:
 
 
 def test_streams_may_be_cut_in_silence_as_often_as_one_likes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "TRIES", 2)
-    monkeypatch.setattr(reader, "FIRST_DELAY", 0.001)
-    monkeypatch.setattr(reader, "LASTING_SECONDS", 0.04)
+    monkeypatch.setattr(http, "TRIES", 2)
+    monkeypatch.setattr(http, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(http, "LASTING_SECONDS", 0.04)
 
     async def case() -> None:
         async with fake() as there, connected(there.url) as here:
@@ -325,7 +326,7 @@ def test_what_is_not_received_is_not_read_for_ever() -> None:
 def test_a_server_that_answers_a_get_only_when_it_has_something_to_say_is_sent_the_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipe, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(http, "OPEN_SECONDS", 0.05)
 
     async def case() -> None:
         async with fake() as there, connected(there.url) as here:
@@ -456,7 +457,7 @@ def test_nothing_can_be_said_before_initialize() -> None:
 
 
 def test_closing_takes_a_bounded_time_though_the_server_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(http, "CLOSE_SECONDS", 0.1)
 
     async def case() -> None:
         async with fake() as there:

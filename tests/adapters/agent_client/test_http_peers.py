@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.outbound.http import connect, reader
+from adapters.agent_client.outbound import http
+from adapters.agent_client.outbound.http import connect
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Pipe
 from gateway.wire.jsonrpc import RpcError
@@ -151,7 +152,7 @@ def test_our_client_talks_to_their_server(server: tuple[Sdk, Process]) -> None:
 
 @pytest.mark.parametrize("sdk", ["py", "ts-2"])
 def test_our_client_notices_that_their_server_is_gone(sdk: Sdk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
 
     async def case() -> None:
         with agent_client_agent_server(sdk) as process:

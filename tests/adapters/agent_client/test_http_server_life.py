@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from adapters.agent_client.inbound.http.sessions import session_stream
+from adapters.agent_client.inbound.http_connection import session_stream
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.adapters.agent_client.http_rig import (

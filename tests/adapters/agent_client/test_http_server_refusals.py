@@ -295,7 +295,7 @@ def test_initialize_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) 
             assert answer.status_code == 504
             assert "not answered" in answer.json()["error"]
 
-    monkeypatch.setattr("adapters.agent_client.inbound.http.server.INITIALIZE_SECONDS", 0.1)
+    monkeypatch.setattr("adapters.agent_client.inbound.http.INITIALIZE_SECONDS", 0.1)
     run(case())
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adapters.agent_client.outbound.terminals import PREFIX
+from adapters.agent_client.outbound.workspace import PREFIX
 from gateway.core import events as e
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, raw_params, rig, settled

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapters.agent_client.options import Workspace
-from adapters.agent_client.outbound.terminals import NewestOutput, Terminals
-from adapters.agent_client.outbound.workspace import Files
+from adapters.agent_client.outbound.workspace import Files, NewestOutput, Terminals
 from gateway.core.errors import Conflict, Invalid, NotFound
 from tests.support.aio import run
 from tests.support.scripted import until
@@ -156,7 +155,7 @@ def test_nothing_is_left_of_a_released_terminal_or_of_an_ended_session(tmp_path:
 
 
 def test_the_number_of_terminals_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_client.outbound.terminals.MAX_TERMINALS", 2)
+    monkeypatch.setattr("adapters.agent_client.outbound.workspace.MAX_TERMINALS", 2)
 
     async def body() -> None:
         async with terminals(tmp_path) as here:

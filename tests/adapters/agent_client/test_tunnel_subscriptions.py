@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
+from adapters.agent_client.tunnel.proxy import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
 from tests.support.aio import run
 from tests.support.scripted import until
 

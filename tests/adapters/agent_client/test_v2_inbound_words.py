@@ -9,8 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.inbound.v2.run import ANSWERED, AnswerRounds
-from adapters.agent_client.inbound.v2.state import MessageFolding
+from adapters.agent_client.inbound.updates_v2 import ANSWERED, AnswerRounds, MessageFolding
 from tests.adapters.agent_client.v2_editor import check
 
 Update = dict[str, Any]

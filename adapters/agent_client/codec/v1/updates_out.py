@@ -2,19 +2,319 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
-from adapters.agent_client.codec.updates_out import UpdateEncoder, is_update
-from adapters.agent_client.codec.v1.from_v2 import V2ForV1, told
-from adapters.agent_client.codec.v1.output_text import OutputText
+from adapters.agent_client.codec.turn import OURS
+from adapters.agent_client.codec.updates_out import DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
+from adapters.agent_client.codec.v2 import conversions
+from adapters.agent_client.codec.v2.memory import another
+from adapters.agent_client.codec.v2.tool_calls import DELETION, UNKNOWN, block_to_v1
+from adapters.agent_client.codec.v2.wire import STATE, TERMINAL, TERMINAL_CHUNK, UPDATE, WHOLE
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.contract import Snapshot
-from gateway.core import delta
+from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.types import Agent, JsonObject, Role, Run
+from gateway.core.output import SEPARATOR, PartOf
+from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
+
+_JOIN = 512
+
+
+class OutputText(ForeignOutput):
+    """The output of one run as text to tell. Every method returns text to be told now, maybe none."""
+
+    def __init__(self, agent: Agent | None) -> None:
+        super().__init__(agent)
+        self.speech = ToldText()
+        """The text told so far. More of `open_part` is simply said here."""
+        self._others: set[str] = set()
+        self._start: int | None = 0  # of the newest text part in the text; None where nobody knows
+
+    @property
+    def lossy(self) -> bool:
+        return bool(self._losses or self.speech.rewrites)
+
+    @property
+    def losses(self) -> Counter[str]:
+        return self._losses + Counter({"rewrite": self.speech.rewrites})
+
+    @property
+    def open_part(self) -> str | None:
+        """The text part whose deltas are simply to be told, and said to `speech`; None if there is none now."""
+        return None if self.speech.stale or self.data is not None else self._parts.newest
+
+    def start(self, event: e.PartStarted) -> list[str]:
+        """A text or data part starts."""
+        what = self._part(event)
+        if what is PartOf.DATA:
+            return [] if event.value is None else self._tell(self._document.begin(event.value))
+        if what is PartOf.TEXT:
+            return self._append(event.part, event.value) if event.value else []
+        self._others.add(event.part)
+        return []
+
+    def grow(self, event: e.PartDelta) -> list[str]:
+        """A delta of a text or data part."""
+        if event.part == self.data:
+            said = self._document.grow(event.delta)
+            return [self.speech.say(said)] if type(said) is str else self._tell(said)
+        if event.part in self._others or not isinstance(event.delta, str) or self.data is not None:
+            return []
+        return self._append(event.part, event.delta)
+
+    def replace(self, event: e.PartReplaced) -> list[str]:
+        """A part is rewritten."""
+        if event.part == self.data:
+            text = self._document.replace(event.pointer, event.value)
+            if text is not None:
+                return [self.speech.catch_up(text)]
+            if self._document.unsure:
+                self.speech.outdate()
+            return []
+        if event.part in self._others or not isinstance(event.value, str) or self.data is not None:
+            return []
+        if event.part not in self._parts.spoken:
+            return self._append(event.part, event.value)
+        if event.part != self._parts.newest or self._start is None or self.speech.stale:
+            self.speech.rewritten()
+            return []
+        return [self.speech.catch_up(self.speech.told()[: self._start] + event.value)]
+
+    def look(self, snapshot: Snapshot | None) -> list[str]:
+        """After a batch: if something was rewritten, the document as it is now may go on from what was told."""
+        document = self._current(snapshot) if self.speech.stale else None
+        return [] if document is None else self._catch_up(document)
+
+    def finish(self, run: Run) -> tuple[list[str], str | None]:
+        """(what is still to be told, the text that is to be told as a new message because it was rewritten)."""
+        document, text = self._ended(run)
+        if text is not None:
+            more = self._catch_up(document)
+            if not more and not self.speech.ever:
+                more = [self.speech.catch_up(text)]
+            return more, text if self.speech.stale else None
+        if document in (None, {}, [], "") or run.status is not RunStatus.SUCCESS:
+            return [], None
+        return [(SEPARATOR if self.speech.ever else "") + event_forms.fenced(document)], None
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _append(self, part: str, text: str) -> list[str]:
+        if not text:
+            return []
+        if part not in self._parts.spoken:
+            gap = self._parts.speak(part)
+            self._start = self.speech.length + len(gap) if not self.speech.stale else None
+            return [self.speech.say(gap + text)]
+        if part != self._parts.newest:
+            self.speech.rewritten()
+            return []
+        return [self.speech.say(text)]
+
+    def _tell(self, said: DocumentGrowth | str) -> list[str]:
+        if isinstance(said, str):
+            return [self.speech.say(said)]
+        if said.unsure:
+            self.speech.outdate()
+            return []
+        out = [self.speech.say(said.text)]
+        for text in said.items:
+            self.speech.begin()
+            out.append(self.speech.say(text))
+        return out
+
+    def _catch_up(self, document: Json) -> list[str]:
+        if self.data is None:
+            self._start = None
+            text, another = projection.text_of(document, self._pointer), False
+        else:
+            text, another = self._document.look(document)
+        if another:
+            self.speech.begin()
+        return [] if text is None else [self.speech.catch_up(text)]
+
+
+class ToldText:
+    """The text of a run that a client has been told, one message after the other.
+
+    It only grows. All of it together is the text of the output document: the text parts in order, messages a blank line
+    apart; or of a data part the text at the agent's text pointer, followed delta by delta (`DocumentText`). What
+    rewrites text that was told already is not told: then `stale` is true, until the text as it is now turns out to go
+    on from what was told (`catch_up`), or the end corrects it. `rewrites` counts what could not be told as it happened.
+    """
+
+    def __init__(self) -> None:
+        self.stale = False
+        self.rewrites = 0
+        self._counted = False
+        self._blocks: list[str] = []
+        self._newest: list[str] = []
+        self._length = 0
+        self._gap = ""
+        self._ever = False
+
+    @property
+    def ever(self) -> bool:
+        """Whether anything has been told, in any message."""
+        return self._ever
+
+    @property
+    def length(self) -> int:
+        """Characters told in this message."""
+        return self._length
+
+    def say(self, text: str) -> str:
+        """Text to tell now, for text to add; empty while stale."""
+        if self.stale or not text:
+            return ""
+        self._newest.append(text)
+        self._length += len(text)
+        if len(self._newest) > _JOIN:
+            self._settle()
+        self._ever = True
+        gap, self._gap = self._gap, ""
+        return gap + text
+
+    def begin(self) -> None:
+        """Another message begins: what was told until now is not looked at again."""
+        if self.stale:
+            self.rewritten()
+        if self._ever:
+            self._gap = SEPARATOR
+        self._blocks, self._newest, self._length = [], [], 0
+        self.stale = self._counted = False
+
+    def told(self) -> str:
+        """All that was told in this message."""
+        self._settle()
+        self._blocks = ["".join(self._blocks)]
+        return self._blocks[0]
+
+    def rewritten(self) -> None:
+        """Called when the text no longer begins with what was told."""
+        if not self._counted:
+            self.rewrites += 1
+        self.stale = self._counted = True
+
+    def outdate(self) -> None:
+        """It is not known whether what was told still holds."""
+        self.stale = True
+
+    def _settle(self) -> None:
+        self._blocks.append("".join(self._newest))
+        self._newest = []
+
+    def catch_up(self, text: str) -> str:
+        """The text is this now: what to tell, if it goes on from what was told; else it is rewritten."""
+        if len(text) < self._length or not text.startswith(self.told()):
+            self.rewritten()
+            return ""
+        self.stale = self._counted = False
+        return self.say(text[self._length :])
+
+
+UPDATES: Final = "unknown_update"
+OPTION: Final = "unknown_option"
+_QUIET: Final = (STATE, "tool_call_content_chunk", TERMINAL, TERMINAL_CHUNK)
+"""Updates that a client of version 1 does not need: it learns the same in another way."""
+
+
+class V2ForV1:
+    """One client's view of one run. `losses` is the encoder's."""
+
+    def __init__(self, losses: Counter[str]) -> None:
+        self._losses = losses
+        self._names: dict[str, str] = {}  # the agent's id of a message -> that of the one in its place
+        self._heard: set[str] = set()
+        self._prompt: str | None = None
+        self._acknowledged = False
+
+    def count(self, event: e.Event) -> None:
+        """Count what an event leaves out."""
+        if event.origin is None and not isinstance(event, e.Custom):
+            return
+        marks = (event.origin or {}).get(ORIGIN_V2)
+        for name in marks.get("lost", ()) if isinstance(marks, dict) else ():
+            self._losses[name] += 1
+        if isinstance(event, e.Custom) and event.name == ORIGIN_V2:
+            kind = event.data.get(UPDATE) if isinstance(event.data, dict) else None
+            if kind not in _QUIET and not _says_nothing(event.data):
+                self._losses[UPDATES] += 1
+
+    def message(self, event: e.MessageStarted, id: str | None) -> str | None:
+        """The id by which the client knows a message. The user's first is the prompt."""
+        if event.role is Role.USER and not self._acknowledged:
+            self._acknowledged, self._prompt = True, id
+        if id is None:
+            return None
+        self._heard.add(id)
+        return self._names.get(id, id)
+
+    def is_prompt(self, id: str | None) -> bool:
+        """Whether a message of the user's is what started the run, which the client knows."""
+        return self._acknowledged and id == self._prompt
+
+    def rewritten(self, event: e.PartReplaced) -> str | None:
+        """The text that a part has now, None where there is nothing to tell."""
+        marks = (event.origin or {}).get(PROTOCOL)
+        if isinstance(marks, dict) and marks.get("silent"):
+            return None
+        self._losses["rewrite" if event.value else DELETION] += 1
+        return event.value if isinstance(event.value, str) and event.value else None
+
+    def another(self, id: str) -> str:
+        """The id of a message in the place of that one."""
+        base = next((old for old, now in self._names.items() if now == id), id)
+        now = self._names[base] = another(base, self._heard)
+        self._heard.add(now)
+        return now
+
+    def state(self, said: JsonObject) -> JsonObject:
+        """An update of a session's state, with what is left out of it counted."""
+        found, lossy = told(said)
+        if lossy:
+            self._losses[OPTION] += 1
+        return found
+
+    def sound(self, said: JsonObject | None) -> JsonObject | None:
+        """An update without what version 1 does not know in its content; None if nothing is left."""
+        if said is None or said.get(event_forms.KEY) not in event_forms.CHUNKS:
+            return said
+        block = block_to_v1(said.get("content"))
+        if block is None:
+            self._losses[UNKNOWN] += 1
+            return None
+        return said if block is said["content"] else {**said, "content": block}
+
+
+def told(said: JsonObject) -> tuple[JsonObject, bool]:
+    """An answer, or an update of a session's state, without what is version 2's; and whether options were left out.
+
+    That is said in its `_meta`.
+    """
+    found = {key: value for key, value in said.items() if key != ORIGIN_V2} if ORIGIN_V2 in said else said
+    options = found.get("configOptions")
+    known = conversions.known_to_v1(options) if isinstance(options, list) else options
+    if known is options:
+        return found, False
+    meta = _object(found.get("_meta"))
+    ours = _object(meta.get(OURS))
+    lost = sorted({OPTION, *ours.get("lost", ())})
+    return {**found, "configOptions": known, "_meta": {**meta, OURS: {**ours, "lost": lost}}}, True
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _says_nothing(said: Json) -> bool:
+    """Whether it is a message's update that says nothing of its content."""
+    return isinstance(said, dict) and said.get(UPDATE) in WHOLE and not said.get("content")
+
 
 _encode: Final = delta.encode
 _TEXT_END: Final = b"}}"
@@ -28,7 +328,7 @@ class V1UpdateEncoder(UpdateEncoder):
 
     replay: the run is history (`session/load`): the prompt that the agent echoed is left out, since `user` says it.
 
-    An agent of another protocol: its output is told as one text that only grows (output_text.py), without message ids;
+    An agent of another protocol: its output is told as one text that only grows (`OutputText`), without message ids;
     thoughts, tool calls, plans and token counts by their own updates; files as resource links.
     """
 

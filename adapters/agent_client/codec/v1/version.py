@@ -10,7 +10,7 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, event_forms, questions, updates_in
 from adapters.agent_client.codec.updates_in import OUTPUT, UpdateDecoder
-from adapters.agent_client.codec.v1 import from_v2, updates_out
+from adapters.agent_client.codec.v1 import updates_out
 from adapters.agent_client.codec.version import Noted, OptionsOf, unknown
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, VERSION
 from gateway.core import delta
@@ -118,7 +118,7 @@ class Version1:
         if method not in wire.OPTIONS or (isinstance(result, Raw) and _V2 not in bytes(result)):
             return result
         said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
-        return from_v2.told(said)[0] if isinstance(said, dict) else said
+        return updates_out.told(said)[0] if isinstance(said, dict) else said
 
     def to_client(self, method: str, params: Raw) -> Raw:
         return params

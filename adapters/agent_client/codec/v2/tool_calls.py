@@ -6,13 +6,85 @@ replace. Version 1 starts a call with `tool_call`, and its nulls say nothing.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.v2 import diffs
 from adapters.agent_client.codec.v2.wire import CALL
 from gateway.core.types import JsonObject
+
+_MOST: Final = 2000
+"""Lines up to which changes that lie apart are told apart; more of them are one change."""
+_AROUND: Final = 3
+_PATHS: Final = ("path", "oldPath")
+
+
+def diff_to_v2(diff: JsonObject) -> JsonObject:
+    """A `diff` of version 1: the file is made where it has no text before."""
+    path, old, new = diff["path"], diff.get("oldText"), diff["newText"]
+    rest = {key: value for key, value in diff.items() if key not in ("path", "oldText", "newText")}
+    change = {"operation": "add" if old is None else "modify", "path": path, "fileType": "text"}
+    found: JsonObject = {**rest, "changes": [change]}
+    text = patch(path, old, new)
+    return found if text is None else {**found, "patch": {"format": "git_patch", "text": text}}
+
+
+def diff_as_text(diff: JsonObject) -> str:
+    """A `diff` of version 2 as a person may read it: its patch, or else which files it changes."""
+    text = diff.get("patch")
+    text = text.get("text") if isinstance(text, dict) else None
+    if isinstance(text, str) and text:
+        return event_forms.fenced(text.rstrip("\n"), "diff")
+    changes = diff.get("changes")
+    return "\n".join(map(_line, changes if isinstance(changes, list) else []))
+
+
+def _line(change: Any) -> str:
+    change = change if isinstance(change, dict) else {}
+    said = [change[key] for key in ("operation", "oldPath", "path") if isinstance(change.get(key), str)]
+    return " ".join(said)
+
+
+def patch(path: str, old: str | None, new: str) -> str | None:
+    """One `diff --git` section, None where nothing has changed."""
+    before, after = (old or "").splitlines(keepends=True), new.splitlines(keepends=True)
+    if old == new:
+        return None
+    head = f"diff --git {path} {path}\n" + ("new file mode 100644\n" if old is None else "")
+    if not before and not after:
+        return head
+    body = _short(before, after) if len(before) + len(after) <= _MOST else _long(before, after)
+    return f"{head}--- {'/dev/null' if old is None else path}\n+++ {path}\n{body}"
+
+
+def _short(before: list[str], after: list[str]) -> str:
+    lines = list(difflib.unified_diff(before, after, n=_AROUND))[2:]
+    return "".join(map(_line_ended, lines))
+
+
+def _long(before: list[str], after: list[str]) -> str:
+    """All that differs, from the first line to the last, as one change."""
+    start, most = 0, min(len(before), len(after))
+    while start < most and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < most - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    first, tail = max(0, start - _AROUND), min(_AROUND, end)
+    gone, made = before[start : len(before) - end], after[start : len(after) - end]
+    kept = before[first:start], before[len(before) - end : len(before) - end + tail]
+    sizes = [len(kept[0]) + len(lines) + len(kept[1]) for lines in (gone, made)]
+    span = [f"{first + 1 if size else first},{size}" for size in sizes]
+    lines = [f"@@ -{span[0]} +{span[1]} @@\n"]
+    for mark, some in ((" ", kept[0]), ("-", gone), ("+", made), (" ", kept[1])):
+        lines += [mark + line for line in some]
+    return "".join(map(_line_ended, lines))
+
+
+def _line_ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
 
 __all__ = [
     "CALL",
@@ -121,7 +193,7 @@ def item_to_v1(item: Any, shown: Shown | None = None) -> tuple[Any, str | None]:
     if kind == "diff":
         if event_forms.is_tool_content(item):
             return item, None
-        text = diffs.as_text(item)
+        text = diff_as_text(item)
         meta = {"_meta": item["_meta"]} if isinstance(item.get("_meta"), dict) else {}
         return {"type": "content", "content": {"type": "text", "text": text}, **meta}, None
     if kind == "terminal" and shown is not None:
@@ -148,7 +220,7 @@ def _items_to_v2(items: Any) -> Any:
     for item in items:
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "diff" and event_forms.is_tool_content(item):
-            out.append(diffs.to_v2(item))
+            out.append(diff_to_v2(item))
         elif kind != "terminal":
             out.append(item)
     return out
