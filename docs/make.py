@@ -310,6 +310,7 @@ hosts: [agents.internal.example]
 limits:
   body: 8MB
   shutdown: 10s
+  silence: 20s
   client: {runs: 1000, requests: 1000, connections: 500, sessions: 500}
   door: {runs: 10000, requests: 5000, connections: 10000}
   route: {runs: 1000, starts: 100}

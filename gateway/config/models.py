@@ -374,6 +374,11 @@ class Limits(Section):
     shutdown: Duration = Field(
         default=10.0, description="How long open requests may go on once the gateway is told to stop."
     )
+    silence: Duration = Field(
+        default=20.0,
+        description="How long one of several workers may hang, that is say nothing to its supervisor, before it is "
+        "killed and replaced.",
+    )
     client: Annotated[EachClient, BeforeValidator(_empty_if_null)] = Field(
         default=EachClient(), description="What each client may ask for, where clients are asked who they are."
     )

@@ -31,10 +31,13 @@ class Seat(Struct, frozen=True, kw_only=True):
 
 
 class Up(Struct, frozen=True, tag=True):
-    """A worker serves clients. greeting: what to print for whoever started the gateway. shutdown: `limits.shutdown`."""
+    """A worker serves clients. greeting: what to print for whoever started the gateway. shutdown, silence: those of
+    `limits`.
+    """
 
     greeting: str
     shutdown: float
+    silence: float
 
 
 class Changed(Struct, frozen=True, tag=True):

@@ -50,6 +50,8 @@ STEADY_SECONDS = 10.0
 """A worker that was up for this long and ends is no sequel of the failures before."""
 REPORT_SECONDS = 0.4
 """How long a worker that is asked how it is is waited for, all together: a probe waits for a second."""
+BEAT_SECONDS = 0.5
+"""Between two looks at who has said nothing."""
 AFTER_SHUTDOWN = 20.0
 """Seconds beyond `limits.shutdown` after which a worker that was told to stop is killed."""
 
@@ -68,6 +70,7 @@ class WorkerProcess:
         self._asked: asyncio.Future[None] | None = None
         self.hangs = False
         """Whether it was asked how it is, and has not answered in time."""
+        self._silent_beats = 0
         self.exited = asyncio.create_task(process.wait())
 
     async def messages(self) -> asyncio.StreamReader:
@@ -84,6 +87,15 @@ class WorkerProcess:
     def say(self, message: ToWorker) -> None:
         """Say it, if the worker is still there."""
         say(self._writer, message)
+
+    def heard(self) -> None:
+        """It is given all of its time again: it has said something, or those that it needs had no time themselves."""
+        self._silent_beats = 0
+
+    def silent(self) -> bool:
+        """Count one more beat of the supervisor's without a word. Whether it has said nothing for too long."""
+        self._silent_beats += 1
+        return self.up.done() and self._silent_beats * BEAT_SECONDS > self.up.result().silence
 
     async def ask(self) -> None:
         """Ask it how it is, unless it has still to answer, and wait until it has, has ended, or hangs."""
@@ -190,6 +202,7 @@ class WorkerSupervisor:
         self._starting = False
         for worker in (first, *others):
             self._tasks.start(self._keep(worker))
+        self._tasks.start(self._watch())
         said = first.up.result().greeting
         if greet:
             print(f"{said}\n{len(self._listeners)} workers", flush=True)
@@ -238,6 +251,7 @@ class WorkerSupervisor:
         reader = await worker.messages()
         with contextlib.suppress(OSError):
             while line := await reader.readline():
+                worker.heard()
                 message = from_worker.decode(line)
                 if isinstance(message, Up):
                     worker.came_up(message)
@@ -291,6 +305,21 @@ class WorkerSupervisor:
                 if await worker.serves():
                     log.info("%s is up in place of worker %d", worker, before.number)
                     self._uncovered(place)
+
+    async def _watch(self) -> None:
+        """Kill workers that hang: `_keep` does the rest.
+
+        Time is counted in beats of this process, so that a machine that slept, or a container that was frozen, costs
+        one beat. Where several hang it is the machine, perhaps: one is killed, and the others get their time again.
+        """
+        while not self._ended.done():
+            await asyncio.sleep(BEAT_SECONDS)
+            here = [each for each in self._workers.values() if not each.exited.done()]
+            if hanging := [each for each in here if each.silent()]:
+                log.error("%s has said nothing for %g s: it is killed", hanging[0], hanging[0].up.result().silence)
+                hanging[0].kill(signal.SIGKILL)
+                for each in here:
+                    each.heard()
 
     # --- restarting one by one ---------------------------------------------------------------------------------------
 

@@ -217,6 +217,35 @@ def test_a_worker_that_hangs_holds_up_no_answer_and_its_last_figures_are_said_to
         os.kill(hanging, signal.SIGCONT)
 
 
+def test_workers_that_hang_are_killed_one_at_a_time_and_replaced_and_their_runs_are_taken_over(tmp_path: Path) -> None:
+    table = HOUSE.replace("shutdown: 1s", "shutdown: 1s, silence: 2s")
+    with Gateway(table, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+        gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
+        said, before = gateway.process.stderr, workers_of(gateway)
+        body = {"agent_id": "gardener", "input": {"message": "a rose"}}
+        with httpx2.Client(base_url=f"{gateway.url}/agent-connect", trust_env=False, timeout=WITHIN) as client:
+            run = client.post("/runs", json=body).json()["run_id"]
+            assert client.get(f"/runs/{run}/wait").json()["run"]["status"] == "interrupted"
+        everybody = (gateway.process.pid, *before)
+        for each in everybody:
+            os.kill(each, signal.SIGSTOP)
+        slept = time.monotonic()
+        gateway.process.wait_until(lambda: time.monotonic() > slept + 2.5, "the machine slept", WITHIN)
+        for each in everybody:
+            os.kill(each, signal.SIGCONT)
+        Clients(gateway).get("/healthz")
+        assert "is killed" not in said() and workers_of(gateway) == before
+        for each in before:
+            os.kill(each, signal.SIGSTOP)
+        gateway.process.wait_until(lambda: up(gateway, before), "both are replaced", WITHIN)
+        gateway.process.wait_until(lambda: said().count("is up in place of worker") == 2, "both are up", WITHIN)
+        assert said().count("has said nothing for 2 s: it is killed") == 2
+        between = said().partition("is killed")[2].partition("is killed")[0]
+        assert "has ended (SIGKILL); another is started" in between, "the other one gets its time again"
+        ended = Clients(gateway).get(f"/agent-connect/runs/{run}/wait").json()
+        assert ended["run"]["status"] == "error", ended
+
+
 def test_a_restart_one_by_one_refuses_and_cuts_no_connection(gateway: Gateway) -> None:
     before = workers_of(gateway)
     restarted = gateway.process.stderr().count("all workers are restarted")
