@@ -2,8 +2,9 @@
 
 Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
 they are first called: for one chunk of an agent on standard output to a client that streams `values`, for one
-`/runs/wait` of an agent over HTTP, for a `session/new` of an editor, and for its prompt to an agent on standard output,
-through a WebSocket and through `interlingua stdio`. A file counts once. What runs meanwhile by chance (timers, what is
+`/runs/wait` of an agent over HTTP, for a `session/new` of an editor, for its prompt to an agent on standard output,
+through a WebSocket and through `interlingua stdio`, and for a `tools/call` with a session of MCP and without. A file
+counts once. What runs meanwhile by chance (timers, what is
 written a moment later) is left out: only what is called for each of several chunks or requests counts. Below them
 stands how many calls each room had, the median of the chunks or requests: a profile by room that is the same on every
 machine. `--calls` prints the functions of the last of each kind, in the order of their calls.
@@ -28,12 +29,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.agent_client.editor import Editor
+from bench.peers import TOOLS_AGENT
 from bench.stage import EDITORS_AGENT, ROOT, free_port
 from bench.stamp import CHUNK
 
 CHUNKS = 12
 PACE = 0.3
 REQUESTS = 12
+CALL, STATELESS = "a tools/call", "a stateless tools/call"
 WARM = 3
 """Requests that are not counted: the first ones make what is kept."""
 REST_SECONDS = 0.3
@@ -43,6 +46,8 @@ routes:
     target: {{protocol: agent_client, command: {command}, cwd: {root}}}
   - name: echo
     target: {{protocol: agent_connect, url: "http://127.0.0.1:{agent}"}}
+  - name: text
+    target: {{protocol: agent_communication, command: {tools}, cwd: {root}, agent: text}}
 store: {{url: "sqlite:///bench.db"}}
 """
 
@@ -73,8 +78,8 @@ main()
 """
 
 
-def _ask(port: int, path: str, body: dict[str, Any]) -> Any:
-    head = {"content-type": "application/json"}
+def _ask(port: int, path: str, body: dict[str, Any], more: dict[str, str] | None = None) -> Any:
+    head = {"content-type": "application/json", **(more or {})}
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(), head)
     return urllib.request.urlopen(request, timeout=60)
 
@@ -157,12 +162,12 @@ def measure() -> dict[str, Way]:
     port, agent = free_port(), free_port()
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory() as folder, _process(["-m", "bench.agent", "--port", str(agent)], folder, env):
-        command, root = json.dumps(EDITORS_AGENT), json.dumps(str(ROOT))
-        routes = ROUTES.format(command=command, root=root, agent=agent)
+        command, tools, root = (json.dumps(it) for it in (EDITORS_AGENT, TOOLS_AGENT, str(ROOT)))
+        routes = ROUTES.format(command=command, tools=tools, root=root, agent=agent)
         (Path(folder) / "routes.yaml").write_text(routes, encoding="utf-8")
         with _process(["-c", TRACED, str(ROOT), "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
             _ready(port, gateway)
-            each = {"a chunk": _chunks(port), "/runs/wait": _requests(port)}
+            each = {"a chunk": _chunks(port), "/runs/wait": _requests(port), **_calls(port)}
             socket = {"url": f"ws://127.0.0.1:{port}/agent-client/editor"}
             each["session/new"], each["a prompt"] = asyncio.run(_prompts(socket))
         calls = Calls(folder)
@@ -186,12 +191,35 @@ def _chunks(port: int) -> Windows:
 
 
 def _requests(port: int) -> Windows:
+    return _repeated(port, "/agent-connect/runs/wait", {"agent_id": "echo", "input": {"message": "hello"}})
+
+
+def _calls(port: int) -> dict[str, Windows]:
+    """Both kinds of `tools/call`, as `bench.agent_communication.tools` has them."""
+    path, client = "/agent-communication/mcp", {"name": "bench", "version": "1.0.0"}
+    head = {"accept": "application/json, text/event-stream"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    with _ask(port, path, _message("initialize", hello), head) as answer:
+        session = head | {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+    params: dict[str, Any] = {"name": "text", "arguments": {"chunks": 1}}
+    with_session = _repeated(port, path, _message("tools/call", params), session)
+    meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}, "clientInfo": client}
+    params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}
+    head |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "text"}
+    return {CALL: with_session, STATELESS: _repeated(port, path, _message("tools/call", params), head)}
+
+
+def _message(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def _repeated(port: int, path: str, body: dict[str, Any], head: dict[str, str] | None = None) -> Windows:
     windows = []
     for _ in range(REQUESTS):
         start = time.monotonic_ns()
-        body = {"agent_id": "echo", "input": {"message": "hello"}}
-        _ask(port, "/agent-connect/runs/wait", body).read()
+        answer = _ask(port, path, body, head).read()
         windows.append((start, time.monotonic_ns()))
+        assert b'"error"' not in answer and b'"isError":true' not in answer, answer
         time.sleep(REST_SECONDS)
     assert all(a[1] <= b[0] for a, b in pairwise(windows))
     return windows[WARM:]

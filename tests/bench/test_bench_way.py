@@ -7,7 +7,9 @@ from __future__ import annotations
 from bench import way
 
 FILES = {"a chunk": 23, "/runs/wait": 59, "session/new": 67, "a prompt": 100, "a prompt through stdio": 98}
+FILES |= {way.CALL: 99, way.STATELESS: 96}
 CALLS = {"a chunk": 60, "/runs/wait": 380, "session/new": 445, "a prompt": 880, "a prompt through stdio": 880}
+CALLS |= {way.CALL: 760, way.STATELESS: 710}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",
@@ -18,6 +20,7 @@ ENDS = {
     "session/new": ("gateway/transport/websocket/server.py", "adapters/agent_client/outbound/sessions.py"),
     "a prompt": ("gateway/transport/websocket/server.py", "gateway/transport/stdio/pipe.py"),
     "a prompt through stdio": ("adapters/agent_client/inbound/turns.py", "gateway/transport/stdio/pipe.py"),
+    **dict.fromkeys((way.CALL, way.STATELESS), ("gateway/mcp/runs/tools.py", "gateway/mcp/client/session.py")),
 }
 """Some of the files that they certainly pass."""
 

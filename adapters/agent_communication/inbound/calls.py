@@ -43,6 +43,10 @@ class Notifications:
     def __init__(self, call: McpCall) -> None:
         self._call = call
 
+    @property
+    def needed(self) -> bool:
+        return self._call.method == RUN or self._call.log_level is not None
+
     def takes(self, event: e.Custom) -> bool:
         return event.name == PROTOCOL and NOTIFICATION in (event.data or ())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.contract import Snapshot
 from gateway.core import events as e
@@ -15,6 +15,7 @@ from gateway.mcp.runs.tools import ToolProgress, Tools
 from gateway.mcp.server.contract import McpCall
 
 Events = Sequence[tuple[int, e.Event]]
+_NONE: Final[Counter[str]] = Counter()
 
 
 class Rendering(Protocol):
@@ -62,7 +63,7 @@ class ToolRendering:
 
     @property
     def losses(self) -> Counter[str]:
-        return Counter() if self._progress is None else self._progress.losses
+        return _NONE  # the result has it all
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
         self._refusals.feed(events)

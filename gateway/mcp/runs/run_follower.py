@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -26,6 +26,8 @@ from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
 LAGGING = 32
 """Events at once from which on neighbouring deltas are joined, for any agent."""
+HEARD: Final = frozenset({e.Interrupted, e.Resumed, e.Custom, *e.TERMINAL})
+"""Events that concern a call whose client is told nothing on the way."""
 
 
 class Native(Protocol):
@@ -34,6 +36,10 @@ class Native(Protocol):
     Brought by the adapter. A `Custom` event that it takes comes after everything told of earlier events. The rendering
     is fed that event as well.
     """
+
+    @property
+    def needed(self) -> bool:
+        """Whether it passes on anything at all, or the answer needs the agent's last event. Does not change."""
 
     def takes(self, event: e.Custom) -> bool:
         """Whether `pass_on` is for this one."""
@@ -74,8 +80,10 @@ class RunFollower:
         self._run = run
         self._rendering = rendering
         self._outlives = outlives
-        self._native = native if runs.documents.native(agent) is not None else None
+        passes_on = native is not None and native.needed and runs.documents.native(agent) is not None
+        self._native = native if passes_on else None
         self._log = Log(call, run)
+        self._quiet = not (rendering.tells or self._log.on)
         self._questions = OpenQuestions(runs, call, run.id, asker or ELICITATION, self._log)
         self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
@@ -101,20 +109,20 @@ class RunFollower:
     async def _follow(self) -> Any:
         gateway = self._runs.of(self._call.session)
         asked = bool(self._run.interrupts)  # what its questions come to is told with the result
-        seen = self._rendering.tells or self._log.on or self._native is not None or asked
+        seen = not self._quiet or self._native is not None or asked
         if not seen:  # then nothing is worth a look before it stops
             run = await gateway.runs.wait(self._run.id)
             if run is not None and run.status.ended:
                 return await self._ended(run)
         async with gateway.runs.watch(self._run.id) as watch:
 
-            def take(batch: Batch) -> Awaitable[None]:
-                self._take(batch)
+            def take(batch: Batch) -> Awaitable[None] | None:
+                told = self._take(batch)
                 if batch.snapshot is not None:
                     self._snapshot = batch.snapshot
                     if self._questions.any:
                         watch.stop()
-                return self._call.drain()
+                return self._call.drain() if told else None
 
             while not await watch.follow(take):
                 if self._questions.any and not watch.run.status.ended:
@@ -131,11 +139,14 @@ class RunFollower:
         self._count(run)
         return await self._ended(run)
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: Batch) -> bool:
+        """Tell of what has come. Returns whether anything of it may be told."""
         events = batch.events
         if not events:  # nothing but a snapshot: of a run taken up again, say
             self._tell((), batch.snapshot)
-            return
+            return True
+        if self._quiet and HEARD.isdisjoint([type(event) for _, event in events]):
+            return False
         self._questions.feed(events)
         joined: Events = events
         native = self._native
@@ -153,6 +164,7 @@ class RunFollower:
             self._end = events[-1][1]
         if len(events) > 1 or type(events[0][1]) is not e.PartDelta:
             self._count(None)
+        return True
 
     def _tell(self, events: Events, snapshot: Snapshot | None) -> None:
         for notification in self._rendering.feed(events, snapshot):
@@ -180,10 +192,10 @@ class RunFollower:
 
     def _count(self, run: Run | None) -> None:
         """Have what could not be said counted; what is found at the end is too late for the record."""
-        new = self._rendering.losses - self._counted
-        if not new:
+        losses = self._rendering.losses
+        if not losses or not (new := losses - self._counted):
             return
-        self._counted = self._rendering.losses.copy()
+        self._counted = losses.copy()
         if run is None:
             for what, count in new.items():
                 self._runs.gateway.runs.lost(self._run.id, what, count)
@@ -192,5 +204,6 @@ class RunFollower:
     async def _ended(self, run: Run) -> Any:
         if run.status is not RunStatus.SUCCESS:
             self._log.failed(run)
-        losses = Counter(run.losses)
-        return await self._rendering.result(replace(run, losses={**(losses | self._rendering.losses)}), self._end)
+        if found := self._rendering.losses:
+            run = replace(run, losses={**(Counter(run.losses) | found)})
+        return await self._rendering.result(run, self._end)

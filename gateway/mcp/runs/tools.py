@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -182,8 +181,6 @@ class ToolProgress:
     """Progress of one run, for the client that called it as a tool: `progress` is the number of the event."""
 
     def __init__(self, agent: Agent, version: str, token: str | int | float) -> None:
-        self.losses: Counter[str] = Counter()
-        """Nothing is lost: the result has it all."""
         self._version = version
         self._token = token
         self._text = deltas.split(agent.text_output or "")
