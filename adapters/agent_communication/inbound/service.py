@@ -65,6 +65,8 @@ class AgentService:
         return ServerIdentity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
 
     async def request(self, call: McpCall) -> Any:
+        if call.progress_token is None:
+            return await self._handlers[call.method](call)
         with self._runs.progressing(call):
             return await self._handlers[call.method](call)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
@@ -12,6 +13,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from gateway.core.errors import AgentGone
 from gateway.transport.asgi import Headers, HttpRequest, Reply, origin
 from gateway.transport.asgi.request import UNBUFFERED
+from gateway.transport.deadline import CLOCK_SLACK
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.wire import sse
 
@@ -92,7 +94,10 @@ class SessionTable(Generic[S]):
         self._using: dict[str, int] = {}
         self._whose: dict[str, str] = {}
         self._held: dict[str, int] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._since: dict[str, float] = {}
+        """When each became idle that is: the longest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Set for the first of them, or earlier."""
 
     def get(self, id: str) -> S | None:
         """The session with that id."""
@@ -106,7 +111,7 @@ class SessionTable(Generic[S]):
     @property
     def idle(self) -> Iterator[S]:
         """Those that are idle, the longest first."""
-        return (self._sessions[id] for id in self._timers)
+        return (self._sessions[id] for id in self._since)
 
     def held(self, whose: str | None) -> int:
         """How many sessions of a client there are; 0 for one that nobody knows."""
@@ -114,7 +119,7 @@ class SessionTable(Generic[S]):
 
     def idle_of(self, whose: str) -> Iterator[S]:
         """Those of a client that are idle, the longest first."""
-        return (self._sessions[id] for id in self._timers if self._whose.get(id) == whose)
+        return (self._sessions[id] for id in self._since if self._whose.get(id) == whose)
 
     def add(self, session: S, whose: str | None = None) -> None:
         """Add a session, idle from now on. whose: the client, if it is known."""
@@ -131,14 +136,14 @@ class SessionTable(Generic[S]):
             self._held[whose] -= 1
             if not self._held[whose]:
                 del self._held[whose]
-        self._stop_waiting(session)
+        self._since.pop(session.id, None)
 
     @contextlib.contextmanager
     def used(self, session: S) -> Iterator[None]:
         """While the block lasts the session is not idle."""
         id = session.id
         self._using[id] = self._using.get(id, 0) + 1
-        self._stop_waiting(session)
+        self._since.pop(id, None)
         try:
             yield
         finally:
@@ -149,15 +154,24 @@ class SessionTable(Generic[S]):
                     self._wait(session)
 
     def _wait(self, session: S) -> None:
-        self._timers[session.id] = asyncio.get_running_loop().call_later(self._idle, self._on_idle, session)
+        loop = asyncio.get_running_loop()
+        self._since[session.id] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._idle, self._look)
 
-    def _stop_waiting(self, session: S) -> None:
-        if (timer := self._timers.pop(session.id, None)) is not None:
-            timer.cancel()
-
-    def _on_idle(self, session: S) -> None:
-        del self._timers[session.id]
-        self._expire(session)
+    def _look(self) -> None:
+        """End the first if it was idle for long enough, and look again when the next may be."""
+        loop = asyncio.get_running_loop()
+        self._timer, ended = None, None
+        id, since = next(iter(self._since.items()), ("", math.inf))
+        if since + self._idle < loop.time() + CLOCK_SLACK:
+            del self._since[id]
+            ended = self._sessions[id]
+        for since in self._since.values():
+            self._timer = loop.call_at(since + self._idle, self._look)
+            break
+        if ended is not None:
+            self._expire(ended)
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ A plain JSON-RPC request, without handshake and without MCP's headers, is served
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from msgspec import Struct
@@ -124,9 +124,10 @@ class _Exchange:
     async def run(self) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
         keep_alive = self._hub.options.keep_alive
+        listens = self._post.visit is not None and self._request.method == wire.LISTEN
         call = asyncio.create_task(self._call(), name=self._request.method)
         try:
-            with self._hub.stopping(lambda: self._stop(call)), self._heard(call):
+            with self._hub.stopping(lambda: self._stop(call)), self._heard(call) if listens else nullcontext():
                 with WhileConnected(self._exchange):
                     silent = await self._answer.silent(keep_alive if self._streams else None)
                 if silent:
@@ -144,13 +145,11 @@ class _Exchange:
         if self._request.method != wire.LISTEN:
             call.cancel()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _heard(self, call: asyncio.Task[None]) -> Iterator[None]:
         """In the block who listens is told no more once the token has expired; other calls see to that themselves."""
         visit = self._post.visit
-        if visit is None or self._request.method != wire.LISTEN:
-            yield
-            return
+        assert visit is not None
         visit.enter(lambda: self._expire(call))
         try:
             yield

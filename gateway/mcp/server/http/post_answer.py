@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw
@@ -28,39 +27,69 @@ def numbered(name: str) -> Encode:
 class PostAnswer:
     """The answers to the requests of one POST, `wanted` of them, and what is said before. The last ends the stream.
 
-    messages: the answers.
+    messages: the answers. made: the stream; None until something else is said, or somebody asks for it.
     """
 
     def __init__(self, name: str, keep: int, wanted: int = 1) -> None:
-        self.stream = MessageStream(name, numbered(name), keep=keep)
         self.messages: list[bytes] = []
+        self.made: MessageStream | None = None
+        self._name = name
+        self._keep = keep
         self._wanted = wanted
         self._said = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    @property
+    def stream(self) -> MessageStream:
+        """All of it, as a response carries it."""
+        if self.made is None:
+            self.made = MessageStream(self._name, numbered(self._name), keep=self._keep)
+            for message in self.messages:
+                self.made.put(message)
+            if self.over:
+                self.made.end()
+        return self.made
+
+    @property
+    def over(self) -> bool:
+        """Whether all answers are there."""
+        return len(self.messages) == self._wanted
 
     def put(self, message: bytes) -> None:
         """Say something before the answer."""
         self._said = True
         self.stream.put(message)
+        self._wake()
 
     def reply(self, message: bytes) -> None:
         """Put an answer."""
         self.messages.append(message)
-        self.stream.put(message)
-        if len(self.messages) == self._wanted:
-            self.stream.end()
+        if self.made is not None:
+            self.made.put(message)
+        if self.over:
+            if self.made is not None:
+                self.made.end()
+            self._wake()
 
     async def silent(self, seconds: float | None) -> bool:
         """Wait for all answers. True if nothing else was said, and they came in time: then they can be a JSON body.
 
         None: however long they take.
         """
-        some = self.stream.some
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self._said and not self.stream.over:
-                    some.clear()
-                    await some.wait()
-        return self.stream.over and not self._said
+        if not self._said and not self.over:
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            timer = None if seconds is None else loop.call_later(seconds, self._wake)
+            try:
+                await self._waiting
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        return self.over and not self._said
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class ResponseOut:
@@ -76,13 +105,14 @@ class ResponseOut:
 
     @property
     def full(self) -> bool:
-        return self.answer.stream.full
+        return self.answer.made is not None and self.answer.made.full
 
     def put(self, message: bytes) -> None:
         self.answer.put(message)
 
     async def drain(self) -> None:
-        await self.answer.stream.drain()
+        if self.answer.made is not None:
+            await self.answer.made.drain()
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
         if self._asking is None:

@@ -90,7 +90,7 @@ class StreamableSession(HandshakeSession):
         """Handle what was POSTed; what answers it, None where nothing does. `bearer` is that of the POST by now."""
         self.standalone.heard()
         wanted = sum(1 for message in messages if isinstance(message, Request) or _to_answer(message))
-        answer = self._open(wanted) if wanted else None
+        answer = PostAnswer(str(next(self._names)), self.hub.options.replay, wanted) if wanted else None
         for message in messages:
             if isinstance(message, Request) and answer is not None:
                 self._accept(message, answer)
@@ -137,8 +137,8 @@ class StreamableSession(HandshakeSession):
         elif (error := task.exception()) is not None:
             log.error("an answer cannot be said", exc_info=error)
             answer.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
-        stream = answer.stream
-        if stream.over and stream.opened and not stream.read:
+        stream = answer.made
+        if stream is not None and stream.over and stream.opened and not stream.read:
             self.keep(stream)
 
     def _notified(self, message: Notification) -> None:
@@ -160,11 +160,9 @@ class StreamableSession(HandshakeSession):
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
-    def _open(self, wanted: int) -> PostAnswer:
-        name = str(next(self._names))
-        answer = PostAnswer(name, self.hub.options.replay, wanted)
-        self._streams[name] = answer.stream
-        return answer
+    def carry(self, stream: MessageStream) -> None:
+        """A response will carry the stream, and its client can resume it."""
+        self._streams[stream.name] = stream
 
     def find(self, event: str) -> tuple[MessageStream, int] | None:
         """The stream of the event with that id, and its number there; None where there is none (any more)."""
@@ -195,10 +193,6 @@ class StreamableSession(HandshakeSession):
                 break
             size -= self._streams[name].size
             self._forget(name)
-
-    def drop(self, stream: MessageStream) -> None:
-        """Forget a stream that no client can resume."""
-        self._forget(stream.name)
 
     def _forget(self, name: str) -> None:
         self._streams.pop(name, None)

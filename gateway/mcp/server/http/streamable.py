@@ -119,12 +119,13 @@ class StreamableEndpoint(McpEndpoint):
     ) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
         if await answer.silent(self.options.keep_alive):
-            session.drop(answer.stream)
             return json(answer.messages if several else answer.messages[0])
-        first = _primer(session, answer.stream)
+        stream = answer.stream
+        session.carry(stream)
+        first = _primer(session, stream)
         longest = self.options.max_stream if first else None  # others may have no event yet to go on behind
-        await answer.stream.write(exchange, self.options.keep_alive, first=first, longest=longest)
-        session.keep(answer.stream)
+        await stream.write(exchange, self.options.keep_alive, first=first, longest=longest)
+        session.keep(stream)
         return None
 
     # --- GET -------------------------------------------------------------------------------------------------------
