@@ -1,23 +1,23 @@
-"""The directory, as the other rooms use it."""
+"""The directory, as the other rooms use it: agents register, beat and leave; who is there, and how good they are."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
-from adapters.agent_context.codec.ranking import Candidate
+from adapters.agent_context.codec.ranking import Candidate, Needs, why_not
 from adapters.agent_context.directory import evaluation as evaluations
-from adapters.agent_context.directory import listing as matching
 from adapters.agent_context.directory.conduct import ConductMonitor, Revoking
 from adapters.agent_context.directory.evaluation import Metrics
-from adapters.agent_context.directory.listing import Listed, Listing
+from adapters.agent_context.directory.listing import Listed, Listing, item, ordered
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.registered import (
     AGENT,
@@ -25,7 +25,6 @@ from adapters.agent_context.directory.registered import (
     MOST_LEVELS,
     Joined,
     Liveness,
-    Member,
     RegisteredAgent,
     Revocation,
     deeper,
@@ -37,7 +36,7 @@ from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.outbound.turn import AgentPlace
-from adapters.agent_context.security import Access
+from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire import constants as wire
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway, Hosted
@@ -46,217 +45,15 @@ from gateway.core.types import Agent, JsonObject
 from gateway.mcp.server.contract import McpSession
 from gateway.transport.guard import Guard
 
-# --- registering, beating, leaving ------------------------------------------------------------------------------------
-
-
 MOST_AGENTS: Final = 50_000
 STATUS_LENGTH: Final = 100
 PIECE: Final = 100
 """Agents that are looked at between two turns of others."""
 LOOKS: Final = 10
 """So often within an interval it is seen who has fallen silent."""
+_THERE: Final = frozenset({wire.ACTIVE, wire.BUSY})
+_UNMEASURED: Final[Mapping[str, int]] = MappingProxyType({})
 _HTTP: Final = {"ws": "http", "wss": "https"}
-
-
-class Registry:
-    """One per directory. `changed` is called with the agents that have changed, `probe` to look whether another
-    process is alive.
-    """
-
-    def __init__(
-        self,
-        members: Members,
-        changed: Callable[[Iterable[str]], None],
-        probe: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._members = members
-        self._changed = changed
-        self._probe = probe
-        self._swept = -1e9
-        options = members.options
-        self._reserved = {wire.SELF, options.tasks_of}
-        self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
-
-    async def register(self, record: object, principal: Member, session: McpSession | None) -> None:
-        members = self._members
-        try:
-            sent = plain(record)
-        except RecursionError:
-            raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent") from None
-        agent = str(sent.get("id"))
-        if agent in members.revoked:
-            raise members.denied(agent)
-        if agent in self._reserved or members.gateway.agents.routed(agent):
-            raise Conflict(f"the agent id {agent} belongs to the gateway")
-        made = await self._checked(sent)
-        async with members.lock(AGENT + agent):
-            known = members.by_id.get(agent)
-            if known is not None and known.elsewhere:  # it may have lost its gateway just now
-                await self._probe(known.joined.process)
-            self._free(agent, principal, session)
-            seen = members.now()
-            joined = Joined(record=sent, process=members.gateway.process if session is not None else "", seen=seen)
-            try:
-                await members.keep(joined, principal.name)
-            except Conflict:
-                raise Conflict(f"the agent id {agent} is taken") from None
-            member = members.take(joined, principal.name, made, beat=members.liveness.now())
-            if session is None:
-                members.unbind(member)
-            else:
-                members.bind(member, session)
-                if not session.alive:
-                    members.part(session)
-            member.tell(members.status(member))
-            if agent in members.revoked:  # meanwhile
-                raise members.denied(agent)
-        await members.announce()
-        self._changed((agent,))
-
-    async def unregister(self, agent: str, principal: Member, session: McpSession | None) -> None:
-        members = self._members
-        self._mine(agent, principal, session)
-        name = AGENT + agent
-        async with members.lock(name):
-            self._mine(agent, principal, session)
-            members.marks.touch(name)
-            await members.gateway.records.forget(wire.PROTOCOL, name)
-            members.marks.touch(name)
-            members.drop(agent)
-        await members.announce()
-        self._changed((agent,))
-
-    def heartbeat(self, agent: str, status: str, principal: Member, session: McpSession | None) -> None:
-        members = self._members
-        member = self._mine(agent, principal, session)
-        if agent in members.revoked:
-            raise members.denied(agent)
-        member.say(members.liveness.now())
-        if status != member.joined.status:
-            members.note(member, replace(member.joined, status=status[:STATUS_LENGTH]))
-        self._look(member)
-
-    def heard(self, session: McpSession) -> None:
-        """See `Directory.heard`. Called for every message."""
-        members = self._members
-        connection = members.connections.get(session)
-        if connection is None:
-            return
-        if connection.hear(members.liveness.now()) > members.liveness.allowed:
-            for agent in list(connection.agents):
-                self._look(members.by_id[agent])
-
-    def left(self, session: McpSession) -> None:
-        gone = self._members.part(session)
-        for member in gone:
-            member.tell(self._members.status(member))
-        if gone:
-            self._changed([member.id for member in gone])
-
-    async def sweep(self) -> None:
-        """Notice silent agents, write down those that were heard, forget the old. Called about once a second."""
-        members, liveness = self._members, self._members.liveness
-        for connection in list(members.connections.values()):
-            session = connection.session
-            if not session.alive:
-                self.left(session)
-            elif connection.look():
-                for agent in list(connection.agents):
-                    self._look(members.by_id[agent])
-        if liveness.now() - self._swept < liveness.heartbeat / LOOKS:
-            return
-        self._swept = liveness.now()
-        changed: list[str] = []
-        for number, member in enumerate(list(members.by_id.values())):
-            if number % PIECE == PIECE - 1:
-                await asyncio.sleep(0)
-            if members.by_id.get(member.id) is not member:
-                continue
-            now = liveness.now()
-            if now - member.heard > members.options.forget:
-                await self._forget(member)
-                changed.append(member.id)
-                continue
-            if (member.fresh or member.heard_here) and now - member.saved >= liveness.heartbeat:
-                members.note(member, member.joined)
-            if member.tell(members.status(member)):
-                changed.append(member.id)
-        if changed:
-            self._changed(changed)
-
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _look(self, member: RegisteredAgent) -> None:
-        if member.tell(self._members.status(member)):
-            self._changed((member.id,))
-
-    async def _forget(self, member: RegisteredAgent) -> None:
-        name = AGENT + member.id
-        async with self._members.lock(name):
-            if self._members.by_id.get(member.id) is member:
-                self._members.marks.touch(name)
-                await self._members.gateway.records.forget(wire.PROTOCOL, name)
-                self._members.drop(member.id)
-
-    def _free(self, agent: str, principal: Member, session: McpSession | None) -> None:
-        """Raises Conflict if somebody else is this agent now."""
-        members = self._members
-        known = members.by_id.get(agent)
-        if known is None:
-            if len(members.by_id) >= MOST_AGENTS:
-                raise Unavailable(f"there are {MOST_AGENTS} agents already")
-            return
-        if known.owner != principal.name:
-            raise Conflict(f"the agent id {agent} is taken")
-        same = known.connection is not None and known.connection.session is session
-        if not same and members.liveness.holds(known):
-            where = "to another gateway" if known.elsewhere else "on another connection"
-            raise Conflict(f"agent {agent} is connected {where}")
-
-    def _mine(self, agent: str, principal: Member, session: McpSession | None) -> RegisteredAgent:
-        """Raises NotFound, Denied for somebody else's agent."""
-        members = self._members
-        member = members.by_id.get(agent)
-        if member is None:
-            raise NotFound(f"no agent {agent} is registered")
-        if member.owner != principal.name:
-            raise Denied(f"agent {agent} is somebody else's")
-        other = member.connection is None or member.connection.session is not session
-        if principal.name == ANONYMOUS and other and members.liveness.holds(member):
-            raise Denied(f"agent {agent} has a connection of its own")
-        return member
-
-    async def _checked(self, record: JsonObject) -> Agent:
-        """The agent that it describes. Raises what `Directory.register` does for a record that cannot be kept."""
-        if deeper(record, MOST_LEVELS):
-            raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent")
-        size = len(msgspec.json.encode(record))
-        if size > MOST_BYTES:
-            raise TooLarge(f"/agent: {size} bytes are more than {MOST_BYTES}")
-        try:
-            agent = agent_of(shown(record))
-        except AgentBroken as error:
-            raise Invalid(f"/agent: {error}", path="/agent") from error
-        endpoint = record.get("endpoint")
-        if isinstance(endpoint, dict):
-            await self._guard.check(_as_http(str(endpoint.get("url"))))
-            try:
-                self._members.to_endpoint(endpoint)
-            except ValueError as error:
-                raise Invalid(
-                    "/agent/endpoint: its transport does not go with its URL", path="/agent/endpoint"
-                ) from error
-        return agent
-
-
-def _as_http(url: str) -> str:
-    """A WebSocket's URL as that of the HTTP request it begins with."""
-    scheme, colon, rest = url.partition(":")
-    return _HTTP.get(scheme.lower(), scheme) + colon + rest
-
-
-# --- what the other rooms ask for -------------------------------------------------------------------------------------
-
 
 Told = Callable[[frozenset[str]], None]
 
@@ -286,8 +83,10 @@ class Directory:
         self._members = Members(options, gateway, self.links, self._liveness, now)
         self._revoking = Revoking(self._members, self._changed)
         self._shared = Replication(self._members, self._changed, self._revoking.stop)
-        self._registry = Registry(self._members, self._changed, self._shared.probe)
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
+        self._reserved = {wire.SELF, options.tasks_of}
+        self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
+        self._swept = -1e9
         self._metrics = Metrics(gateway, monotonic)
         self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self._suspend)
         self._suspended_for = options.conduct.suspend or 0.0
@@ -306,7 +105,7 @@ class Directory:
         """Take over what other processes have written, and notice agents that fell silent."""
         await self._shared.refresh()
         await self._revoking.sweep()
-        await self._registry.sweep()
+        await self._sweep()
 
     async def aclose(self) -> None:
         """All connections are about to end: other processes are told."""
@@ -331,7 +130,7 @@ class Directory:
 
     # --- agents that come, beat and leave ----------------------------------------------------------------------------
 
-    async def register(self, record: object, principal: Member, session: McpSession | None = None) -> None:
+    async def register(self, record: object, principal: ClientPrincipal, session: McpSession | None = None) -> None:
         """An agent (a `wire.records.AgentRecord`, or the same as JSON) is there, reached over the session or, where it
         names one, at its endpoint. When this returns, clients of all protocols can call it.
 
@@ -341,28 +140,90 @@ class Directory:
         the options do not allow; Invalid, TooLarge for a record that cannot be kept; Unavailable when there are too
         many.
         """
-        await self._registry.register(record, principal, session)
+        members = self._members
+        try:
+            sent = plain(record)
+        except RecursionError:
+            raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent") from None
+        agent = str(sent.get("id"))
+        if agent in members.revoked:
+            raise members.denied(agent)
+        if agent in self._reserved or members.gateway.agents.routed(agent):
+            raise Conflict(f"the agent id {agent} belongs to the gateway")
+        made = await self._checked(sent)
+        async with members.lock(AGENT + agent):
+            known = members.by_id.get(agent)
+            if known is not None and known.elsewhere:  # it may have lost its gateway just now
+                await self._shared.probe(known.joined.process)
+            self._free(agent, principal, session)
+            seen = members.now()
+            joined = Joined(record=sent, process=members.gateway.process if session is not None else "", seen=seen)
+            try:
+                await members.keep(joined, principal.name)
+            except Conflict:
+                raise Conflict(f"the agent id {agent} is taken") from None
+            member = members.take(joined, principal.name, made, beat=members.liveness.now())
+            if session is None:
+                members.unbind(member)
+            else:
+                members.bind(member, session)
+                if not session.alive:
+                    members.part(session)
+            member.tell(members.status(member))
+            if agent in members.revoked:  # meanwhile
+                raise members.denied(agent)
+        await members.announce()
+        self._changed((agent,))
 
-    async def unregister(self, agent: str, principal: Member, session: McpSession | None = None) -> None:
+    async def unregister(self, agent: str, principal: ClientPrincipal, session: McpSession | None = None) -> None:
         """Remove an agent; its runs under way go on. Raises NotFound, Denied for somebody else's.
 
         Without access control everybody is the same principal: then an agent whose connection is there is its own.
         """
-        await self._registry.unregister(agent, principal, session)
+        members = self._members
+        self._mine(agent, principal, session)
+        name = AGENT + agent
+        async with members.lock(name):
+            self._mine(agent, principal, session)
+            members.marks.touch(name)
+            await members.gateway.records.forget(wire.PROTOCOL, name)
+            members.marks.touch(name)
+            members.drop(agent)
+        await members.announce()
+        self._changed((agent,))
 
-    async def heartbeat(self, agent: str, status: str, principal: Member, session: McpSession | None = None) -> None:
+    async def heartbeat(
+        self, agent: str, status: str, principal: ClientPrincipal, session: McpSession | None = None
+    ) -> None:
         """Note an agent's heartbeat. `active`: it takes tasks. `inactive`, `offline`: no runs at all, until it says
         otherwise. Anything else: busy, no tasks. Raises NotFound, and Denied as `unregister`; Denied if it is revoked.
         """
-        self._registry.heartbeat(agent, status, principal, session)
+        members = self._members
+        member = self._mine(agent, principal, session)
+        if agent in members.revoked:
+            raise members.denied(agent)
+        member.say(members.liveness.now())
+        if status != member.joined.status:
+            members.note(member, replace(member.joined, status=status[:STATUS_LENGTH]))
+        self._look(member)
 
     def heard(self, session: McpSession) -> None:
         """A client has said anything: that is a beat of all agents that registered on its session."""
-        self._registry.heard(session)
+        members = self._members
+        connection = members.connections.get(session)
+        if connection is None:
+            return
+        if connection.hear(members.liveness.now()) > members.liveness.allowed:
+            for agent in list(connection.agents):
+                self._look(members.by_id[agent])
 
     def left(self, session: McpSession) -> None:
         """A session has ended: its agents are offline from now on, but for those with an endpoint."""
-        self._registry.left(session)
+        gone = self._members.part(session)
+        for member in gone:
+            member.tell(self._members.status(member))
+        if gone:
+            self._changed([member.id for member in gone])
 
     def session_of(self, agent: str) -> McpSession | None:
         """The connection here that an agent registered on, while it is there; None for one that is revoked."""
@@ -372,7 +233,7 @@ class Directory:
         session = member.connection.session
         return session if session.alive else None
 
-    def owned(self, agent: str, principal: Member) -> bool:
+    def owned(self, agent: str, principal: ClientPrincipal) -> bool:
         """Whether the principal registered it, and may speak as it now.
 
         Without access control everybody is the same principal: then an agent whose connection is there is its own.
@@ -445,14 +306,14 @@ class Directory:
         All capabilities must be among its tools, models and specializations, in whatever case. Only agents that are
         active or busy. An unknown score matches no `min_score`, an unknown cost no `max_cost`.
         """
-        wanted = matching.wanted(capabilities or ())
-        found = (
-            matching.item(entry)
+        needs = Needs(capabilities or (), min_score, max_cost)
+        found = [
+            item(one.title, candidate)
             async for piece in self._listing.each()
             for one in piece
-            if matching.matches(entry := self._listing.entry(one), wanted, min_score, max_cost)
-        )
-        return matching.ordered([item async for item in found])
+            if one.status in _THERE and why_not(candidate := self._candidate(one), needs) is None
+        ]
+        return ordered(found)
 
     async def candidates(self) -> list[Candidate]:
         """All agents as they are weighed against each other for a task, in the order of `entries`.
@@ -464,9 +325,8 @@ class Directory:
         return [self._candidate(one, loads, speeds) async for one in every]
 
     async def candidate(self, agent: str) -> Candidate:
-        """One of them. Raises NotFound."""
-        loads, speeds = await asyncio.gather(self._metrics.loads(), self._metrics.speeds())
-        return self._candidate(await self._listing.one(agent), loads, speeds)
+        """One of them, whatever it has to do now. Raises NotFound."""
+        return self._candidate(await self._listing.one(agent))
 
     # --- how good they are -------------------------------------------------------------------------------------------
 
@@ -474,7 +334,7 @@ class Directory:
         self,
         agent: str,
         score: float,
-        principal: Member,
+        principal: ClientPrincipal,
         task: str | None = None,
         review: str | None = None,
         *,
@@ -531,7 +391,102 @@ class Directory:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _candidate(self, one: Listed, loads: Mapping[str, int], speeds: Mapping[str, float]) -> Candidate:
+    async def _sweep(self) -> None:
+        """Notice silent agents, write down those that were heard, forget the old. Called about once a second."""
+        members, liveness = self._members, self._members.liveness
+        for connection in list(members.connections.values()):
+            session = connection.session
+            if not session.alive:
+                self.left(session)
+            elif connection.look():
+                for agent in list(connection.agents):
+                    self._look(members.by_id[agent])
+        if liveness.now() - self._swept < liveness.heartbeat / LOOKS:
+            return
+        self._swept = liveness.now()
+        changed: list[str] = []
+        for number, member in enumerate(list(members.by_id.values())):
+            if number % PIECE == PIECE - 1:
+                await asyncio.sleep(0)
+            if members.by_id.get(member.id) is not member:
+                continue
+            now = liveness.now()
+            if now - member.heard > members.options.forget:
+                await self._forget(member)
+                changed.append(member.id)
+                continue
+            if (member.fresh or member.heard_here) and now - member.saved >= liveness.heartbeat:
+                members.note(member, member.joined)
+            if member.tell(members.status(member)):
+                changed.append(member.id)
+        if changed:
+            self._changed(changed)
+
+    def _look(self, member: RegisteredAgent) -> None:
+        if member.tell(self._members.status(member)):
+            self._changed((member.id,))
+
+    async def _forget(self, member: RegisteredAgent) -> None:
+        name = AGENT + member.id
+        async with self._members.lock(name):
+            if self._members.by_id.get(member.id) is member:
+                self._members.marks.touch(name)
+                await self._members.gateway.records.forget(wire.PROTOCOL, name)
+                self._members.drop(member.id)
+
+    def _free(self, agent: str, principal: ClientPrincipal, session: McpSession | None) -> None:
+        """Raises Conflict if somebody else is this agent now."""
+        members = self._members
+        known = members.by_id.get(agent)
+        if known is None:
+            if len(members.by_id) >= MOST_AGENTS:
+                raise Unavailable(f"there are {MOST_AGENTS} agents already")
+            return
+        if known.owner != principal.name:
+            raise Conflict(f"the agent id {agent} is taken")
+        same = known.connection is not None and known.connection.session is session
+        if not same and members.liveness.holds(known):
+            where = "to another gateway" if known.elsewhere else "on another connection"
+            raise Conflict(f"agent {agent} is connected {where}")
+
+    def _mine(self, agent: str, principal: ClientPrincipal, session: McpSession | None) -> RegisteredAgent:
+        """Raises NotFound, Denied for somebody else's agent."""
+        members = self._members
+        member = members.by_id.get(agent)
+        if member is None:
+            raise NotFound(f"no agent {agent} is registered")
+        if member.owner != principal.name:
+            raise Denied(f"agent {agent} is somebody else's")
+        other = member.connection is None or member.connection.session is not session
+        if principal.name == ANONYMOUS and other and members.liveness.holds(member):
+            raise Denied(f"agent {agent} has a connection of its own")
+        return member
+
+    async def _checked(self, record: JsonObject) -> Agent:
+        """The agent that it describes. Raises what `Directory.register` does for a record that cannot be kept."""
+        if deeper(record, MOST_LEVELS):
+            raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent")
+        size = len(msgspec.json.encode(record))
+        if size > MOST_BYTES:
+            raise TooLarge(f"/agent: {size} bytes are more than {MOST_BYTES}")
+        try:
+            agent = agent_of(shown(record))
+        except AgentBroken as error:
+            raise Invalid(f"/agent: {error}", path="/agent") from error
+        endpoint = record.get("endpoint")
+        if isinstance(endpoint, dict):
+            await self._guard.check(_as_http(str(endpoint.get("url"))))
+            try:
+                self._members.to_endpoint(endpoint)
+            except ValueError as error:
+                raise Invalid(
+                    "/agent/endpoint: its transport does not go with its URL", path="/agent/endpoint"
+                ) from error
+        return agent
+
+    def _candidate(
+        self, one: Listed, loads: Mapping[str, int] = _UNMEASURED, speeds: Mapping[str, float] = _UNMEASURED
+    ) -> Candidate:
         """An agent's own word of its speed counts until it was measured; the route table's always."""
         registered = one.member is not None
         measured = speeds.get(one.name) if registered or one.agent.standing.speed is None else None
@@ -567,3 +522,9 @@ def _told(agent: str, how: Revocation) -> JsonObject:
     if how.until is not None:
         told["until"] = time_of(how.until)
     return told
+
+
+def _as_http(url: str) -> str:
+    """A WebSocket's URL as that of the HTTP request it begins with."""
+    scheme, colon, rest = url.partition(":")
+    return _HTTP.get(scheme.lower(), scheme) + colon + rest

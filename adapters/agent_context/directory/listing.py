@@ -6,16 +6,17 @@ There may be ten thousand: they are gone through in pieces, and others get their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from adapters.agent_context.codec.agents import record_of
-from adapters.agent_context.directory.evaluation import score_of, shown
+from adapters.agent_context.codec.agents import native, record_of
+from adapters.agent_context.codec.ranking import Candidate
+from adapters.agent_context.directory.evaluation import shown
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.registered import RegisteredAgent, digest, time_of
 from adapters.agent_context.directory.replication import Replication
-from adapters.agent_context.wire.constants import ACTIVE, BUSY, OFFLINE, PROTOCOL, REVOKED
+from adapters.agent_context.wire.constants import ACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import LIST_SECONDS
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject
@@ -31,6 +32,11 @@ class Listed:
     agent: Agent
     status: str
     member: RegisteredAgent | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name as the directory shows it."""
+        return str((native(self.agent) or {}).get("name", self.name))
 
     @property
     def owner(self) -> str:
@@ -128,58 +134,16 @@ class Listing:
         return known[1]
 
 
-# --- agentSearch: which entries match --------------------------------------------------------------------------------
+# --- agentSearch -----------------------------------------------------------------------------------------------------
 
 
-_LISTS: Final = ("tools", "models", "specializations")
-_THERE: Final = frozenset({ACTIVE, BUSY})
-
-
-def wanted(capabilities: Sequence[str]) -> frozenset[str]:
-    """Required capabilities, as they are compared."""
-    return frozenset(name.casefold() for name in capabilities)
-
-
-def offered(entry: Mapping[str, Any]) -> frozenset[str]:
-    """An entry's tools, models and specializations, as they are compared."""
-    capabilities = entry.get("capabilities")
-    if not isinstance(capabilities, dict):
-        return frozenset()
-    return frozenset(name.casefold() for key in _LISTS for name in capabilities.get(key) or () if isinstance(name, str))
-
-
-def cost_of(entry: Mapping[str, Any]) -> float | None:
-    """`costMetrics.costPerToken`, where it is a number."""
-    costs = entry.get("costMetrics")
-    cost = costs.get("costPerToken") if isinstance(costs, dict) else None
-    return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
-
-
-def matches(
-    entry: Mapping[str, Any],
-    capabilities: frozenset[str],
-    min_score: float | None = None,
-    max_cost: float | None = None,
-) -> bool:
-    """Whether an agent is there, can do all of it, is good enough and cheap enough.
-
-    One whose score is not known is not good enough for any `min_score`; one whose cost is not known, not cheap enough
-    for any `max_cost`.
-    """
-    if entry.get("status") not in _THERE or not capabilities <= offered(entry):
-        return False
-    if min_score is not None and ((score := score_of(entry.get("evaluation"))) is None or score < min_score):
-        return False
-    return max_cost is None or ((cost := cost_of(entry)) is not None and cost <= max_cost)
-
-
-def item(entry: Mapping[str, Any]) -> JsonObject:
+def item(name: str, one: Candidate) -> JsonObject:
     """An agent as appendix B has it in a search result; what is not known is left out."""
-    found: JsonObject = {"id": entry["id"], "name": entry["name"]}
-    if (score := score_of(entry.get("evaluation"))) is not None:
-        found["qualityScore"] = score
-    if (cost := cost_of(entry)) is not None:
-        found["costPerToken"] = cost
+    found: JsonObject = {"id": one.id, "name": name}
+    if one.rated is not None:
+        found["qualityScore"] = one.rated
+    if one.standing.cost is not None:
+        found["costPerToken"] = one.standing.cost
     return found
 
 

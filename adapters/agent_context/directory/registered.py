@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -42,13 +42,6 @@ MOST_BYTES: Final = 64 * 1024
 """Largest size of an agent's record."""
 MOST_LEVELS: Final = 100
 """Deepest nesting of a record: it becomes part of larger documents, which every client must be able to parse."""
-
-
-class Member(Protocol):
-    """Anything with a name: a principal of `security`."""
-
-    @property
-    def name(self) -> str: ...
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

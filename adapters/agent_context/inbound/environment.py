@@ -26,7 +26,8 @@ from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire import constants as wire
-from adapters.agent_context.wire.messages import Constraints
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import Constraints, MessageParams
 from adapters.agent_context.wire.records import AgentRecord
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway
@@ -321,10 +322,14 @@ class Environment:
         if error.error.code in REFUSED:
             self.did(session, REFUSALS)
 
-    def tell(self, aside: Aside, error: InterlinguaError, source: str | None = None) -> None:
-        """Tell by `agent/error` what became of a message that has no answer."""
+    def tell(self, aside: Aside, error: InterlinguaError) -> None:
+        """Tell by `agent/error` what became of a notification: of a message in the name of its target."""
         told = to_rpc(error, correlation_of(aside.meta), aside.params)
         self.refused(aside.session, told)
+        source = None if aside.method not in (wire.MESSAGE, wire.DELEGATE) else wire.SELF
+        if aside.method == wire.MESSAGE:
+            with contextlib.suppress(RpcError):
+                source = read(aside.params, MessageParams).target
         aside.notify(wire.ERROR, note(told, source=source))
 
     async def revoke(self, call: McpCall, agent_id: str, reason: str | None) -> bool:

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from msgspec import Raw
-
 from adapters.agent_context.codec import content, nlip
-from adapters.agent_context.codec.errors import NoMatch, note
+from adapters.agent_context.codec.errors import NoMatch
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.task_record import ALLOWED
 from adapters.agent_context.inbound.environment import (
@@ -32,14 +30,14 @@ from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of
-from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
+from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
 from gateway.mcp.runs import Given, RunFollower, elsewhere, keys, questions
-from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError, internal
+from gateway.wire.jsonrpc import RpcError
 
 REQUIRED_PATH: Final = f"{PATH}/requirements"
 DEADLINE_PATH: Final = f"{REQUIRED_PATH}/constraints/deadline"
@@ -98,25 +96,14 @@ class MessageRequests:
         known = correlation_of(run.request.attributes) or letter.correlation
         return await self._follow(call, replace(letter, correlation=known), run)
 
-    def told(self, session: McpSession, params: Raw) -> None:
-        """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
-        aside = Aside(session, wire.MESSAGE, params)
-        self._env.background.do(session, self._told(aside), "a message without an answer")
+    async def told(self, aside: Aside) -> None:
+        """The notification: what comes of it is told by a message with the same id."""
+        result = await self.message(aside)
+        asked = read(aside.params, MessageParams)
+        head = both(asked.target, asked.source)
+        aside.notify(wire.MESSAGE, {**head, "content": result["content"], META: result[META]})
 
     # --- inside -----------------------------------------------------------------------------------------------
-
-    async def _told(self, aside: Aside) -> None:
-        try:
-            result = await self.message(aside)
-        except InterlinguaError as error:
-            self._env.tell(aside, error, _target(aside))
-        except Exception:
-            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
-            raise
-        else:
-            asked = read(aside.params, MessageParams)
-            head = both(asked.target, asked.source)
-            aside.notify(wire.MESSAGE, {**head, "content": result["content"], META: result[META]})
 
     def _right(self, target: str) -> Right:
         """The right that a message to an agent needs. Raises NotFound for a coordinator without a name of its own."""
@@ -244,10 +231,3 @@ def sent(call: McpCall, source: str | None) -> JsonObject:
     """The params as they came; with the agent that they are from, where that was left out."""
     params: JsonObject = jsonrpc.unpack(call.params)
     return params if source is None else {**params, "source": source}
-
-
-def _target(aside: Aside) -> str:
-    try:
-        return read(aside.params, MessageParams).target
-    except RpcError:
-        return wire.SELF

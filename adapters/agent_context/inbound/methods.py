@@ -81,24 +81,6 @@ class RegistrationRequests:
         await self._env.restore(call, read(call.params, Restore).agent_id)
         return {"status": wire.RESTORED}
 
-    def told(self, method: str, handler: Handler) -> Callable[[McpSession, Raw], None]:
-        """The same as a notification: only what goes wrong is told."""
-
-        def tell(session: McpSession, params: Raw) -> None:
-            aside = Aside(session, method, params)
-            self._env.background.do(session, self._done(aside, handler), method)
-
-        return tell
-
-    async def _done(self, aside: Aside, handler: Handler) -> None:
-        try:
-            await handler(aside)
-        except InterlinguaError as error:
-            self._env.tell(aside, error)
-        except Exception:
-            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
-            raise
-
 
 # --- the standard tools (section 4.2), for clients that may know nothing but MCP --------------------------------------
 
@@ -200,8 +182,6 @@ INSTRUCTIONS: Final = (
 )
 OURS: Final = "agent/"
 
-Teller = Callable[[McpSession, Raw], None]
-
 
 class AgentContextService:
     """See `gateway.mcp.server.contract.Service`."""
@@ -232,12 +212,12 @@ class AgentContextService:
             wire.ERROR: self._nothing,
             ELICIT: self._nothing,
         }
-        self._tellers: Mapping[str, Teller] = {
+        self._asides: Mapping[str, Callable[[Aside], Awaitable[Any]]] = {
             wire.MESSAGE: messages.told,
             wire.DELEGATE: tasks.told,
-            wire.REGISTER: registering.told(wire.REGISTER, registering.register),
-            wire.UNREGISTER: registering.told(wire.UNREGISTER, registering.unregister),
-            wire.HEARTBEAT: registering.told(wire.HEARTBEAT, registering.heartbeat),
+            wire.REGISTER: registering.register,
+            wire.UNREGISTER: registering.unregister,
+            wire.HEARTBEAT: registering.heartbeat,
         }
         self.methods: Sequence[str] = tuple(self._handlers)
 
@@ -299,10 +279,9 @@ class AgentContextService:
         if method == wire.ERROR:
             log.info("session %s tells an error that belongs to nothing", session.id)
             return
-        teller = self._tellers.get(method)
-        if teller is not None:
+        if method in self._asides:
             env.did(session, REQUESTS)
-            teller(session, params)
+            env.background.do(session, self._aside(Aside(session, method, params)), f"{method} without an answer")
         elif method.startswith(OURS):
             unknown = RpcError(METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False})
             session.tell(wire.ERROR, note(unknown, correlation_of(meta_of(params))))
@@ -327,6 +306,16 @@ class AgentContextService:
         if known is None or known in env.links.ends(session).lines:
             return False
         return env.pending.answered(session, params, by_handle=False)
+
+    async def _aside(self, aside: Aside) -> None:
+        """Serve a notification: what goes wrong is told by `agent/error`."""
+        try:
+            await self._asides[aside.method](aside)
+        except InterlinguaError as error:
+            self._env.tell(aside, error)
+        except Exception:
+            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
+            raise
 
     async def _nothing(self, call: McpCall) -> Any:
         """Refuse a method that is valid only for a run that its sender works on."""

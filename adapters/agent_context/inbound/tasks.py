@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import Raw
-
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
@@ -48,7 +46,7 @@ from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Given, Rendering, RunFollower, keys, questions
-from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.server.contract import McpCall
 from gateway.wire.jsonrpc import RpcError, internal
 
 TASK_PATH: Final = "/task"
@@ -84,24 +82,17 @@ class TaskRequests:
         asked = read(call.params, Delegate)
         agent, run = await self._delegated(call, asked)
         if not asked.wait and not run.status.ended:
-            aside = Aside(call.session, wire.DELEGATE, call.params)
-            self._env.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
+            self._tell_later(Aside(call.session, wire.DELEGATE, call.params), agent, run)
             return status_result(run, correlation_in(run))
         result: JsonObject = await self._follow(call, agent, run, self._rendering(call, agent, run))
         return result
 
-    def told(self, session: McpSession, params: Raw) -> None:
+    async def told(self, aside: Aside) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
-        aside = Aside(session, wire.DELEGATE, params)
-        self._env.background.do(session, self._told(aside), "a task without an answer")
+        self._tell_later(aside, *await self._delegated(aside, read(aside.params, Delegate)))
 
-    async def _told(self, aside: Aside) -> None:
-        try:
-            agent, run = await self._delegated(aside, read(aside.params, Delegate))
-        except InterlinguaError as error:
-            self._env.tell(aside, error, wire.SELF)
-        else:
-            await self._later(aside, agent, run)
+    def _tell_later(self, aside: Aside, agent: Agent, run: Run) -> None:
+        self._env.background.do(aside.session, self._later(aside, agent, run), f"task of run {run.id}")
 
     async def _later(self, aside: Aside, agent: Agent, run: Run) -> None:
         """Tell the outcome of a task that nobody waits for."""

@@ -53,7 +53,7 @@ def test_the_directory_a_search_the_candidates_and_a_look_leave_others_their_tur
             for work in (it.directory.entries(), it.directory.search(["hammer"]), it.directory.candidates()):
                 found, others = await turns(work)
                 assert len(found) == MANY and others >= MANY // 100
-            _, others = await turns(it.directory._registry.sweep())
+            _, others = await turns(it.directory._sweep())
             assert others >= MANY // 100
 
     run(scene())
