@@ -159,6 +159,12 @@ class McpMeta(Struct, gc=False):
     meta: Any = msgspec.field(default=None, name=META)
 
 
+CONNECTIONS_OWN: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
+"""Prefixes of keys of `_meta` that are about the connection they were sent on, or meant for a gateway."""
+TEXTS: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Keys of `_meta` that SDKs read as headers: another value than a text ends some of them."""
+
+
 def meta_of(params: msgspec.Raw) -> JsonObject:
     """`_meta` of encoded params, in sound text; {} where there is none, or it is no object."""
     if not params:
@@ -191,3 +197,10 @@ def header_said(value: str | None) -> str | None:
 
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _WRAPPED = re.compile(r"=\?base64\?(.*)\?=")
+
+
+def passed_on(key: str, value: object) -> bool:
+    """Whether a member of a client's `_meta` goes along with what the gateway sends for it."""
+    return (
+        key != PROGRESS_TOKEN and not key.startswith(CONNECTIONS_OWN) and (key not in TEXTS or isinstance(value, str))
+    )

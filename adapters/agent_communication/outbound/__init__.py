@@ -10,35 +10,13 @@ request.py  what is sent for a run, and what is said of it besides deltas
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.agents import ListedTargetAgent, Resident, TargetAgent, Template
 from adapters.agent_communication.outbound.server import Pools, TargetServer
 from gateway.core.types import JsonObject
-from gateway.mcp.client.list_changes import listen
 from gateway.mcp.client.target import Target
-
-
-class ListChanges:
-    """Of one target."""
-
-    def __init__(self, server: TargetServer) -> None:
-        self._server = server
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """From now on, until `aclose`. Again: nothing."""
-        if self._task is None:
-            news = listen(self._server.target, lambda: self._server.lease(alone=False), self._server.changed)
-            self._task = asyncio.create_task(news, name="agents/list_changed")
-
-    async def aclose(self) -> None:
-        """Let go of the session."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
 
 class AgentCommunicationOutbound(Target[JsonObject]):
@@ -48,23 +26,20 @@ class AgentCommunicationOutbound(Target[JsonObject]):
         self._server = TargetServer(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
         super().__init__(TargetAgent(self._server, home), discovers=target.stands_for_many)
-        self._news = ListChanges(self._server)
 
     async def entries(self) -> Mapping[str, JsonObject]:
-        return await self._server.agents()
+        return await self._server.agents.all()
 
     def found(self, name: str) -> ListedTargetAgent:
         return ListedTargetAgent(self._server, name)
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        self._server.on_change(changed)
-        self._news.start()
+        self._server.news.on_change(changed)
 
     @property
     def reachable(self) -> bool | None:
         return self._server.reachable
 
     async def aclose(self) -> None:
-        await self._news.aclose()
         await self._one.aclose()
         await self._server.aclose()

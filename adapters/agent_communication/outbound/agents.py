@@ -28,13 +28,13 @@ class Resident:
 
     async def describe(self) -> Agent:
         """Describe it. Raises NotFound with the names there are."""
-        return agent_of(await self._server.agent(self._name))
+        return agent_of(await self._server.agents.one(self._name))
 
     @asynccontextmanager
     async def use(self, context: RunContext, capabilities: JsonObject) -> AsyncIterator[tuple[UpstreamSession, str]]:
         name = self._name or (native(context.agent) or {}).get("name")
         if not isinstance(name, str):
-            name = (await self._server.agent(None))["name"]
+            name = (await self._server.agents.one(None))["name"]
         async with self._server.lease(capabilities) as session:
             yield session, name
 
@@ -54,7 +54,7 @@ class Template:
 
     async def describe(self) -> Agent:
         """Describe the agents made of it. Raises NotFound with the templates there are."""
-        agent = agent_of(await self._server.template(self._name))
+        agent = agent_of(await self._server.templates.one(self._name))
         return agent if agent.config_schema else replace(agent, config_schema={"type": "object"})
 
     def use(

@@ -13,16 +13,12 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Failure, Json, JsonObject
-from gateway.mcp.wire import META, PROGRESS_TOKEN
+from gateway.mcp.wire import META, PROGRESS_TOKEN, passed_on
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-OURS: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
-"""Keys of `_meta` that are about the connection they were sent on, or meant for a gateway."""
 OF_THE_CALL: Final = frozenset({"name", "input", "config", META, "inputResponses", "requestState", "task"})
 """Members of `params` that the gateway says itself."""
-TEXTS: Final = frozenset({"traceparent", "tracestate", "baggage"})
-"""Keys of `_meta` that SDKs read as headers: another value than a text ends some of them."""
 
 
 def params(context: RunContext, name: str, given: Json, *, configured: bool) -> JsonObject:
@@ -37,7 +33,7 @@ def params(context: RunContext, name: str, given: Json, *, configured: bool) -> 
     said = request.creation if request.protocol == PROTOCOL else {}
     meta = said.get(META)
     meta = {**(meta if isinstance(meta, dict) else {}), **request.metadata}
-    meta = {key: value for key, value in meta.items() if _sent(key, value)}
+    meta = {key: value for key, value in meta.items() if passed_on(key, value)}
     if context.traceparent is not None:
         meta["traceparent"] = context.traceparent
     extra = {key: value for key, value in said.items() if key not in OF_THE_CALL}
@@ -75,7 +71,3 @@ def data_of(error: RpcError) -> Json:
         return delta.sound(jsonrpc.unpack(data) if isinstance(data, Raw) else data)
     except (ValueError, RecursionError):
         return None
-
-
-def _sent(key: str, value: object) -> bool:
-    return key != PROGRESS_TOKEN and not key.startswith(OURS) and (key not in TEXTS or isinstance(value, str))

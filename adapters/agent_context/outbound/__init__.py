@@ -53,7 +53,7 @@ class OneAgent(AgentContextRuns):
     async def describe(self) -> Agent:
         """See `Outbound.describe`. Raises NotFound, which lists who is there."""
         found, self._listed = self._listed, None
-        return await self._server.agent(self._name) if found is None else found
+        return await self._server.agents.one(self._name) if found is None else found
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """See `gateway.contract.Relay`: what clients of MCP read of its server, prompts and resources."""
@@ -80,13 +80,13 @@ class AgentContextOutbound(Target[Agent]):
         super().__init__(self._alone, discovers=target.stands_for_many)
 
     async def entries(self) -> Mapping[str, Agent]:
-        return await self._server.agents()
+        return await self._server.agents.all()
 
     def found(self, name: str) -> OneAgent:
         return OneAgent(self._link, self._server, name)
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        self._server.on_change(changed)
+        self._server.news.on_change(changed)
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         return await self._alone.relay(context, method, params)

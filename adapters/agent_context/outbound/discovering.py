@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,11 +15,11 @@ from adapters.agent_context.outbound.messages import How, read
 from adapters.agent_context.outbound.pools import PoolLink, capabilities_of, is_native
 from adapters.agent_context.wire import constants as wire
 from gateway.core import delta
-from gateway.core.errors import AgentBroken, AgentError, NotFound
+from gateway.core.errors import AgentBroken, AgentError
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
 from gateway.mcp.client.contract import UpstreamSession
-from gateway.mcp.client.list_changes import listen
+from gateway.mcp.client.target_server import TargetList, TargetNews
 from gateway.mcp.wire import LISTEN
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -31,57 +30,26 @@ TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 CHANGES: Final = frozenset({TOOLS_CHANGED, wire.RESOURCES_CHANGED, wire.RESOURCE_UPDATED})
 AWAY: Final = frozenset({wire.OFFLINE, wire.REVOKED})
 """`status` of an entry that cannot be called."""
-MOST_TOLD: Final = 100
-"""Names in an error."""
 
 
 class DescribedServer:
-    """Shared by every agent of a target."""
+    """Shared by every agent of a target.
+
+    agents: those that are there, by their ids (or names) there. Asked, they raise AgentError, AgentBroken and what
+    `PoolLink.lease` does. news: of changes of them.
+    """
 
     def __init__(self, link: PoolLink, how: How) -> None:
         self.link = link
+        self.agents = TargetList("agent", self._fetched)
+        self.news = TargetNews(link.target, self._listening)
         self._how = how
-        self._changed: list[Callable[[], None]] = []
-        self._asking: asyncio.Task[dict[str, Agent]] | None = None
-        self._news: asyncio.Task[None] | None = None
         link.on_notification(self._heard)
-
-    async def agents(self) -> dict[str, Agent]:
-        """All that are there, by their ids (or names) there. Who asks while they are being fetched shares it.
-
-        Raises AgentError, AgentBroken and what `PoolLink.lease` does.
-        """
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._fetched())
-            self._asking.add_done_callback(self._done)
-        return await asyncio.shield(self._asking)
-
-    async def agent(self, name: str | None) -> Agent:
-        """One of them, by default the only one. Raises NotFound, which lists who is there."""
-        there = await self.agents()
-        if name is None and len(there) == 1:
-            return next(iter(there.values()))
-        if name in there:
-            return there[name]
-        names = _few(there) or "none"
-        if name is None:
-            raise NotFound(f"the server has {len(there)} agents, and the route names none of them; there are: {names}")
-        raise NotFound(f"the server has no agent {name}; there are: {names}")
-
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Register a callback for changes of the agents. From the first one on a session stays open to hear of them."""
-        self._changed.append(changed)
-        if self._news is None:
-            news = listen(self.link.target, self._listening, self._tell)
-            self._news = asyncio.create_task(news, name="news of agents")
 
     async def aclose(self) -> None:
         """Listen no more. The link is closed by who made it."""
-        tasks = [task for task in (self._news, self._asking) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self.news.aclose()
+        await self.agents.aclose()
 
     async def _fetched(self) -> dict[str, Agent]:
         timeout = self.link.target.request_timeout
@@ -116,22 +84,13 @@ class DescribedServer:
             found.setdefault(agent.name, agent)
         return found
 
-    def _done(self, task: asyncio.Task[dict[str, Agent]]) -> None:
-        self._asking = None
-        if not task.cancelled():
-            task.exception()
-
     # --- news -------------------------------------------------------------------------------------------------------
 
     def _heard(self, method: str, params: Raw) -> None:
         if method not in CHANGES or (method == wire.RESOURCE_UPDATED and _uri(params) != wire.DIRECTORY):
             log.debug("%s, which is about no run in progress: %s", method, bytes(params)[:200])
             return
-        self._tell()
-
-    def _tell(self) -> None:
-        for changed in self._changed:
-            changed()
+        self.news.tell()
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[UpstreamSession]:
@@ -190,9 +149,3 @@ def _uri(params: Raw) -> Any:
         return jsonrpc.unpack(params, dict[str, Any]).get("uri")
     except (ValueError, RecursionError):
         return None
-
-
-def _few(names: Collection[str]) -> str:
-    """Names to tell a person; the first of them, where there are very many."""
-    told = ", ".join(sorted(names)[:MOST_TOLD])
-    return told if len(names) <= MOST_TOLD else f"{told} and {len(names) - MOST_TOLD} more"

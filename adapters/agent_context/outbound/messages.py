@@ -29,7 +29,7 @@ from gateway.core.errors import AgentBroken, AgentGone, Invalid
 from gateway.core.memory import Recalled
 from gateway.core.types import NULL, Answer, Artifact, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp.client import server_requests
-from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN
+from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN, passed_on
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -40,10 +40,6 @@ log = logging.getLogger(__name__)
 # --- the request for a run --------------------------------------------------------------------------------------------
 
 
-OURS: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
-"""Keys of `_meta` that are about the connection they were sent on, or meant for a gateway."""
-TEXTS: Final = frozenset({"traceparent", "tracestate", "baggage"})
-"""Keys of `_meta` that SDKs read as headers: another value than a text ends some of them."""
 OF_THE_CALL: Final = frozenset(
     {"source", "target", "content", "task", "wait", META, "inputResponses", "requestState", "name", "arguments"}
 )
@@ -119,7 +115,7 @@ def meta(context: RunContext, said: JsonObject) -> JsonObject:
     """`_meta` of a request for a run; `said` is what its client sent, if it speaks this protocol."""
     sent = said.get(META)
     found = sent if isinstance(sent, dict) else context.run.request.metadata
-    found = {key: value for key, value in found.items() if _sent(key, value)}
+    found = {key: value for key, value in found.items() if key != wire.CORRELATION and passed_on(key, value)}
     if context.traceparent is not None:
         found["traceparent"] = context.traceparent
     hops = context.run.request.attributes.get("hops") if context.run.request.protocol == wire.PROTOCOL else None
@@ -139,12 +135,6 @@ def _envelope(context: RunContext, said: JsonObject, target: str | None) -> Json
     envelope: JsonObject = {key: value for key, value in said.items() if key not in OF_THE_CALL}
     envelope["source"] = source if isinstance(source, str) and source else wire.SELF
     return envelope if target is None else {**envelope, "target": target}
-
-
-def _sent(key: str, value: Any) -> bool:
-    if key in (PROGRESS_TOKEN, wire.CORRELATION) or key.startswith(OURS):
-        return False
-    return key not in TEXTS or isinstance(value, str)
 
 
 # --- what an agent asks while it runs --------------------------------------------------------------------------------

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
 
-import msgspec
 from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
@@ -18,10 +17,10 @@ from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
 from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
-from gateway.core.version import version
 from gateway.mcp import versions
 from gateway.mcp.client.contract import Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
+from gateway.mcp.client.target_server import TargetPools, gateway_info
 from gateway.mcp.wire import CANCELLED, META
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
@@ -47,8 +46,8 @@ class PoolLink:
         self.late = 0
         self.wrong = 0
         self._guard = guard
-        self._make = pools or _pool
-        self._pools: dict[bytes, UpstreamPool] = {}
+        make = pools or _pool
+        self._pools = TargetPools(lambda capabilities: make(capabilities, self), self._heard)
         self._used: set[str] = set()
         self._over: dict[str, None] = {}
         self._told: list[Callable[[str, Raw], None]] = []
@@ -66,8 +65,7 @@ class PoolLink:
 
     @property
     def reachable(self) -> bool | None:
-        known = [pool.reachable for pool in self._pools.values() if pool.reachable is not None]
-        return any(known) if known else None
+        return self._pools.reachable
 
     @property
     def guard(self) -> Guard | None:
@@ -95,13 +93,11 @@ class PoolLink:
             if len(self._over) > REMEMBERED:
                 del self._over[next(iter(self._over))]
 
-    @asynccontextmanager
-    async def lease(
+    def lease(
         self, capabilities: JsonObject | None = None, *, alone: bool = True
-    ) -> AsyncIterator[UpstreamSession]:
+    ) -> AbstractAsyncContextManager[UpstreamSession]:
         """A session for what is no run: lists, resources. See `gateway.mcp.client.contract.UpstreamPool.lease`."""
-        async with self._pool(capabilities or QUESTIONS).lease(alone=alone) as session:
-            yield session
+        return self._pools.lease(capabilities or QUESTIONS, alone=alone)
 
     def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
         """Register a callback for notifications that belong to no run."""
@@ -116,26 +112,15 @@ class PoolLink:
         self.wrong += 1
         log.info("%s with the correlation id of no message", method)
         if method == wire.MESSAGE:  # an error is never answered with one
-            self._spawn(_tell(session, wire.ERROR, unknown(correlation)))
+            self._telling.start(_tell(session, wire.ERROR, unknown(correlation)))
 
     async def aclose(self) -> None:
         self._telling.cancel()
-        await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
-
-    def _pool(self, capabilities: JsonObject) -> UpstreamPool:
-        key = msgspec.json.encode(capabilities, order="deterministic")
-        pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = self._make(capabilities, self)
-            pool.on_notification(self._heard)
-        return pool
+        await self._pools.aclose()
 
     def _heard(self, method: str, params: Raw) -> None:
         for told in self._told:
             told(method, params)
-
-    def _spawn(self, work: Any) -> None:
-        self._telling.start(work)
 
 
 class PoolLine:
@@ -225,15 +210,10 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
     return McpPool(
         link.target,
         capabilities=capabilities,
-        info=_info(),
+        info=gateway_info(),
         keyed=answers.correlation,
         unclaimed=link.unclaimed,
         dialects={wire.VERSION: wire.MCP_VERSION},
         guard=link.guard,
         warm=link.target.warmed and capabilities == QUESTIONS,  # that by which agents are described
     )
-
-
-def _info() -> JsonObject:
-    """The gateway's name and version for the handshake."""
-    return {"name": wire.SELF, "title": "Interlingua", "version": version()}

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_context.outbound.link import AgentLine
-from adapters.agent_context.outbound.messages import OURS, TEXTS, Say, meta, read
+from adapters.agent_context.outbound.messages import Say, meta, read
 from adapters.agent_context.wire.constants import PROTOCOL, TOOLS_CALL
 from gateway.contract import RunContext
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, Invalid
 from gateway.core.types import NULL, Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
-from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN
+from gateway.mcp.wire import CONNECTIONS_OWN, META, PROGRESS, PROGRESS_TOKEN, TEXTS
 from gateway.wire import jsonrpc
 
 FILES: Final = "files"
@@ -79,7 +79,7 @@ class ToolRun:
         check(self._context)
         recalled = await self._context.recall(fresh=True)
         params: JsonObject = {"name": await self._named(line), "arguments": recalled.input}
-        sent = {key: value for key, value in self._meta().items() if not key.startswith(OURS)}
+        sent = {key: value for key, value in self._meta().items() if not key.startswith(CONNECTIONS_OWN)}
         if sent:
             params[META] = sent
         result = read(await line.request(TOOLS_CALL, params), TOOLS_CALL)

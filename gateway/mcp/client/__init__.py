@@ -8,7 +8,7 @@ session.py         ClientSession: which revision; calls, lists, questions and su
 calls.py           the calls under way, and which of them a message belongs to
 target.py          for adapters: a route's target, one agent or all that live there
 called_run.py      for adapters: one run over a session
-list_changes.py    for adapters: a session that stays open to hear that a list has changed
+target_server.py   for adapters: the server of a target: sessions, what it lists, news of changes
 server_requests.py for adapters: the requests of a server during a run, answered as the run's questions
 channel.py         how a session's messages travel: Channel
 piped.py           over a Pipe: stdio, WebSocket, HTTP+SSE

@@ -1,4 +1,4 @@
-"""`listen`: a session that stays open to hear of changes, and what counts as one."""
+"""A session that stays open to hear of changes of a target's list, and what counts as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import Unavailable
-from gateway.mcp.client import McpTarget, list_changes
+from gateway.mcp.client import McpTarget, target_server
 from tests.support.aio import run
 from tests.support.scripted import until
 
@@ -20,7 +20,7 @@ def test_each_session_but_the_first_counts_as_a_change_and_one_that_fails_is_tri
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        monkeypatch.setattr(list_changes, "RETRY_SECONDS", 0.0)
+        monkeypatch.setattr(target_server, "RETRY_SECONDS", 0.0)
         sessions: list[Any] = []
         told: list[int] = []
         fails = [False, True, False]
@@ -33,7 +33,7 @@ def test_each_session_but_the_first_counts_as_a_change_and_one_that_fails_is_tri
             yield sessions[-1]
 
         target = McpTarget(protocol="mcp", command=["server"])
-        task = asyncio.create_task(list_changes.listen(target, lease, lambda: told.append(len(sessions))))
+        task = asyncio.create_task(target_server.listen(target, lease, lambda: told.append(len(sessions))))
         await until(lambda: len(sessions) == 1)
         assert told == []
         sessions[0].closed.set_result(None)
