@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
-from adapters.agent_connect import raw_json
 from adapters.agent_connect.wire import PROTOCOL
 from adapters.agent_connect.wire_stream import (
     ABSENT,
     Fields,
     ServerRun,
     StreamedMessage,
+    decode_fields,
     decode_record,
     decode_records,
     decode_update,
@@ -174,7 +175,7 @@ class StreamDecoder:
             return None
         if update.type == "custom":
             self.verdict, self.settled = None, False
-            out.append(e.Custom(name=PROTOCOL, data=raw_json.value(update.update, "update")))
+            out.append(e.Custom(name=PROTOCOL, data=_value(update.update, "update")))
             return None
         return self._unusual(data, out)
 
@@ -191,7 +192,7 @@ class StreamDecoder:
         self.verdict, self.settled = None, False
         if status == "success":
             extra = {**origin} if origin else {}
-            messages = raw_json.messages(extra.pop("messages", None))
+            messages = _messages(extra.pop("messages", None))
             self.verdict, self.settled = RunSuccess(values, messages, origin), True
         elif status == "interrupted":
             self.verdict = RunQuestion()
@@ -210,7 +211,7 @@ class StreamDecoder:
         changed = len(change.replaced) + (change.delta is not deltas.ABSENT)
         if self._resumed or (changed > 1 and len(values) <= WHOLE):
             self._resumed = False
-            out.append(e.PartReplaced(part=PART, value=raw_json.value(values, "values"), origin=origin))
+            out.append(e.PartReplaced(part=PART, value=_value(values, "values"), origin=origin))
             return
         if change.delta is not deltas.ABSENT:
             out.append(e.PartDelta(part=PART, delta=change.delta))
@@ -220,23 +221,19 @@ class StreamDecoder:
 
     def _unusual(self, data: bytes, out: list[e.Event]) -> None:
         """A message of a rarer kind, or with fields of its own."""
-        fields = raw_json.fields(data, "a message")
-        kind = raw_json.text(fields.get("type"), "type")
-        status = raw_json.text(fields.get("status"), "status")
-        self._belongs(raw_json.text(fields.get("run_id"), "run_id"))
+        fields = _fields(data, "a message")
+        kind = _text(fields.get("type"), "type")
+        status = _text(fields.get("status"), "status")
+        self._belongs(_text(fields.get("run_id"), "run_id"))
         values = fields.get("values", fields.get("result"))
         if kind == "values" and values is not None:
-            self._values(values, status, raw_json.beyond(fields), out)
+            self._values(values, status, _beyond(fields), out)
             return
         self.verdict, self.settled = verdict(fields, status), False
         if kind == "custom":
-            out.append(
-                e.Custom(
-                    name=PROTOCOL, data=raw_json.value(fields.get("update"), "update"), origin=raw_json.beyond(fields)
-                )
-            )
+            out.append(e.Custom(name=PROTOCOL, data=_value(fields.get("update"), "update"), origin=_beyond(fields)))
         elif kind not in ("interrupt", "error"):
-            whole = {name: raw_json.value(raw, name) for name, raw in fields.items()}
+            whole = {name: _value(raw, name) for name, raw in fields.items()}
             if kind is None and not whole.keys() & {"run_id", "status"}:
                 raise AgentBroken("a message without a type", detail=repr(data[:200]))
             out.append(e.Custom(name=f"{PROTOCOL}.{kind or 'update'}", data=whole))
@@ -274,7 +271,7 @@ def waited(body: bytes, where: str) -> tuple[ServerRun | None, Verdict | None]:
 
     Takes `{"run", "output"}`, the bare `RunOutput` of the prose, and a bare `Run`. Raises AgentBroken.
     """
-    fields = raw_json.fields(body, f"{where} answered something")
+    fields = _fields(body, f"{where} answered something")
     run, output = fields.get("run"), fields.get("output")
     if run is None and "run_id" in fields and "type" not in fields:
         run = msgspec.Raw(body)
@@ -291,9 +288,9 @@ def waited(body: bytes, where: str) -> tuple[ServerRun | None, Verdict | None]:
 
 def _output(raw: msgspec.Raw | None) -> Fields:
     """The members of an output; one that is null, or a text, has none."""
-    if raw is None or bytes(raw) == b"null" or raw_json.text(raw, "output"):
+    if raw is None or bytes(raw) == b"null" or _text(raw, "output"):
         return {}
-    return raw_json.fields(bytes(raw), "an output")
+    return _fields(bytes(raw), "an output")
 
 
 def verdict(output: Fields, status: str | None) -> Verdict | None:
@@ -301,18 +298,18 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
 
     The output's own type wins over the status: `{}` and `success` is a result without a document.
     """
-    kind = raw_json.text(output.get("type"), "type")
+    kind = _text(output.get("type"), "type")
     if kind == "interrupt" or (kind is None and status == "interrupted"):
         if "interrupt" not in output and "interrupt_payload" in output:
-            named = raw_json.text(output.get("interrupt_type"), "interrupt_type")
-            return RunQuestion(raw_json.value(output["interrupt_payload"], "interrupt_payload"), named)
-        return RunQuestion(raw_json.value(output.get("interrupt"), "interrupt"))
+            named = _text(output.get("interrupt_type"), "interrupt_type")
+            return RunQuestion(_value(output["interrupt_payload"], "interrupt_payload"), named)
+        return RunQuestion(_value(output.get("interrupt"), "interrupt"))
     if kind == "error" or (kind is None and status in ("error", "timeout")):
         return _failed(output, status)
     if kind == "result" or (kind is None and status == "success"):
         values = output.get("values", output.get("result"))
-        beyond = raw_json.beyond(output)
-        messages = raw_json.messages((beyond or {}).get("messages"))
+        beyond = _beyond(output)
+        messages = _messages((beyond or {}).get("messages"))
         if values is not None and bytes(values) == b"null" and messages:
             values = None
         return RunSuccess(values, messages, beyond)
@@ -320,14 +317,14 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
 
 
 def _failed(output: Fields, status: str | None) -> RunFailure:
-    said = raw_json.value(output.get("description"), "description")
-    code = raw_json.value(output.get("errcode"), "errcode")
+    said = _value(output.get("description"), "description")
+    code = _value(output.get("errcode"), "errcode")
     default = "the agent's run timed out" if status == "timeout" else "the agent's run failed, with no reason given"
     return RunFailure(
         said if isinstance(said, str) and said else default,
         code if isinstance(code, int) else None,
         status == "timeout",
-        raw_json.value(output.get("transient"), "transient") is True,
+        _value(output.get("transient"), "transient") is True,
     )
 
 
@@ -340,7 +337,7 @@ def finished(result: RunSuccess, *, replace: bool = False) -> list[e.Event]:
     `replace`: an earlier process may have sent them in part already.
     """
     if result.values is not None:
-        return [e.RunFinished(output=raw_json.document(result.values), origin=result.origin)]
+        return [e.RunFinished(output=_document(result.values), origin=result.origin)]
     out: list[e.Event] = []
     for number, message in enumerate(_answer(result.messages)):
         role = _ROLES.get(message.role.lower(), Role.ASSISTANT)
@@ -452,3 +449,75 @@ def _asked(payload: Json) -> str:
         if len(payload) == 1 and texts:
             return next(iter(texts.values()))
     return "" if payload is None else json.dumps(payload, ensure_ascii=False)
+
+
+# --- an agent's JSON, decoded one level at a time: members stay encoded until somebody needs them ------------------
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_KNOWN = {"type", "run_id", "status", "values", "result", "update"}
+
+
+def _fields(data: bytes, what: str) -> Fields:
+    """The members of an object. Raises AgentBroken for anything else: "`what` that is not JSON", and why."""
+    try:
+        return decode_fields(data)
+    except msgspec.ValidationError:
+        raise AgentBroken(f"{what} that is not a JSON object", detail=repr(data[:200])) from None
+    except RecursionError:
+        raise AgentBroken(f"{what} that is nested too deep") from None
+    except ValueError as error:
+        return _mended(data) or _no_json(what, error, data)
+
+
+def _mended(data: bytes) -> Fields | None:
+    """Half of a surrogate pair, which msgspec refuses and servers in use send when they cut a text in two."""
+    if not _SURROGATE.search(data):
+        return None
+    try:
+        whole = deltas.decode(data)
+    except AgentBroken:
+        return None
+    if not isinstance(whole, dict):
+        return None
+    return {name: msgspec.Raw(json.dumps(member).encode()) for name, member in whole.items()}
+
+
+def _no_json(what: str, error: Exception, data: bytes) -> NoReturn:
+    raise AgentBroken(f"{what} that is not JSON: {error}", detail=repr(data[:200])) from None
+
+
+def _value(raw: msgspec.Raw | None, name: str) -> Json:
+    """The value of the member of that name, None if it is not there. Raises AgentBroken."""
+    return None if raw is None or raw is ABSENT else deltas.sound(deltas.decode(bytes(raw), f"`{name}`"))
+
+
+def _document(raw: msgspec.Raw) -> msgspec.Raw:
+    """A whole document as it came, known to be one. Raises AgentBroken if it is none.
+
+    Half a surrogate pair is mended here: its other half will not come any more.
+    """
+    data = bytes(raw)
+    try:
+        msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return msgspec.Raw(deltas.encode(_value(raw, "values")))
+    return msgspec.Raw(data)
+
+
+def _text(raw: msgspec.Raw | None, name: str) -> str | None:
+    """A member that is a string, else None."""
+    found = _value(raw, name) if raw is not None and bytes(raw)[:1] == b'"' else None
+    return found if isinstance(found, str) else None
+
+
+def _beyond(members: Fields) -> JsonObject | None:
+    """The fields of a message that have no place in the core."""
+    return {name: _value(raw, name) for name, raw in members.items() if name not in _KNOWN} or None
+
+
+def _messages(said: Json) -> tuple[StreamedMessage, ...]:
+    """A list of messages; empty if it is none."""
+    try:
+        return tuple(msgspec.convert(said, list[StreamedMessage])) if said else ()
+    except msgspec.ValidationError:
+        return ()

@@ -58,6 +58,8 @@ class Breaker:
         self._draw = draw
         self._changed: list[Callable[[], None]] = []
         self._unanswered = self._lost = self._ejections = 0
+        self.counting = False
+        """Whether a failure of a run is remembered, which the next one that comes through ends."""
         self._until = 0.0
         self._told = True
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +97,9 @@ class Breaker:
             self._lost = 0
             if self.closed:
                 self._ejections = 0
+                self.counting = False
         else:
+            self.counting = True
             self._lost = self._counted(self._lost, error)
 
     def forget(self) -> None:
@@ -119,6 +123,7 @@ class Breaker:
 
     def _eject(self, why: str) -> None:
         self._ejections += 1
+        self.counting = True
         self._unanswered = self._lost = 0
         longest = min(self._options.longest, self._options.first * 2.0 ** min(self._ejections - 1, 30))
         wait = longest * (0.75 + 0.25 * self._draw())  # replicas do not come back at once

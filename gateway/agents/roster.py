@@ -16,11 +16,13 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
+from gateway import tracing
 from gateway.agents.entry import RETRY_SECONDS, Created, Entry
 from gateway.agents.hosts import Hosts
 from gateway.agents.router import Router
-from gateway.contract import Hosting, Outbound
+from gateway.contract import LIST_SECONDS, Hosting, Outbound
 from gateway.core.errors import Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.registry import OPERATOR
@@ -35,8 +37,12 @@ MAX_CREATED = 1000
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
+_Entries = list[Entry]
+_Looks = list[asyncio.Task[bool]]
+
+
 class Roster:
-    """One per engine."""
+    """One per engine. Implements `gateway.contract.GatewayAgents`."""
 
     def __init__(self, store: Store) -> None:
         self.configured: tuple[Entry, ...] = ()
@@ -147,6 +153,38 @@ class Roster:
     def routed(self, name: str) -> bool:
         return name in self._routed or name in self._registered
 
+    async def list(self, protocol: str, names: Sequence[str] | None = None) -> Sequence[Agent]:
+        """See `GatewayAgents.list`. An agent whose route goes meanwhile is left out; the others are still listed."""
+        names = self.names(protocol) if names is None else names
+        found: dict[str, Agent | BaseException] = {}
+        for name in names:
+            with contextlib.suppress(NotFound):
+                if (known := self.entry(name, protocol).recall()) is not None:
+                    found[name] = known
+        asked = [name for name in names if name not in found]
+        if asked:
+            described = (self.get(name, protocol, within=LIST_SECONDS) for name in asked)
+            found |= zip(asked, await asyncio.gather(*described, return_exceptions=True), strict=True)
+        if strange := [one for one in found.values() if not isinstance(one, Agent | NotFound)]:
+            raise strange[0]
+        return [one for name in names if isinstance(one := found[name], Agent)]
+
+    async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
+        return await (await self.find(name, protocol)).describe(within)
+
+    def extension(self, name: str, protocol: str, key: str) -> Any:
+        extended = self.entry(name, protocol).extended
+        return None if extended is None else extended.extension(key)
+
+    def reachable(self, name: str, protocol: str) -> bool:
+        try:
+            return self.entry(name, protocol).ready
+        except NotFound:
+            return False
+
+    def noticed(self, agent: str, what: str) -> None:
+        tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
+
     async def refresh_hosted(self) -> None:
         """Let the inbound halves see what other gateways on the store host. To be called every second or so."""
         await self._hosted.refresh()
@@ -163,7 +201,7 @@ class Roster:
         self._rebuild()
         return True
 
-    async def create(self, template: str, protocol: str, config: JsonObject, owner: str | None = None) -> Agent:
+    async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
         entry = await self.find(template, protocol)
         agent = await entry.need()
         if not agent.config_schema:
@@ -209,7 +247,7 @@ class Roster:
 
     # --- targets that stand for many -------------------------------------------------------------------------------
 
-    def _follow(self) -> list[asyncio.Task[bool]]:
+    def _follow(self) -> _Looks:
         """Look at targets that nobody looks at yet; what is returned is done when each has answered once."""
         first: list[asyncio.Task[bool]] = []
         for entry in self.configured:
@@ -269,7 +307,7 @@ class Roster:
         self._router = Router([entry.route for entry in entries])
         self._changed()
 
-    def _with_found(self) -> list[Entry]:
+    def _with_found(self) -> _Entries:
         taken = {entry.route.name for entry in self.configured if entry.many is None}
         out: list[Entry] = []
         for host in self.configured:
@@ -291,7 +329,7 @@ class Roster:
         plain = _STRANGE.sub("_", name) or "agent"
         return next((one for one in (plain, f"{host.route.name}-{plain}") if one not in taken), None)
 
-    def _with_created(self, others: Sequence[Entry]) -> list[Entry]:
+    def _with_created(self, others: Sequence[Entry]) -> _Entries:
         by_name: dict[str, Entry] = {}
         for entry in others:
             by_name.setdefault(entry.route.name, entry)

@@ -227,7 +227,7 @@ class TargetGroup:
                 except (Exception, asyncio.CancelledError) as raised:
                     last = self._untaken(context, member, raised, began, heard)
                 else:
-                    return member.breaker.ran(None)
+                    return member.breaker.ran(None) if member.breaker.counting else None
             assert last is not None, "there is a candidate, or an error"
             if tries == self.route.retries or (last.retry_after or 0.0) > LONGEST_PAUSE:
                 raise last

@@ -19,14 +19,15 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery, RunStatus
-from gateway.runs import ending, recovery
+from gateway.runs import recovery
 from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
-from gateway.runs.parts import EngineAgents, EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
+from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
 from gateway.runs.rules import Rules
+from gateway.runs.run_record import of_error
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads, ThreadWatchers
@@ -90,7 +91,7 @@ class Engine:
         )
         self.live = self._starter.live
         """Runs in progress, and those that have ended and are not written yet, by id."""
-        self.agents = EngineAgents(self.roster)
+        self.agents = self.roster
         self.runs = EngineRuns(store, self._starter, self.agents, self._elsewhere, self._followed, recorder=recorder)
         self.post.serve(StartRun, self._starter.start_for)
         self.post.serve(AnswerRun, self.runs.answer_here)
@@ -221,7 +222,7 @@ class Engine:
                 raise
             except Exception as error:  # whatever it is, the others go on
                 live = self._starter.make(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
-                self._starter.begin(live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again")))
+                self._starter.begin(live, live.finish(of_error(error, f"run {found.run.id}, taken up again")))
                 return None
         if isinstance(entry.host or entry, HostedEntry):
             self.live[live.run.id] = live
@@ -284,7 +285,7 @@ class EngineRuns:
         self,
         store: Store,
         starter: Starter,
-        agents: EngineAgents,
+        agents: Roster,
         elsewhere: RunsElsewhere,
         followed: FollowedRuns,
         *,

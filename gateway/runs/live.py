@@ -38,7 +38,6 @@ from gateway.core.types import (
     Thread,
     ThreadUpdate,
 )
-from gateway.runs import ending
 from gateway.runs.clock import Clock
 from gateway.runs.completing import NotGiven, completed
 from gateway.runs.log import RunLog, let_go_of
@@ -46,7 +45,7 @@ from gateway.runs.memory import Conversation
 from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Questions
 from gateway.runs.rules import Rules
-from gateway.runs.run_record import RunRecord
+from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext
 from gateway.runs.threads import UPLOADS, Threads, new_id
@@ -103,7 +102,9 @@ class LiveRun:
         self.record = RunRecord(run, log, store, hooks.owed, self._changing if entry.intercepting else None)
         self.log = log
         self.opener = self.record.opener
-        self.conversation = ConversationContext(agent, threads, thread, given=caller)
+        self._threads = threads
+        self._begun_on, self._client = thread, caller
+        self._conversation: ConversationContext | None = None
         self._clock = Clock(entry.route.timeout)
         self._questions: Questions | None = None
         self.artifacts: list[Artifact] = []
@@ -154,8 +155,15 @@ class LiveRun:
         return self._questions
 
     @property
+    def conversation(self) -> ConversationContext:
+        """The run's conversation, or none. Made when somebody asks for it."""
+        if self._conversation is None:
+            self._conversation = ConversationContext(self.agent, self._threads, self._begun_on, given=self._client)
+        return self._conversation
+
+    @property
     def thread(self) -> Thread | None:
-        return self.conversation.thread
+        return self._begun_on if self._conversation is None else self._conversation.thread
 
     @property
     def upstream_thread(self) -> JsonObject | None:
@@ -257,7 +265,7 @@ class LiveRun:
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         self._recalled = True
-        request, thread = self.record.run.request, self.conversation.thread
+        request, thread = self.record.run.request, self.thread
         if thread is None and not request.files:
             return Recalled(input=request.input)
         if (told := self._told.get((fresh, knows))) is None:
@@ -362,7 +370,7 @@ class LiveRun:
             else:
                 self.traceparent = self.span.traceparent
                 end = await self._call(attach)
-            await self.finish(self._terminal or end or ending.without_result())
+            await self.finish(self._terminal or end or without_result())
 
     async def _call(self, attach: bool) -> e.Event | None:
         """Let the outbound adapter run; the end that is none of its words."""
@@ -389,8 +397,8 @@ class LiveRun:
         if isinstance(error, TimeoutError):
             if self._clock.expired:
                 self._tell_agent()
-            return ending.timed_out(self._route.timeout if self._clock.expired else None)
-        return ending.of_error(error, f"run {self.run.id} of {self.agent.name}")
+            return timed_out(self._route.timeout if self._clock.expired else None)
+        return of_error(error, f"run {self.run.id} of {self.agent.name}")
 
     @property
     def held(self) -> bool:
@@ -462,7 +470,7 @@ class LiveRun:
         self._hooks.ended(self)
 
     def _conclude(self, end: e.Event) -> Coroutine[None, None, None]:
-        return self.record.conclude(end, self.agent, self.conversation.thread, self.artifacts, recalled=self._recalled)
+        return self.record.conclude(end, self.agent, self.thread, self.artifacts, recalled=self._recalled)
 
     def _give_up_questions(self) -> None:
         """Give every open question the answer `cancelled`."""

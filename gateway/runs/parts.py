@@ -1,26 +1,22 @@
-"""The parts of the `Gateway` beside its runs: threads, files, records, agents, and the back-channel.
+"""The parts of the `Gateway` beside its runs: threads, files, records, and the back-channel.
 
 A record is a registration of the store whose name begins with the protocol and a slash, which no agent's name has.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway import tracing
 from gateway.agents.entry import Entry
 from gateway.agents.roster import Roster
-from gateway.contract import LIST_SECONDS, Caller, Kept, Relay, ThreadWatch
+from gateway.contract import Caller, Kept, Relay, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import (
-    Agent,
     Artifact,
     ChatMessage,
     Checkpoint,
@@ -212,64 +208,6 @@ async def in_chunks(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[byte
         return
     async for chunk in content:
         yield chunk
-
-
-class EngineAgents:
-    """Implements `gateway.contract.GatewayAgents`."""
-
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
-
-    def names(self, protocol: str) -> Sequence[str]:
-        return self._roster.names(protocol)
-
-    async def list(self, protocol: str, names: Sequence[str] | None = None) -> Sequence[Agent]:
-        """See `GatewayAgents.list`. An agent whose route goes meanwhile is left out; the others are still listed."""
-        names = self.names(protocol) if names is None else names
-        found: dict[str, Agent | BaseException] = {}
-        for name in names:
-            with contextlib.suppress(NotFound):
-                if (known := self._roster.entry(name, protocol).recall()) is not None:
-                    found[name] = known
-        asked = [name for name in names if name not in found]
-        if asked:
-            described = (self.get(name, protocol, within=LIST_SECONDS) for name in asked)
-            found |= zip(asked, await asyncio.gather(*described, return_exceptions=True), strict=True)
-        if strange := [one for one in found.values() if not isinstance(one, Agent | NotFound)]:
-            raise strange[0]
-        return [one for name in names if isinstance(one := found[name], Agent)]
-
-    async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
-        entry = await self._roster.find(name, protocol)
-        return await entry.describe(within)
-
-    async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
-        return await self._roster.create(template, protocol, config, owner)
-
-    async def destroy(self, name: str, protocol: str) -> None:
-        await self._roster.destroy(name, protocol)
-
-    def created(self, name: str) -> tuple[str, str | None] | None:
-        return self._roster.created(name)
-
-    def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
-        self._roster.hosted_changed(protocol, described)
-
-    def extension(self, name: str, protocol: str, key: str) -> Any:
-        extended = self._roster.entry(name, protocol).extended
-        return None if extended is None else extended.extension(key)
-
-    def routed(self, name: str) -> bool:
-        return self._roster.routed(name)
-
-    def reachable(self, name: str, protocol: str) -> bool:
-        try:
-            return self._roster.entry(name, protocol).ready
-        except NotFound:
-            return False
-
-    def noticed(self, agent: str, what: str) -> None:
-        tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
 
 
 class RelayRequest(msgspec.Struct, frozen=True):

@@ -1,4 +1,6 @@
-"""A run's record and its log, which are changed together: one change at a time, all of it or nothing."""
+"""A run's record and its log, which are changed together: one change at a time, all of it or nothing; and what they say
+of its end.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
+from gateway.core import errors, stopping
 from gateway.core import events as e
-from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
+from gateway.core.output import Output
 from gateway.core.stream import Opener
-from gateway.core.types import Agent, Artifact, Run, RunStatus, Thread
-from gateway.runs import ending
+from gateway.core.types import NULL, Agent, Artifact, Failure, Run, RunStatus, StopReason, Thread
 from gateway.runs.log import RunLog
-from gateway.runs.threads import checkpoint_of, known_now
+from gateway.runs.threads import checkpoint_of, known_now, new_id
 from gateway.store import Delivery, LogEntry, RunChange, Store, Unsynced
 from gateway.transport.tasks import TaskSet
 
@@ -103,10 +107,10 @@ class RunRecord:
         if self._changing is not None:
             await self._changing(events, run)
         run = replace(run, losses=dict(self.losses))
-        delivery = ending.delivery(run, self.run)
-        await self._commit(events, RunChange(run=run, delivery=delivery))
+        owed = delivery(run, self.run)
+        await self._commit(events, RunChange(run=run, delivery=owed))
         self.run, self.unseen = run, False
-        self._told(delivery)
+        self._told(owed)
 
     async def conclude(
         self, end: e.Event, agent: Agent, thread: Thread | None, artifacts: Sequence[Artifact], *, recalled: bool
@@ -115,18 +119,18 @@ class RunRecord:
         if self.log.holding:  # the document is whole only when nothing is held back
             await self.log.settled()
         if self.log.wrong is not None and isinstance(end, e.RunFinished):  # the adapter has not heard of it
-            end = ending.of_error(self.log.wrong, f"run {self.run.id}")
+            end = of_error(self.log.wrong, f"run {self.run.id}")
         run = replace(self.run, updated_at=time.time(), losses=dict(self.losses))
-        run, last = ending.concluded(run, end, self.log)
-        delivery = ending.delivery(run, self.run) if run.request.webhook is not None else None
+        run, last = concluded(run, end, self.log)
+        owed = delivery(run, self.run) if run.request.webhook is not None else None
         checkpoint = checkpoint_of(run, agent, artifacts) if run.request.thread is not None else None
         known = None if thread is None else known_now(thread, run, agent, checkpoint, recalled)
-        change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
-        soon = self.unseen and delivery is None and not self.log.readers
+        change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=owed, release=True)
+        soon = self.unseen and owed is None and not self.log.readers
         await self._commit(last, change, soon=soon)
         self.run = run
-        if delivery is not None:
-            self._owed(delivery)
+        if owed is not None:
+            self._owed(owed)
 
     async def _commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
         """All of it, or nothing: what is not committed may be tried again."""
@@ -144,13 +148,13 @@ class RunRecord:
 
         Where the store is not at fault the failure is committed first. Else it is `unwritten` until `pay`.
         """
-        failure = ending.of_error(error, f"run {self.run.id}: storing its end")
+        end = of_error(error, f"run {self.run.id}: storing its end")
         await self.log.settled()
         before = replace(self.run, updated_at=time.time())
-        self.run, last = ending.concluded(before, failure, self.log)
+        self.run, last = concluded(before, end, self.log)
         events = self.opener.feed(last)
         entries = self.log.number(events)
-        self.unwritten = UnwrittenEnd(entries, ending.delivery(self.run, before))
+        self.unwritten = UnwrittenEnd(entries, delivery(self.run, before))
         if not isinstance(error, Unavailable):
             with contextlib.suppress(Unavailable):
                 await self.pay()
@@ -207,3 +211,73 @@ class RunRecord:
             self.wake()
         if delivery is not None:
             self._owed(delivery)
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def concluded(run: Run, end: e.Event, events: RunLog) -> tuple[Run, list[e.Event]]:
+    """The run's last record, and its last events: `end`, after a correction where the result differs from the deltas.
+
+    A run that has not succeeded keeps what was said until then as its output. One that stopped for a reason that is a
+    failure (`core.stopping`) keeps that reason, too.
+    """
+    if run.interrupts:
+        run = replace(run, interrupts=())
+    if isinstance(end, e.RunFinished) and end.stop_reason in stopping.SHORT:
+        run = replace(run, stop_reason=end.stop_reason)
+        if (failed := stopping.failure(end.stop_reason, events.output.text(end))) is not None:
+            end = e.RunFailed(failure=failed, origin=end.origin)
+    match end:
+        case e.RunFinished():
+            correction, final = events.finished(end)
+            end = replace(end, output=final)
+            run = replace(run, status=RunStatus.SUCCESS, output=final, stop_reason=end.stop_reason)
+            return run, [correction, end] if correction is not None else [end]
+        case e.RunFailed():
+            status = RunStatus.TIMEOUT if end.timeout else RunStatus.ERROR
+            return replace(run, status=status, failure=end.failure, output=_partial(events.output)), [end]
+        case _:
+            stop = StopReason.CANCELLED
+            return replace(run, status=RunStatus.CANCELLED, stop_reason=stop, output=_partial(events.output)), [end]
+
+
+def _partial(output: Output) -> msgspec.Raw:
+    return NULL if output.empty else msgspec.Raw(output.encoded)
+
+
+def delivery(run: Run, before: Run) -> Delivery | None:
+    """The delivery owed to the run's webhook after this change of its record."""
+    if run.request.webhook is None or not run.status.stopped or run.status is before.status:
+        return None
+    return Delivery(id=new_id(), run=run, due_at=time.time())
+
+
+def failure(error: InterlinguaError) -> Failure:
+    """An error of the tree as the run's record keeps it."""
+    return Failure(code=error.code, message=str(error), retryable=error.retryable)
+
+
+def of_error(raised: Exception, what: str) -> e.RunFailed:
+    """The end that an adapter's exception makes; a task group's is unwrapped to the first of the error tree.
+
+    Anything else is our own mistake: logged with its trace, told as no more than an internal error.
+    """
+    error = errors.first(raised)
+    if error is None:
+        log.error("%s: the adapter failed", what, exc_info=raised)
+        return e.RunFailed(failure=Failure(code="internal", message="internal error"))
+    log.info("%s failed: %s %s", what, error, error.detail)
+    return e.RunFailed(failure=failure(error))
+
+
+def without_result() -> e.RunFailed:
+    """The end of a run whose adapter returned without a terminal event."""
+    return e.RunFailed(failure=failure(AgentBroken("the agent stopped without a result")))
+
+
+def timed_out(limit: float | None) -> e.RunFailed:
+    """The end of a run that took longer than its route allows, or (None) whose agent did."""
+    if limit is None:
+        return e.RunFailed(failure=Failure(code="agent_timeout", message="the agent did not answer", retryable=True))
+    return e.RunFailed(failure=Failure(code="agent_timeout", message=f"no result within {limit:g} s"), timeout=True)

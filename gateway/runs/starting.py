@@ -33,7 +33,6 @@ from gateway.core.types import (
     Thread,
     ThreadChange,
 )
-from gateway.runs import ending
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import RunsElsewhere, StartRun
 from gateway.runs.given_files import GivenFiles, given
@@ -41,6 +40,7 @@ from gateway.runs.live import Hooks, LiveRun
 from gateway.runs.log import RESERVE, RunLog
 from gateway.runs.parts import in_chunks
 from gateway.runs.rules import Rules
+from gateway.runs.run_record import of_error
 from gateway.runs.states import States
 from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.store import Delivery, LogEntry, Store, Undelivered, Unsynced
@@ -111,7 +111,10 @@ class Starter:
     ) -> Run:
         self.not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
-        if (process := await self._lobby.place(entry, request.thread)) is not None:
+        process: str | None = None
+        if entry.placed is not None or request.thread is not None:
+            process = await self._lobby.place(entry, request.thread)
+        if process is not None:
             try:
                 return await self._start_elsewhere(process, request, files, caller)
             except Undelivered as error:
@@ -181,26 +184,29 @@ class Starter:
         thread = None
         if request.thread is not None or request.if_busy is not IfBusy.REJECT:
             thread = await self._thread_for(request, agent)
-        mine = given(
-            request,
-            files,
-            () if thread is None else await self._uploaded(thread),
-            entry,
-            agent,
-            owner=run_id if thread is None else thread.id,
-            public_url=self._public_url,
-            limit=self._rules.artifact_limit,
-        )
-        request, filled = mine.request, mine.filled
+        mine: GivenFiles | None = None
+        filled: Filled | None = None
+        if files or thread is not None or request.prompt is not None or agent.capabilities.files:
+            mine = given(
+                request,
+                files,
+                () if thread is None else await self._uploaded(thread),
+                entry,
+                agent,
+                owner=run_id if thread is None else thread.id,
+                public_url=self._public_url,
+                limit=self._rules.artifact_limit,
+            )
+            request, filled = mine.request, mine.filled
         if filled is None or (filled.form is None and not filled.fits):
             entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
-        if mine.stored:
+        if mine is not None and mine.stored:
             await self._store_files(mine, thread)
         run = Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
         live = self.make(run, agent, entry, thread, caller=caller, filled=filled)
-        if mine.lost:
+        if mine is not None and mine.lost:
             live.lost(LOST, mine.lost)
         if filled is not None and filled.unsaid:
             live.lost("prompt")
@@ -356,7 +362,7 @@ class Starter:
         if run.id not in self._slots:
             asked = run.request
             self._slots[run.id] = self._limits.goes_on(
-                asked.protocol, asked.principal, *live.entry.limited, thread=run.thread
+                asked.protocol, asked.principal, *live.entry.limited, thread=asked.thread
             )
         live.entry.begin()
 
@@ -389,7 +395,7 @@ class Starter:
             await live.finish(e.RunCancelled(reason=live.run.cancel_reason or ""))
             return
         except InterlinguaError as error:
-            await live.finish(ending.of_error(error, f"run {live.run.id}"))
+            await live.finish(of_error(error, f"run {live.run.id}"))
             return
         await live.drive()
 
@@ -405,8 +411,8 @@ class Starter:
             entry.doubt()
         if (unused := entry.end()) is not None:
             live.record.keep(asyncio.ensure_future(unused.aclose()))
-        if run.thread is not None:
-            self._queues.ended(run.thread)
+        if (thread := run.request.thread) is not None:
+            self._queues.ended(thread)
         self._memory.add(live)
 
     def wait_for(self, work: asyncio.Future[None]) -> None:

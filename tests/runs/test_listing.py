@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from gateway.agents import entry
+from gateway.agents import entry, roster
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout
 from gateway.core.types import Agent, RunStatus
-from gateway.runs import Engine, parts
+from gateway.runs import Engine
 from gateway.runs.engine import DESCRIBED_SECONDS
 from gateway.store.sqlite import SqliteStore
 from tests.support.aio import Still, later, run
@@ -34,7 +34,7 @@ def test_an_agent_whose_route_goes_while_all_are_described_is_left_out() -> None
 
 
 def test_a_target_that_does_not_answer_holds_no_list_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "LIST_SECONDS", 0.01)
+    monkeypatch.setattr(roster, "LIST_SECONDS", 0.01)
 
     async def story() -> None:
         answers = asyncio.Event()

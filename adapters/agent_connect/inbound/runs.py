@@ -13,8 +13,8 @@ from adapters.agent_connect.inbound.stream import RunStream
 from adapters.agent_connect.inbound.threads import new_thread
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.contract import Gateway
+from gateway.core import stopping
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
-from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
@@ -176,7 +176,7 @@ class RunOperations:
 
     async def _messages(self, run: Run) -> Sequence[wire.ConnectMessage]:
         """The messages of a result beside its values: the files that the agent made."""
-        agent = await self._agent(run.agent)
+        agent = await self._agent(run.request.agent)
         if agent is not None and not agent.capabilities.artifacts:
             return ()
         files = [file for file in await self._gateway.files.list(run=run.id) if file.agent_created]
@@ -293,6 +293,6 @@ def _ours(run: Run) -> bool:
 def _lost(run: Run) -> Headers:
     """The headers for losses of a run, and for a reason why it ended early."""
     told = [(b"x-interlingua-losses", codec.losses(run).encode("latin-1"))] if run.losses else []
-    if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
+    if run.stop_reason is not None and run.stop_reason in stopping.SHORT:
         told.append((b"x-interlingua-stop-reason", run.stop_reason.value.encode()))
     return told

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.agent_connect.options import AgentConnectTarget
-from adapters.agent_connect.outbound.client import AgentConnectClient
+from adapters.agent_connect.outbound.client import AgentConnectClient, RemoteRun
 from adapters.agent_connect.outbound.follow import Follower, stop
 from adapters.agent_connect.outbound.locate import Locator
-from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.start import RunSender, ServerQuirks
 from adapters.agent_connect.outbound.threads import RemoteThreads
 from gateway.contract import RunContext

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
 import msgspec
 
 from adapters.agent_connect.options import AgentConnectTarget
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout
-from gateway.core.types import Json
-from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, credentials_of
+from gateway.core.types import Json, JsonObject
+from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, credentials_of, segment
 
 MAX_EXPLANATION = 300
 MAX_REFUSAL = 64 * 1024
@@ -31,6 +32,43 @@ class NotOffered(Exception):
     def complaint(self) -> AgentError:
         """The error, if nothing else is left to try."""
         return complaint(self.reply, self.where)
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    """The run as the agent knows it: the ids by which it is reached, kept in `Run.upstream`.
+
+    `thread` only where the run was started on a thread: it decides the path. `thread_id` is what the agent calls
+    the thread of any run. `questions` counts those that were answered and delivered.
+    """
+
+    run_id: str
+    thread: str | None = None
+    thread_id: str | None = None
+    questions: int = 0
+
+    @property
+    def path(self) -> str:
+        """The run's path below the target's URL."""
+        run = f"/runs/{segment(self.run_id)}"
+        return f"/threads/{segment(self.thread)}{run}" if self.thread else run
+
+    def record(self) -> JsonObject:
+        """For `set_upstream`."""
+        record: JsonObject = {"run_id": self.run_id, "thread_id": self.thread_id}
+        if self.thread:
+            record["thread"] = self.thread
+        if self.questions:
+            record["questions"] = self.questions
+        return record
+
+    @classmethod
+    def of(cls, record: JsonObject) -> RemoteRun | None:
+        """Reads `record()`; None if there is no run in it."""
+        run_id = record.get("run_id")
+        if not isinstance(run_id, str):
+            return None
+        return cls(run_id, record.get("thread"), record.get("thread_id"), record.get("questions", 0))
 
 
 class AgentConnectClient:

@@ -21,12 +21,13 @@ from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.client import (
     AgentConnectClient,
     NotOffered,
+    RemoteRun,
     complaint,
     encode,
     expect_stream,
     refusal,
 )
-from adapters.agent_connect.outbound.poll import FIRST_PAUSE, TRIES, Poller, RemoteRun
+from adapters.agent_connect.outbound.poll import FIRST_PAUSE, TRIES, Poller
 from adapters.agent_connect.wire import EVENT, UPSTREAM_OUTPUT
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -71,7 +72,9 @@ class Follower:
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
-        self._poller = Poller(client, options, self._trace, self._decoder)
+        self._remote: RemoteRun | None = None
+        """Where the run is at the agent, while nobody has asked about it."""
+        self._asking: Poller | None = None
         self._recorded = False
         """Whether the run's name is recorded."""
         self._breaks = 0
@@ -83,7 +86,20 @@ class Follower:
     @property
     def remote(self) -> RemoteRun | None:
         """Where the run is at the agent, once that is known."""
-        return self._poller.remote
+        return self._remote if self._asking is None else self._asking.remote
+
+    @property
+    def _poller(self) -> Poller:
+        """Made when there is something to wait for, or to ask."""
+        if self._asking is None:
+            self._asking = Poller(self._client, self._options, self._trace, self._decoder, self._remote)
+        return self._asking
+
+    def _found(self, remote: RemoteRun) -> None:
+        if self._asking is None:
+            self._remote = remote
+        else:
+            self._asking.found(remote)
 
     @property
     def _path(self) -> str:
@@ -95,7 +111,7 @@ class Follower:
         """Record the run's name, unless it is `over`. Raises AgentBroken for a name that no path can hold."""
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
-        self._poller.found(remote)
+        self._found(remote)
         self._decoder.expect(remote.run_id)
         if not over:
             await self._record(remote)
@@ -231,10 +247,10 @@ class Follower:
         return self._truth
 
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
-        context, decoder, poller = self._context, self._decoder, self._poller
+        context, decoder = self._context, self._decoder
         frames = sse.SseDecoder(last_event_id=self._last_id)
         silence, loop = self._silence, asyncio.get_running_loop()
-        opening, named = True, poller.remote is not None
+        opening, named = True, self.remote is not None
 
         def hear(chunk: bytes) -> bool:
             """All that is done with a piece without waiting. Whether that was all."""
@@ -242,14 +258,14 @@ class Follower:
             if ready:
                 self._last_id = frames.last_event_id
                 if not (last := opened.exhausted):
-                    poller.hear()
+                    self._poller.hear()
                 said = [frame.data for frame in ready if frame.event in READ]
                 events = decoder.feed(said, where, last=last)
                 if events:
                     context.emit(*events)
                     self._breaks = 0
             elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
-                poller.hear()
+                self._poller.hear()
             moved = silence is not None and silence.due is not None
             return decoder.verdict is None and decoder.broken is None and not moved and context.flowing
 
@@ -347,7 +363,7 @@ class Follower:
             value = {"interrupt_type": question.kind, "resume_payload": value}
         await self._resume(value)
         remote = replace(self.remote, questions=self.remote.questions + 1)
-        self._poller.found(remote)
+        self._found(remote)
         self._decoder.forget()
         await self._record(remote)
         return True

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, Verdict
 from adapters.agent_connect.options import AgentConnectTarget
-from adapters.agent_connect.outbound.client import AgentConnectClient, NotOffered, complaint
+from adapters.agent_connect.outbound.client import AgentConnectClient, NotOffered, RemoteRun, complaint
 from adapters.agent_connect.wire_stream import ServerRun
 from gateway.core.errors import AgentBroken, AgentForgot, AgentGone, AgentTimeout
-from gateway.core.types import JsonObject
-from gateway.transport.http import segment
 
 log = logging.getLogger(__name__)
 
@@ -27,51 +25,21 @@ TRIES = 3
 STOPPED = ("success", "error", "timeout", "interrupted")
 
 
-@dataclass(frozen=True)
-class RemoteRun:
-    """The run as the agent knows it: the ids by which it is reached, kept in `Run.upstream`.
-
-    `thread` only where the run was started on a thread: it decides the path. `thread_id` is what the agent calls
-    the thread of any run. `questions` counts those that were answered and delivered.
-    """
-
-    run_id: str
-    thread: str | None = None
-    thread_id: str | None = None
-    questions: int = 0
-
-    @property
-    def path(self) -> str:
-        """The run's path below the target's URL."""
-        run = f"/runs/{segment(self.run_id)}"
-        return f"/threads/{segment(self.thread)}{run}" if self.thread else run
-
-    def record(self) -> JsonObject:
-        """For `set_upstream`."""
-        record: JsonObject = {"run_id": self.run_id, "thread_id": self.thread_id}
-        if self.thread:
-            record["thread"] = self.thread
-        if self.questions:
-            record["questions"] = self.questions
-        return record
-
-    @classmethod
-    def of(cls, record: JsonObject) -> RemoteRun | None:
-        """Reads `record()`; None if there is no run in it."""
-        run_id = record.get("run_id")
-        if not isinstance(run_id, str):
-            return None
-        return cls(run_id, record.get("thread"), record.get("thread_id"), record.get("questions", 0))
-
-
 class Poller:
     """Asks the agent about one run, which has to be `found` first."""
 
     def __init__(
-        self, client: AgentConnectClient, options: AgentConnectTarget, trace: str | None, streamed: decode.StreamDecoder
+        self,
+        client: AgentConnectClient,
+        options: AgentConnectTarget,
+        trace: str | None,
+        streamed: decode.StreamDecoder,
+        remote: RemoteRun | None,
     ) -> None:
-        """trace: a `traceparent` header of every request. streamed: what the run's streams have said."""
-        self.remote: RemoteRun | None = None
+        """trace: a `traceparent` header of every request. streamed: what the run's streams have said. remote: where the
+        run was `found`, if it was.
+        """
+        self.remote = remote
         self._client = client
         self._options = options
         self._trace = trace

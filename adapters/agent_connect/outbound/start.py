@@ -8,10 +8,9 @@ from collections.abc import Iterable
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import Verdict
-from adapters.agent_connect.outbound.client import AgentConnectClient, NotOffered, encode, explanation
+from adapters.agent_connect.outbound.client import AgentConnectClient, NotOffered, RemoteRun, encode, explanation
 from adapters.agent_connect.outbound.follow import Follower
 from adapters.agent_connect.outbound.locate import Locator
-from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.threads import RemoteThreads
 from adapters.agent_connect.wire import PROTOCOL
 from gateway.contract import RunContext

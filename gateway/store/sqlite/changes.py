@@ -152,8 +152,8 @@ def commit(
         save(cursor, owner, run=behind.record)
     if entries and tail is None:
         log.write(cursor, owner, run_id, entries)
-    if change.run is not None and change.run.thread is not None:
-        _follow(cursor, change.run.thread, change.run)
+    if change.run is not None and change.run.request.thread is not None:
+        _follow(cursor, change.run.request.thread, change.run)
     point = change.checkpoint
     if point is not None:
         _change_thread(cursor, point.thread, change.thread or NO_CHANGE, point, point.created_at)
