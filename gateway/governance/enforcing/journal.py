@@ -206,18 +206,31 @@ class Journal:
 
     async def settle(self, driven: Driven) -> None:
         """Record the end of everything that no run goes on with. Called when it is known which do here. Where another
-        process has taken a run over, it records its end.
+        process has taken a run over, it records its end, or has done so in its own log.
 
         Raises Unavailable: what is not recorded then will be before its session's next event.
         """
-        for session in [*self._left]:
-            if await driven(session):
-                del self._left[session]
+        others = [session for session in [*self._left] if await driven(session)]
+        for session in (*others, *await self._ended_elsewhere(self._left.keys() - others)):
+            if self._left.pop(session, None) is not None:
                 self.moved(session, None)
         done = await asyncio.gather(*[self.write(session) for session in self._left], return_exceptions=True)
         for outcome in done:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def _ended_elsewhere(self, sessions: Collection[str]) -> Collection[str]:
+        """Those of which another process's log has a later word. A run's end is recorded before the store has it, so
+        that it is there once no run is driven any more.
+        """
+        found: set[str] = set()
+        left_at = {session: self._left[session].at for session in sessions}
+        if self._make is None or not left_at:
+            return found
+        for number in {*await self._known()} - {self._number, *self._inherited}:
+            newest = (await _restored(await self._make(number))).newest
+            found |= {session for session, at in left_at.items() if newest.get(session, 0.0) >= at}
+        return found
 
     async def _end(self, audit: AuditLog, session: str) -> None:
         left = self._left.pop(session)

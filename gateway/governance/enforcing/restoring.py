@@ -96,9 +96,15 @@ class UnfinishedSession:
     calls: dict[str, UnfinishedCall] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     """Calls of the session's run whose end is recorded."""
+    at: float = 0.0
+    """When the last line about it was recorded, in seconds since the epoch."""
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self.state in AT_WORK
+
+    def told(self, at: float) -> None:
+        """Note that the log has a line about it."""
+        self.at = at
 
     def moved(self, operator: str, state: State) -> None:
         """Note the operator's transition."""
@@ -126,26 +132,32 @@ class UnfinishedSession:
 
 @dataclass
 class RestoredLog:
-    """`sessions` are in the order of their last transition; one that was closed is there only if a call is open."""
+    """`sessions` are in the order of their last transition; one that was closed is there only if a call is open.
+    `newest`: when the last line of each session was recorded, in seconds since the epoch.
+    """
 
     spent: list[Spent] = field(default_factory=list)
     sessions: dict[str, UnfinishedSession] = field(default_factory=dict)
+    newest: dict[str, float] = field(default_factory=dict)
 
     def take(self, line: _Line, since: float) -> None:
         """Take in a line. Budgets count from `since`."""
         if line.metadata is None:
             return
         audit = line.metadata.aip44.audit
-        if line.action == "tool.call" and audit.budgets and (at := line.ts.timestamp()) >= since:
+        self.newest[audit.session] = at = line.ts.timestamp()
+        if line.action == "tool.call" and audit.budgets and at >= since:
             self.spent += [Spent(policy=slug, at=at) for slug in audit.budgets]
         if audit.to is not None:
             left = self.sessions.pop(audit.session, None) or UnfinishedSession()
             self.sessions[audit.session] = left
+            left.told(at)
             if audit.to not in AT_WORK:
                 left.ended.clear()
             left.moved(audit.operator, audit.to)
             return
         left = self.sessions.setdefault(audit.session, UnfinishedSession())
+        left.told(at)
         match line.action:
             case "tool.call":
                 left.calls[audit.call] = _begun(audit, line.input)

@@ -337,3 +337,31 @@ def test_what_another_process_goes_on_with_is_not_ended_here(folder: Folder) -> 
 
     run(story())
     verified(folder.path)
+
+
+def test_what_another_process_has_ended_in_its_own_log_is_not_ended_here_at_this_start_and_the_next(
+    folder: Folder,
+) -> None:
+    async def story() -> None:
+        await folder.died(2, moved("t", "running"), moved("t", "completed"))
+        await folder.died(1, moved("s", "running"), called("s"), moved("t", "running"))
+        replacement, neighbour = folder.journal(), folder.journal()
+        await replacement.open()
+        await neighbour.open()
+        await neighbour.inherit()
+        assert not neighbour.left("s"), "the log is its replacement's already: it goes by the run's own record"
+        await neighbour.write("s", result("s"), moved("s", "completed"))
+        await replacement.settle(nobody)
+        assert not replacement.left("s") and replacement.state("s") is None
+        assert folder.told(1) == [*BEGUN, "operator.running t", "operator.interrupted t"]
+        for journal in (replacement, neighbour):
+            await journal.aclose()
+        after = folder.journal()
+        await after.open()
+        assert after.left("s")
+        await after.settle(nobody)
+        assert folder.told(1)[4:] == [] and not after.left("s")
+        await after.aclose()
+
+    run(story())
+    verified(folder.path)
