@@ -38,15 +38,16 @@ async def activate(connection: Connection, owner: str, run_id: str) -> bool:
     rows = await fetch(connection, "SELECT thread FROM interlingua.runs WHERE id = $1", run_id)
     if not rows:
         raise NotFound(f"no run {run_id}")
-    if rows[0]["thread"] is not None:  # whoever else starts one on this thread waits here
-        await fetch(connection, "SELECT 1 FROM interlingua.threads WHERE id = $1 FOR UPDATE", rows[0]["thread"])
+    if (thread := rows[0]["thread"]) is not None:  # whoever else starts one on this thread waits here
+        await fetch(connection, "SELECT 1 FROM interlingua.threads WHERE id = $1 FOR UPDATE", thread)
     rows = await fetch(
         connection,
         "SELECT seq, owner, place, "
-        f"EXISTS (SELECT 1 FROM interlingua.runs o WHERE o.thread = r.thread AND o.place = {ACTIVE}) "
-        f"OR EXISTS (SELECT 1 FROM interlingua.runs o WHERE o.thread = r.thread AND o.place = {QUEUED} "
+        f"EXISTS (SELECT 1 FROM interlingua.runs o WHERE o.thread = $2 AND o.place = {ACTIVE}) "
+        f"OR EXISTS (SELECT 1 FROM interlingua.runs o WHERE o.thread = $2 AND o.place = {QUEUED} "
         "AND o.seq < r.seq) AS waits FROM interlingua.runs r WHERE id = $1",
         run_id,
+        thread,
     )
     if not rows:
         raise NotFound(f"no run {run_id}")

@@ -91,6 +91,11 @@ class Server:
         self._pooled = True
         self._pool: Any = None
 
+    @property
+    def pooled(self) -> bool:
+        """Whether `connect` has seen a pooler in front of the server: nothing may be left in a session."""
+        return self._pooled
+
     async def connect(self) -> Connection:
         """A connection to a server that can be written. Raises what `opening_error` explains."""
         connection = await self._one(prepared=0)
@@ -196,6 +201,6 @@ async def fetch(connection: Connection, sql: str, *arguments: Any) -> Sequence[A
 def _clean(value: Any) -> Any:
     if type(value) is str:
         return text(value)
-    if type(value) is list and value and type(value[0]) in (str, type(None)):
+    if type(value) in (list, tuple) and value and type(value[0]) in (str, type(None)):
         return [text(one) if type(one) is str else one for one in value]
     return value

@@ -1,15 +1,20 @@
 """Writes many runs at once: new ones, transitions, appends and saves, each kind in one statement for all of them.
 
 A batch costs a handful of statements, however many runs it has. What several pieces of a batch want of the same run or
-thread is done in their order: `admits` says when the group has to be written first.
+thread is done in their order: `admits` says when the group has to be written first. Text, and runs that have no thread,
+are one statement, which is a transaction by itself: `at_once`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
+
+import asyncpg
 
 from gateway.core.errors import Conflict, InterlinguaError, NotFound
 from gateway.core.types import IfBusy, Run, ThreadStatus
@@ -57,6 +62,55 @@ class Transition:
             yield self.change.checkpoint.thread
 
 
+class Statement(NamedTuple):
+    """A statement. Its first parameter is the owner, `arguments` are the others."""
+
+    sql: str
+    arguments: Sequence[Any]
+
+
+class AtOnce(NamedTuple):
+    """A transaction in one statement. It writes all or nothing, so its answers are known before it is sent."""
+
+    statements: Sequence[Statement]
+    rows: int
+    """How many rows the statements that return some have to return."""
+    answers: list[Answer]
+
+    async def write(self, connection: Connection, owner: str, number: int, *, durable: bool) -> bool:
+        """Write it with its number in the lease. Returns False, with nothing written, if something does not fit, or if
+        a higher number is in the lease.
+        """
+        sql = _joined(tuple((one.sql, len(one.arguments)) for one in self.statements), durable)
+        arguments = chain.from_iterable([one.arguments for one in self.statements])
+        try:
+            await fetch(connection, sql, owner, number, self.rows + 1, *arguments)
+        except asyncpg.DivisionByZeroError:
+            return False
+        return True
+
+
+_parameter = re.compile(r"\$(\d+)").sub
+
+
+@cache
+def _joined(statements: tuple[tuple[str, int], ...], durable: bool) -> str:
+    """One statement for several, each with the number of its arguments. It fails unless they return as many rows as its
+    third parameter says, the lease's among them.
+    """
+    sync = "" if durable else " AND set_config('synchronous_commit', 'off', true) = 'off'"
+    parts = [f"w AS (UPDATE interlingua.leases SET batch = $2 WHERE owner = $1 AND batch < $2{sync} RETURNING 1)"]
+    counts = ["(SELECT count(*) FROM w)"]
+    before = 2
+    for place, (sql, count) in enumerate(statements):
+        shifted = _parameter(lambda at, by=before: at[0] if at[1] == "1" else f"${int(at[1]) + by}", sql)  # type: ignore[misc]
+        parts.append(f"w{place} AS ({shifted})")
+        if " RETURNING " in sql:
+            counts.append(f"(SELECT count(*) FROM w{place})")
+        before += count
+    return f"WITH {', '.join(parts)} SELECT 1 / ({' + '.join(counts)} = $3)::int"
+
+
 class RunWrites:
     """A group of writes to runs of one owner. Write it once, then make another."""
 
@@ -91,6 +145,37 @@ class RunWrites:
     def add_behind(self, held: WriteBehind) -> None:
         self._behind.setdefault(held.run, []).append(held)
 
+    def at_once(self) -> AtOnce | None:
+        """What writes all of it if nothing is in its way. None if it takes more: threads, files, webhooks, a run whose
+        row would be written twice.
+        """
+        if self._threads or any(new.run.thread is not None or new.run.request.files for _, new in self._new):
+            return None
+        if any(
+            work.change.delivery is not None or (work.change.run is None and _records(behind))
+            for _, work, behind in self._changes
+        ):
+            return None
+        new = [(job, work, ACTIVE, few(work.events)) for job, work in self._new]
+        if any((head is None and work.events) or work.run.id in self._behind for _, work, _, head in new):
+            return None  # rows of a log are not added to runs that are not there yet
+        behind = list(chain.from_iterable(self._behind.values()))
+        rows = [(held.run, row) for held in behind for row in pack(held.entries)]
+        statements: list[Statement] = []
+        if new:
+            statements.append(_insertion(new))
+        if saved := _records(behind):
+            statements.append(_saving(saved))
+        if self._changes:
+            change, entries = _changing(self._changes)
+            statements.append(change)
+            rows += [(run, row) for run, said in entries.items() for row in pack(said)]
+        if rows:
+            statements.append(_logging(rows))
+        answers: list[Answer] = [(job, True, None) for job, _ in self._new]
+        answers += [(job, None, None) for job, _, _ in self._changes]
+        return AtOnce(statements, len(answers), answers)
+
     async def write(self, connection: Connection) -> list[Answer]:
         """Write all of it. Raises what the server says: then nothing may be kept of the transaction."""
         known = await self._lock_threads(connection)
@@ -109,18 +194,13 @@ class RunWrites:
                 fit.append((job, work, behind))
         # a change that writes the record itself puts a held one out of date
         joined = [behind for _, work, behind in fit if work.change.run is None]
-        saved = {
-            held.run: held.record
-            for held in chain.from_iterable([*self._behind.values(), *joined])
-            if held.record is not None
-        }
-        if saved:
-            await self._save(connection, list(saved.values()))
+        if saved := _records(chain.from_iterable([*self._behind.values(), *joined])):
+            await self._do(connection, _saving(saved))
         done = await self._change(connection, fit, rows, answers) if fit else []
         for held in chain.from_iterable(self._behind.values()):
             rows += [(held.run, row) for row in pack(held.entries)]
         if rows:
-            await self._log(connection, rows)
+            await self._do(connection, _logging(rows))
         statuses.update({run.thread: run for work in done if (run := work.change.run) and run.thread is not None})
         if statuses:
             await self._follow(connection, statuses)
@@ -168,7 +248,7 @@ class RunWrites:
                 place = QUEUED if thread in busy else ACTIVE
                 busy.add(thread)
             fit.append((job, new, place, few(new.events)))
-        created = await self._insert(connection, fit) if fit else set()
+        created = {row[0] for row in await self._do(connection, _insertion(fit))} if fit else set()
         for job, new, place, head in fit:
             if text(new.run.id) not in created:
                 answers.append((job, None, Conflict("this id exists already", detail=new.run.id)))
@@ -182,54 +262,6 @@ class RunWrites:
                 await claim_file(connection, artifact, new.run)
         return answers
 
-    async def _insert(
-        self, connection: Connection, new: Sequence[tuple[WriteJob, NewRun, int, bytearray | None]]
-    ) -> set[str]:
-        """Insert runs that have their places. Returns the ids of those whose id was free."""
-        columns: list[list[Any]] = [[] for _ in range(13)]
-        for _, work, place, head in new:
-            run, request = work.run, work.run.request
-            values = (
-                run.id,
-                place,
-                run.status.value,
-                request.agent,
-                run.thread,
-                request.protocol,
-                request.principal,
-                run.created_at,
-                run.updated_at,
-                work.reserved,
-                len(work.record) + _size(work.events),
-                work.record,
-                head,
-            )
-            for column, value in zip(columns, values, strict=True):
-                column.append(value)
-        found = await fetch(
-            connection,
-            "INSERT INTO interlingua.runs (owner, id, place, status, agent, thread, protocol, principal, created_at, "
-            "updated_at, reserved, bytes, record, head) SELECT $1, * FROM unnest($2::text[], $3::smallint[], "
-            "$4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::bigint[], "
-            "$12::bigint[], $13::bytea[], $14::bytea[]) ON CONFLICT (id) DO NOTHING RETURNING id",
-            self._owner,
-            *columns,
-        )
-        return {row[0] for row in found}
-
-    async def _save(self, connection: Connection, saved: Sequence[Run]) -> None:
-        await fetch(
-            connection,
-            "UPDATE interlingua.runs r SET status = u.status, updated_at = u.updated_at, record = u.record "
-            "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[]) u (id, status, updated_at, record) "
-            "WHERE r.id = u.id AND r.owner = $1",
-            self._owner,
-            [run.id for run in saved],
-            [run.status.value for run in saved],
-            [run.updated_at for run in saved],
-            [encode(run) for run in saved],
-        )
-
     async def _change(
         self,
         connection: Connection,
@@ -238,43 +270,8 @@ class RunWrites:
         answers: list[Answer],
     ) -> list[Transition]:
         """Update the runs. Returns the work that was done; the rest is answered with Conflict or NotFound."""
-        columns: list[list[Any]] = [[] for _ in range(10)]
-        entries: dict[str, list[LogEntry]] = {}
-        for _, work, behind in changes:
-            change = work.change
-            said = [*chain.from_iterable([held.entries for held in behind]), *change.events]
-            tail = few(said) if change.release else None
-            if tail is None:
-                entries[work.run] = said
-            status = None if change.run is None else change.run.status
-            values = (
-                work.run,
-                None if status is None else status.value,
-                None if change.run is None else change.run.updated_at,
-                work.records.run,
-                tail,
-                change.reserved,
-                _size(said),
-                change.release,
-                status is not None and status.ended,
-                work.overrules,
-            )
-            for column, value in zip(columns, values, strict=True):
-                column.append(value)
-        found = await fetch(
-            connection,
-            "UPDATE interlingua.runs r SET status = coalesce(u.status, r.status), "
-            "updated_at = coalesce(u.updated_at, r.updated_at), record = coalesce(u.record, r.record), "
-            "tail = coalesce(u.tail, r.tail), reserved = greatest(r.reserved, u.reserved), bytes = r.bytes + u.bytes, "
-            f"place = CASE WHEN u.release OR u.ended AND r.place = {QUEUED} THEN {RELEASED} ELSE r.place END "
-            "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[], "
-            "$9::boolean[], $10::boolean[], $11::boolean[]) "
-            "u (id, status, updated_at, record, tail, reserved, bytes, release, ended, overrules) WHERE r.id = u.id "
-            f"AND r.owner = $1 AND (r.place <> {RELEASED} OR u.overrules OR NOT u.release) RETURNING r.id",
-            self._owner,
-            *columns,
-        )
-        written = {row[0] for row in found}
+        change, entries = _changing(changes)
+        written = {row[0] for row in await self._do(connection, change)}
         missing = [work.run for _, work, _ in changes if text(work.run) not in written]
         there: set[str] = set()
         if missing:
@@ -293,24 +290,8 @@ class RunWrites:
             answers.append((job, None, wrong))
         return done
 
-    async def _log(self, connection: Connection, rows: Sequence[tuple[str, Row]]) -> None:
-        """Add rows to the logs of runs, unless a run is gone or another owner's by now.
-
-        A row that is there with this number was written by a transition that was told as failed.
-        """
-        await fetch(
-            connection,
-            "INSERT INTO interlingua.log (run, first, last, delta, data) SELECT r.seq, u.first, u.last, "
-            "u.delta, u.data FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::boolean[], $6::bytea[]) "
-            "u (id, first, last, delta, data) JOIN interlingua.runs r ON r.id = u.id AND r.owner = $1 "
-            "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, delta = excluded.delta, data = excluded.data",
-            self._owner,
-            [run for run, _ in rows],
-            [first for _, (first, _, _, _) in rows],
-            [last for _, (_, last, _, _) in rows],
-            [delta for _, (_, _, delta, _) in rows],
-            [data for _, (_, _, _, data) in rows],
-        )
+    async def _do(self, connection: Connection, statement: Statement) -> Sequence[Any]:
+        return await fetch(connection, statement.sql, self._owner, *statement.arguments)
 
     async def _follow(self, connection: Connection, runs: dict[str, Run]) -> None:
         """Set the status of threads: a column, so that the record, which may be large, is not written."""
@@ -318,7 +299,7 @@ class RunWrites:
             connection,
             "UPDATE interlingua.threads t SET status = u.status, updated_at = greatest(t.updated_at, u.updated_at) "
             "FROM unnest($1::text[], $2::text[], $3::float8[]) u (id, status, updated_at) "
-            "WHERE t.id = u.id AND t.status <> u.status",
+            "WHERE t.id = u.id AND t.id = ANY($1) AND t.status <> u.status",
             list(runs),
             [ThreadStatus.after(run.status).value for run in runs.values()],
             [run.updated_at for run in runs.values()],
@@ -348,6 +329,110 @@ class RunWrites:
                     owed.attempts,
                     encode(owed.run),
                 )
+
+
+Created = tuple[WriteJob, NewRun, int, bytearray | None]
+"""A new run with its place, and the entries that go into its row."""
+Changed = tuple[WriteJob, Transition, list[WriteBehind]]
+"""A transition, with what was held back for its run."""
+
+# `= ANY`: the server can only find a run by its id, whatever it knows of the table when it plans
+INSERT = (
+    "INSERT INTO interlingua.runs (owner, id, place, status, agent, thread, protocol, principal, created_at, "
+    "updated_at, reserved, bytes, record, head) SELECT $1, * FROM unnest($2::text[], $3::smallint[], "
+    "$4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::bigint[], "
+    "$12::bigint[], $13::bytea[], $14::bytea[]) ON CONFLICT (id) DO NOTHING RETURNING id"
+)
+SAVE = (
+    "UPDATE interlingua.runs r SET status = u.status, updated_at = u.updated_at, record = u.record "
+    "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[]) u (id, status, updated_at, record) "
+    "WHERE r.id = u.id AND r.id = ANY($2) AND r.owner = $1"
+)
+CHANGE = (
+    "UPDATE interlingua.runs r SET status = coalesce(u.status, r.status), "
+    "updated_at = coalesce(u.updated_at, r.updated_at), record = coalesce(u.record, r.record), "
+    "tail = coalesce(u.tail, r.tail), reserved = greatest(r.reserved, u.reserved), bytes = r.bytes + u.bytes, "
+    f"place = CASE WHEN u.release OR u.ended AND r.place = {QUEUED} THEN {RELEASED} ELSE r.place END "
+    "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[], "
+    "$9::boolean[], $10::boolean[], $11::boolean[]) "
+    "u (id, status, updated_at, record, tail, reserved, bytes, release, ended, overrules) WHERE r.id = u.id "
+    f"AND r.id = ANY($2) AND r.owner = $1 AND (r.place <> {RELEASED} OR u.overrules OR NOT u.release) RETURNING r.id"
+)
+LOG = (
+    "INSERT INTO interlingua.log (run, first, last, delta, data) SELECT r.seq, u.first, u.last, "
+    "u.delta, u.data FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::boolean[], $6::bytea[]) "
+    "u (id, first, last, delta, data) JOIN interlingua.runs r ON r.id = u.id AND r.id = ANY($2) AND r.owner = $1 "
+    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, delta = excluded.delta, data = excluded.data"
+)
+
+
+def _insertion(new: Sequence[Created]) -> Statement:
+    """Inserts runs that have their places. Returns the ids of those whose id was free."""
+    values = [
+        (
+            work.run.id,
+            place,
+            work.run.status.value,
+            work.run.request.agent,
+            work.run.thread,
+            work.run.request.protocol,
+            work.run.request.principal,
+            work.run.created_at,
+            work.run.updated_at,
+            work.reserved,
+            len(work.record) + _size(work.events),
+            work.record,
+            head,
+        )
+        for _, work, place, head in new
+    ]
+    return Statement(INSERT, list(zip(*values, strict=True)))
+
+
+def _saving(runs: Sequence[Run]) -> Statement:
+    values = [(run.id, run.status.value, run.updated_at, encode(run)) for run in runs]
+    return Statement(SAVE, list(zip(*values, strict=True)))
+
+
+def _changing(changes: Sequence[Changed]) -> tuple[Statement, dict[str, list[LogEntry]]]:
+    """Updates runs. Returns the ids of those that were ours. With it, the entries that do not go into their rows."""
+    values = []
+    entries: dict[str, list[LogEntry]] = {}
+    for _, work, behind in changes:
+        change = work.change
+        said = [*chain.from_iterable([held.entries for held in behind]), *change.events]
+        tail = few(said) if change.release else None
+        if tail is None and said:
+            entries[work.run] = said
+        status = None if change.run is None else change.run.status
+        values.append(
+            (
+                work.run,
+                None if status is None else status.value,
+                None if change.run is None else change.run.updated_at,
+                work.records.run,
+                tail,
+                change.reserved,
+                _size(said),
+                change.release,
+                status is not None and status.ended,
+                work.overrules,
+            )
+        )
+    return Statement(CHANGE, list(zip(*values, strict=True))), entries
+
+
+def _logging(rows: Sequence[tuple[str, Row]]) -> Statement:
+    """Adds rows to the logs of runs, unless a run is gone or another owner's by now.
+
+    A row that is there with this number was written by a transition that was told as failed.
+    """
+    return Statement(LOG, list(zip(*[(run, *row) for run, row in rows], strict=True)))
+
+
+def _records(behind: Iterable[WriteBehind]) -> list[Run]:
+    """The newest record of each run that has one."""
+    return list({held.run: held.record for held in behind if held.record is not None}.values())
 
 
 def _size(entries: Sequence[LogEntry]) -> int:

@@ -1,14 +1,15 @@
 """Group commit: one connection writes what the queue gathers, a batch in a transaction, while the next is gathered.
 
-event loop --submit--> queue --> task: BEGIN, a few statements for all of it (run_writes.py), COMMIT --> answers
+event loop --submit--> queue --> task: one statement for all of it (run_writes.py) --> answers
+                                       or BEGIN, a few statements, COMMIT
 
 Where a batch has no `durable` job, the server answers before it has synced (`synchronous_commit`); its own WAL writer
 syncs within three times `wal_writer_delay`, 0.6 s as it comes.
 
 A connection that breaks is made anew, and what was not committed is written again, in order, before anything else. Each
 transaction leaves its number in our lease: if the connection broke while it was committed, the next one finds out there
-whether it was. Jobs wait for all of that for PATIENCE_SECONDS, then they are refused, and what is refused has not
-happened: `_settle` sees to it.
+whether it was, and leaves a higher number where it was not, so that it never will be. Jobs wait for all of that for
+PATIENCE_SECONDS, then they are refused, and what is refused has not happened: `_settle` sees to it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.store.held_writes import WriteBehind
 from gateway.store.postgres.changes import remove_runs
 from gateway.store.postgres.connections import Connection, Server, fetch, is_engines, is_lost, unavailable
-from gateway.store.postgres.run_writes import NewRun, RunWrites, Transition
+from gateway.store.postgres.run_writes import AtOnce, NewRun, RunWrites, Transition
 from gateway.store.write_queue import Answer, Piece, WriteJob, WriteQueue, answer
 
 PATIENCE_SECONDS = 5.0
@@ -118,7 +119,7 @@ class PostgresWriter:
         """Connect. Raises what connecting, `first` and the first `beat` raise."""
         self._connection = await self._server.connect()
         try:
-            await self._first(self._connection)
+            await self._begin_with(self._connection)
             await self._alone(self._beat)
         except BaseException:
             self._connection.terminate()
@@ -194,11 +195,19 @@ class PostgresWriter:
         """Wait until there is something to do."""
         self._woken.clear()
         if not self.queue:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._woken.wait()
+            alarm = asyncio.get_running_loop().call_later(seconds, self._wake)
+            try:
+                await self._woken.wait()
+            finally:
+                alarm.cancel()
 
     # --- transactions
+
+    async def _begin_with(self, connection: Connection) -> None:
+        """Do what comes first on a new connection."""
+        await self._first(connection)
+        if not self._server.pooled:
+            await connection.execute(f"{_limits('SET')}SET plan_cache_mode = force_generic_plan")
 
     async def _write(self) -> None:
         """Write what waits, as much of it as possible. If it cannot be written as a whole, work fails alone."""
@@ -228,15 +237,21 @@ class PostgresWriter:
         connection = self._connection
         assert connection is not None
         batch = self._ahead[:count]
-        durable = any(isinstance(piece, WriteJob) and piece.durable for piece in batch)
+        durable = self._fsync and any(isinstance(piece, WriteJob) and piece.durable for piece in batch)
         self._number += 1
         doubt: Doubt | None = None
         try:
             async with asyncio.timeout(BATCH_SECONDS):
-                await connection.execute(self._begin(durable))
-                answers = await self._perform(connection, batch)
-                doubt = Doubt(self._number, count, answers)
-                await connection.execute("COMMIT")
+                if (once := self._at_once(batch)) is not None:
+                    answers = once.answers
+                    doubt = Doubt(self._number, count, answers)
+                    if not await once.write(connection, self._owner, self._number, durable=durable):
+                        once = doubt = None
+                if once is None:
+                    await connection.execute(self._begin(durable))
+                    answers = await self._perform(connection, batch)
+                    doubt = Doubt(self._number, count, answers)
+                    await connection.execute("COMMIT")
         except Exception as error:
             if is_lost(error):
                 self._doubt = doubt
@@ -247,33 +262,54 @@ class PostgresWriter:
 
     def _begin(self, durable: bool) -> str:
         """Begin a transaction, with its number in the lease. What it sets holds until it ends: see connections.py."""
-        sync = "" if durable and self._fsync else "SET LOCAL synchronous_commit = off; "
+        limits = _limits("SET LOCAL") if self._server.pooled else ""
+        sync = "" if durable else "SET LOCAL synchronous_commit = off; "
         return (
-            f"BEGIN; SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f}; "
-            f"SET LOCAL idle_in_transaction_session_timeout = {BATCH_SECONDS * 1000:.0f}; {sync}"
-            f"UPDATE interlingua.leases SET batch = {self._number} WHERE owner = '{self._owner}'"
+            f"BEGIN; {limits}{sync}UPDATE interlingua.leases SET batch = {self._number} WHERE owner = '{self._owner}'"
         )
+
+    def _at_once(self, batch: list[Piece]) -> AtOnce | None:
+        """The batch as one statement, if it can be. Not behind a pooler: there a transaction begins with its limits."""
+        if self._server.pooled:
+            return None
+        group = RunWrites(self._owner)
+        for piece in batch:
+            if not self._join(group, piece):
+                return None
+        return group.at_once()
+
+    def _join(self, group: RunWrites, piece: Piece) -> bool:
+        """Add a piece to the group. Returns False if it is no write to a run, or has to wait for those in the group."""
+        if isinstance(piece, WriteBehind):
+            if group.admits(piece):
+                group.add_behind(piece)
+                return True
+            return False
+        work = piece.work
+        if not isinstance(work, NewRun | Transition) or not group.admits(work):
+            return False
+        if isinstance(work, Transition) and work.run in self._overruled:
+            group.add(piece, replace(work, overrules=True))
+        else:
+            group.add(piece, work)
+        return True
 
     async def _perform(self, connection: Connection, batch: list[Piece]) -> list[Answer]:
         answers: list[Answer] = []
         group = RunWrites(self._owner)
         for piece in batch:
-            work: Any = piece if isinstance(piece, WriteBehind) else piece.work
-            if isinstance(work, Transition) and work.run in self._overruled:
-                work = replace(work, overrules=True)
-            together = isinstance(work, NewRun | Transition | WriteBehind)
-            if group and not (together and group.admits(work)):
+            if self._join(group, piece):
+                continue
+            if group:
                 answers += await group.write(connection)
                 group = RunWrites(self._owner)
-            if isinstance(piece, WriteBehind):
-                group.add_behind(piece)
-            elif together:
-                group.add(piece, work)
-            else:
-                try:
-                    answers.append((piece, await work(connection), None))
-                except InterlinguaError as error:
-                    answers.append((piece, None, error))
+                if self._join(group, piece):
+                    continue
+            assert isinstance(piece, WriteJob)
+            try:
+                answers.append((piece, await piece.work(connection), None))
+            except InterlinguaError as error:
+                answers.append((piece, None, error))
         return answers + (await group.write(connection) if group else [])
 
     def _done(self, count: int, answers: list[Answer]) -> None:
@@ -367,7 +403,7 @@ class PostgresWriter:
         try:
             connection = await self._server.connect()
             try:
-                await self._first(connection)
+                await self._begin_with(connection)
             except BaseException:
                 connection.terminate()
                 raise
@@ -382,14 +418,18 @@ class PostgresWriter:
 
     async def _settle(self, doubt: Doubt) -> None:
         """Find out whether a transaction was committed. If so its jobs are answered now; one that was refused meanwhile
-        is undone. Else it is written again, without those.
+        is undone. Else it is written again, without those, and never committed, though the server may not have read it.
         """
         assert self._connection is not None
         batch = self._ahead[: doubt.count]
         refused = [piece for piece in batch if isinstance(piece, WriteJob) and _is_refused(piece)]
+        self._number += 1
+        fence = "UPDATE interlingua.leases SET batch = $2 WHERE owner = $1 AND batch <> $3 RETURNING batch"
         sql = "SELECT batch FROM interlingua.leases WHERE owner = $1"
         try:
-            rows = await fetch(self._connection, sql, self._owner)
+            async with asyncio.timeout(BATCH_SECONDS):
+                await fetch(self._connection, fence, self._owner, self._number, doubt.number)
+                rows = await fetch(self._connection, sql, self._owner)
             if not (rows and rows[0]["batch"] == doubt.number):
                 self._doubt = None
                 self._ahead = [piece for piece in self._ahead if piece not in refused]
@@ -403,6 +443,13 @@ class PostgresWriter:
         self._doubt = None
         self._done(doubt.count, doubt.answers)
         self._overruled.update(job.work.run for job in refused if isinstance(job.work, Transition))
+
+
+def _limits(how: str) -> str:
+    return (
+        f"{how} lock_timeout = {LOCK_SECONDS * 1000:.0f}; "
+        f"{how} idle_in_transaction_session_timeout = {BATCH_SECONDS * 1000:.0f}; "
+    )
 
 
 def _is_refused(job: WriteJob) -> bool:

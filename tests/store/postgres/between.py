@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 COMMIT = b"COMMIT\0"
+AT_ONCE = re.compile(rb"(__asyncpg_stmt_\w+__)\0WITH w AS \(UPDATE interlingua\.leases SET batch\b")
+"""A statement is prepared that is a transaction by itself. It is executed where its name is bound."""
 SSL_REQUEST = (80877103).to_bytes(4)
 
 
@@ -31,9 +34,14 @@ class Wire:
         self.delay = 0.0
         """Seconds for which each packet is held."""
         self.cut_at_commit = ""
-        """Cut everything once at the next COMMIT: "before" the server has it, or "after" it is done."""
+        """Cut everything once at the next COMMIT: "before" the server has it, "after" it is done, or before, and the
+        server has it "late", at `deliver`.
+        """
         self.cuts = 0
         self._committing = False
+        self._at_once: set[bytes] = set()
+        self._late = asyncio.Event()
+        self._answered = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -64,6 +72,15 @@ class Wire:
             writer.transport.abort()
         self._open.clear()
 
+    async def deliver(self) -> None:
+        """Give the server what it is to have late, and wait for its answer."""
+        self._late.set()
+        await self._answered.wait()
+
+    def _commits(self, data: bytes) -> bool:
+        self._at_once.update(AT_ONCE.findall(data))
+        return COMMIT in data or any(b"\0" + name + b"\0" in data for name in self._at_once)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuses:
             writer.transport.abort()
@@ -88,14 +105,21 @@ class Wire:
                 await self._going.wait()
                 if self.delay:
                     await asyncio.sleep(self.delay)
-                if asks and COMMIT in data and self.cut_at_commit:
+                if asks and self._commits(data) and self.cut_at_commit:
                     if self.cut_at_commit == "before":
                         self._cut_once()
                         return
-                    self._committing = True
+                    if self.cut_at_commit == "late":
+                        self._open.discard(sink)
+                        self._cut_once()
+                        await self._late.wait()
+                    else:
+                        self._committing = True
                 elif not asks and self._committing:  # the answer
                     self._cut_once()
                     return
+                elif not asks and self._late.is_set():
+                    self._answered.set()
                 sink.write(data)
                 await sink.drain()
         sink.close()

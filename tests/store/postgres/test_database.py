@@ -354,11 +354,13 @@ def test_nothing_that_a_run_needs_reads_all_that_have_ended(explained: tuple[Pos
     read_by_index(server.process.stderr(), at_least=300)
 
 
+@pytest.mark.parametrize("analyzed", [False, True])
 def test_plans_that_were_made_for_an_empty_database_do_when_it_has_grown(
-    explained: tuple[PostgresServer, str],
+    explained: tuple[PostgresServer, str], analyzed: bool
 ) -> None:
     server, _ = explained
     url = server.database()
+    database = url.rpartition("/")[2]
 
     async def main() -> int:
         store, other = PostgresStore(url), PostgresStore(url, host="elsewhere")
@@ -366,9 +368,11 @@ def test_plans_that_were_made_for_an_empty_database_do_when_it_has_grown(
         await other.open()
         for number in range(8):
             await store.create_thread(make_thread(f"t{number}"))
+        if analyzed:
+            await asyncio.to_thread(server.sql, "VACUUM ANALYZE", database)
         for number in range(6):
             await live(store, other, f"t{number}", number)
-        have_ended(server, url.rpartition("/")[2])
+        have_ended(server, database)
         before = len(server.process.stderr())
         for number in (6, 7):
             await live(store, other, f"t{number}", number)

@@ -164,6 +164,38 @@ def test_what_was_refused_in_doubt_has_not_happened_although_the_server_has_comm
     run(main())
 
 
+def test_what_the_server_reads_after_it_was_written_again_or_refused_is_not_done(url: str, impatient: None) -> None:
+    async def main() -> None:
+        async with Wire(url).laid() as again, Wire(url).laid() as refused:
+            one, other = make_run(), make_run()
+            asks = make_run(one.id, status=RunStatus.INTERRUPTED)
+            goes_on = make_run(one.id, status=RunStatus.RUNNING)
+            store = PostgresStore(again.url)
+            await store.open()
+            await store.create_run(one, [entry(1)], reserved=99)
+            again.cut_at_commit = "late"
+            await store.commit(one.id, RunChange(run=asks, events=(entry(2),)))
+            await store.commit(one.id, RunChange(run=goes_on, events=(entry(3),)))
+            await again.deliver()
+            assert await store.run(one.id) == goes_on
+            assert numbers(await store.events(one.id)) == [1, 2, 3]
+            await store.close()
+            store = PostgresStore(refused.url)
+            await store.open()
+            refused.cut_at_commit, refused.refuses = "late", True
+            with pytest.raises(Unavailable):
+                await store.create_run(other, [entry(1)], reserved=9)
+            refused.refuses = False
+            await written(store)
+            await refused.deliver()
+            with pytest.raises(NotFound):
+                await store.run(other.id)
+            assert refused.cuts == again.cuts == 1
+            await store.close()
+
+    run(main())
+
+
 def test_a_full_disk_ends_commits_unavailable_and_they_never_overtake_the_text_before_them(
     server: PostgresServer, url: str
 ) -> None:
