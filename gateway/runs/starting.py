@@ -122,7 +122,7 @@ class Starter:
                 await self._roster.refresh_hosted()
                 entry = await self._roster.find(request.agent, request.protocol, request.metadata)
                 self._lobby.not_moved(entry)
-        return await self._start_here(new_id(), request, entry, files, caller=caller, told=told)
+        return await self._start_here(request.id or new_id(), request, entry, files, caller=caller, told=told)
 
     async def start_for(self, process: str, call: StartRun) -> Run:
         """Start a run for another process. Raises what `start` raises, Undelivered if its agent has moved on."""
@@ -138,7 +138,7 @@ class Starter:
     ) -> Run:
         """Start a run where its agent, or the conversation, is. It counts for the limits there. Raises Undelivered."""
         request = replace(request, traceparent=tracing.joined(request.traceparent, request.agent))
-        run = await self._elsewhere.start(process, StartRun(new_id(), request, tuple(files)), caller)
+        run = await self._elsewhere.start(process, StartRun(request.id or new_id(), request, tuple(files)), caller)
         if run.thread is not None:
             self._conversations.watchers.tell(run.thread, run)
         return run

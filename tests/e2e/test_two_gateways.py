@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from tests.e2e.conftest import routes
-from tests.e2e.test_agents_that_join import read
+from tests.e2e.test_agents_that_join import context, read
 from tests.support import agent_client
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Gateway, Process
@@ -194,6 +194,23 @@ inbound: {{agent_connect: {{}}}}
         assert "POST /agent-connect/runs" not in http.get(wire).text, "who takes it up records it from there"
         wish = http.post(f"{asked.url}/admin/recording", json={"record": True}).json()
         assert wish["unheard"] == 0, "who is dead need not hear"
+
+
+def test_a_task_that_both_are_given_at_once_is_one(gateways: tuple[Gateway, Gateway]) -> None:
+    def assign(number: int) -> str:
+        arguments = {"id": f"once-{number // 4}", "message": "build", "agentId": "echo"}
+        answer = context(gateways[number % 2], "tools/call", name="taskAssign", arguments=arguments)
+        assert answer["content"][0]["text"] == "build", answer
+        return str(answer["_meta"]["interlingua/run"])
+
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(assign, range(32)))
+    tasks = [each["id"] for each in read(gateways[1], "agent://tasks")["tasks"] if each["id"].startswith("once-")]
+    assert sorted(tasks) == sorted({f"once-{number}" for number in range(8)})
+    assert len(set(runs)) == 8
+    other = {"id": "once-0", "message": "something else", "agentId": "echo"}
+    with pytest.raises(AssertionError, match="was delegated before, and is another"):
+        context(gateways[1], "tools/call", name="taskAssign", arguments=other)
 
 
 class Editor:

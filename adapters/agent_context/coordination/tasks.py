@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -120,6 +122,8 @@ def _key(run: Run) -> Key | None:
     return (request.principal, task_id) if isinstance(task_id, str) else None
 
 
+NAMESPACE: Final = uuid.UUID("6b7a0a5c-4d1f-4c63-9b0e-2f4e6f0d8a51")
+"""Of the ids of tasks' runs: the same task has the same at every process, so that the store has it once."""
 MOST_LISTED: Final = 1000
 """Tasks that a listing has."""
 
@@ -253,6 +257,7 @@ class Tasks:
             traceparent=traceparent,
             creation=creation or {},
             attributes={**(attributes or {}), **{key: value for key, value in marks.items() if value is not None}},
+            id=str(uuid.uuid5(NAMESPACE, json.dumps([self._agent, principal, task.id]))),
         )
 
     async def delegate(
@@ -266,14 +271,16 @@ class Tasks:
         task_id = str(request.metadata[TASK])
         key = (request.principal, task_id)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            before = await self.find(task_id, request.principal)
-            if before is not None:
-                if not _same(before.request, request):
-                    raise Conflict(f"task {task_id} was delegated before, and is another")
-                return before, False
-            run = await (start or self._gateway.runs.start)(request)
-            self._index.add(key, run)
-            return run, True
+            run, new = await self.find(task_id, request.principal), False
+            if run is None:
+                try:
+                    run, new = await (start or self._gateway.runs.start)(request), True
+                except Conflict:  # at another gateway process a moment ago
+                    run = await self._gateway.runs.get(str(request.id))
+                self._index.add(key, run)
+            if not _same(run.request, request):
+                raise Conflict(f"task {task_id} was delegated before, and is another")
+            return run, new
 
     async def find(self, task_id: str, principal: str | None) -> Run | None:
         """The run of a task that was delegated by `principal`; None if there is none."""

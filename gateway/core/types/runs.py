@@ -71,7 +71,8 @@ class RunRequest(Record, frozen=True, kw_only=True):
     inbound adapter's own marks on the run (string keys it alone reads). `principal` is who asked, if anybody knows,
     and `tools` patterns of the tools that may be called for them, where that is decided (None: all).
     `native` names losses that the run has unless its agent speaks the client's protocol, too. `files` are the ids of
-    the artifacts that the run was given (set by the engine).
+    the artifacts that the run was given (set by the engine). `id` is the run's, where the inbound half derives it from
+    what there may be one run of: a second one is a Conflict, whichever process is asked. Left out, it is a new one.
     """
 
     agent: str
@@ -91,6 +92,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     creation: JsonObject = {}
     attributes: JsonObject = {}
+    id: str | None = None
 
 
 class Failure(Record, frozen=True, kw_only=True):
