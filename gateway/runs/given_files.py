@@ -53,8 +53,14 @@ class GivenFiles:
             if each.at is not None:
                 self._kept_at[artifact.id] = each.at
 
-    def fill(self, uploaded: Sequence[Artifact]) -> None:
-        """Make the input of the request's words, with references to the files in its places for them.
+    def fill(self) -> None:
+        """Make the input of the request's words, if it has any."""
+        if self.request.prompt is not None:
+            self.filled = self.entry.filling(self.agent).filled(self.request.prompt, self.request.input)
+            self.request = replace(self.request, input=self.filled.document)
+
+    def fill_with_files(self, uploaded: Sequence[Artifact]) -> None:
+        """The same, with references to the files in the input's places for them.
 
         A message has a place for files only once it is made of the words. Every other place is taken before: what a
         file is the answer to is not asked.
@@ -64,13 +70,11 @@ class GivenFiles:
         known = [artifact for artifact in reversed(uploaded) if _was_given(artifact)]
         self.lost += sum(self._refused(each.media_type, each.name) for each in waiting)
         fresh, again = self._place([*new, *waiting]), self._place(known)
-        if self.request.prompt is not None:
-            self.filled = self.entry.filling(self.agent).filled(self.request.prompt, self.request.input)
-            self.request = replace(self.request, input=self.filled.document)
-            if fresh or again:
-                fresh = self._place(fresh)
-                self._place(again)
-                self.filled = dataclasses.replace(self.filled, document=self.request.input, fits=False)
+        self.fill()
+        if self.filled is not None:
+            fresh = self._place(fresh)
+            self._place(again)
+            self.filled = dataclasses.replace(self.filled, document=self.request.input, fits=False)
         if fresh and not self.agent.capabilities.files:
             self._leave([artifact for artifact in fresh if files.takes(self.agent, artifact.media_type)])
 
@@ -126,10 +130,11 @@ def given(
     found = GivenFiles(request, entry, agent)
     if agent.capabilities.files and entry.route.target.protocol != request.protocol:
         attached = [*attached, *found.take_out()]
-    if not attached and not uploaded and request.prompt is None:
+    if not attached and not uploaded:
+        found.fill()
         return found
     found.store(attached, owner, public_url, limit)
-    found.fill(uploaded)
+    found.fill_with_files(uploaded)
     if found.stored or uploaded:
         found.name(uploaded)
     return found

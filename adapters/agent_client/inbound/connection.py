@@ -107,29 +107,26 @@ class EditorConnection:
     async def request(self, method: str, params: Raw, id: Id) -> Any:
         """A prompt is known, and can be cancelled, before this waits for anything."""
         with self._clients.requests(method, params, id):
-            return await self._request(method, params, id)
+            if self._counted:
+                self._gateway.limits.request(PROTOCOL, self._visitor.name)
+            jsonrpc.check(params)
+            if method != "initialize":
+                if self._ready is None:
+                    raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
+                if not self._ready.done():
+                    await asyncio.wait([self._ready])
+                method, params = self.client.version.from_client(method, params)
+                self._visitor.check(method, self.client.agent)
+            if method == "session/prompt":
+                return await self._prompt(params, id)
+            serve = self._methods.get(method)
+            answer = await (serve(params) if serve is not None else self._other(method, params))
+            return self.client.version.client_answer(method, params, answer, self.sessions.noted)
 
     def refused(self, request: Request, error: ErrorObject) -> None:
         """See `gateway.transport.rpc.RequestWitness`."""
         with contextlib.suppress(RpcError), self._clients.requests(request.method, request.params, request.id):
             raise RpcError(error.code, error.message)
-
-    async def _request(self, method: str, params: Raw, id: Id) -> Any:
-        if self._counted:
-            self._gateway.limits.request(PROTOCOL, self._visitor.name)
-        jsonrpc.check(params)
-        if method != "initialize":
-            if self._ready is None:
-                raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
-            if not self._ready.done():
-                await asyncio.wait([self._ready])
-            method, params = self.client.version.from_client(method, params)
-            self._visitor.check(method, self.client.agent)
-        if method == "session/prompt":
-            return await self._prompt(params, id)
-        serve = self._methods.get(method)
-        answer = await (serve(params) if serve is not None else self._other(method, params))
-        return self.client.version.client_answer(method, params, answer, self.sessions.noted)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if self._ready is None:

@@ -48,8 +48,6 @@ class RunQuestions:
         self._updates = updates
         self._version = updates.version
         self._run_id = run_id
-        self._governed = session.governor is not None
-        """Then no tool call is told but those of the agent's: a question goes without one."""
         self._run_updates = run_updates
         self._told = told
         self.open: dict[str, Interrupt] = {}
@@ -60,6 +58,11 @@ class RunQuestions:
         self._by_text: set[str] = set()
         self._shown: set[str] = set()
         self._left = False
+
+    @property
+    def _governed(self) -> bool:
+        """Then no tool call is told but those of the agent's: a question goes without one."""
+        return self._session.governor is not None
 
     @property
     def waiting(self) -> Interrupt | None:
@@ -310,9 +313,11 @@ class PromptFollower:
             self._quiet = False
 
     def _take(self, batch: Batch) -> Awaitable[None] | None:
-        if not _APART.isdisjoint([type(event) for _, event in batch.events]):
-            return self._take_apart(batch)
-        waiting = self._say(self._encoder.feed(self._packed(batch.events), batch.snapshot))
+        for _, event in batch.events:
+            if type(event) in _APART:
+                return self._take_apart(batch)
+        updates = self._encoder.feed(self._packed(batch.events), batch.snapshot)
+        waiting = self._say(updates) if updates or self._encoder.lossy else None
         if waiting is None and self._head is None and not self.questions.open and self._session.client.flowing:
             self._passed(batch)
             return None

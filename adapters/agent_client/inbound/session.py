@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from msgspec import Raw
 
@@ -180,13 +180,13 @@ class EditorSession:
 
     # --- turns ------------------------------------------------------------------------------------------------
 
-    async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool = False) -> JsonObject:
+    def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool = False) -> Coroutine[None, None, JsonObject]:
         """The answer of `session/prompt`. `cancelled`: it was given up before this session was open.
 
         Raises Conflict while another prompt is in progress, Invalid for content that the agent cannot take, the agent's
         own RpcError and the errors of the tree.
         """
-        return await self.updates.prompt(asked, functools.partial(self.take, asked, params), cancelled=cancelled)
+        return self.updates.prompt(asked, functools.partial(self.take, asked, params), cancelled=cancelled)
 
     async def take(self, asked: wire.Prompt, params: Raw, turn: PromptTurn) -> bool:
         """Begin what a prompt asks for, whose `turn` this is. False if it was cancelled before anything has begun.
@@ -221,14 +221,15 @@ class EditorSession:
             except Unsupported as error:
                 raise Invalid(str(error), path=said.place) if said.files else error from None
             turn.started(run.id)
-            await self._title(said.text)
+            if not self._titled:
+                await self._title(said.text)
         if turn.cancelled and turn.run is not None:
             await client.cancel_run(turn.run)
         return True
 
     async def _title(self, text: str) -> None:
         """The session is listed by the first thing that was said in it."""
-        if not self._titled and text.strip():
+        if text.strip():
             self._titled = True
             with contextlib.suppress(InterlinguaError):
                 await self.context.change({"title": " ".join(text.split())[:TITLE]})

@@ -191,7 +191,8 @@ class V1RunUpdates(RunUpdates):
             self._say(*V1.user(blocks, turns.message_id(self._run.id)))
 
     def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
-        self._say(*updates)
+        if updates:
+            self._say(*updates)
         return None
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:

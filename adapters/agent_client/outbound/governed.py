@@ -48,12 +48,12 @@ ACTS: Final[Mapping[str, Act]] = {
 }
 
 
-def preface(rules: RunGovernor | None, capabilities: JsonObject) -> list[JsonObject]:
+def preface(rules: RunGovernor, capabilities: JsonObject) -> list[JsonObject]:
     """The blocks of a prompt that come before what was asked: the skills of the agent's operator, for the agent alone.
 
     `capabilities` are its `promptCapabilities`: one that takes no resources is given text.
     """
-    return [] if rules is None else [_skill(one, capabilities) for one in rules.preface]
+    return [_skill(one, capabilities) for one in rules.preface]
 
 
 def _skill(one: Instruction, capabilities: JsonObject) -> JsonObject:

@@ -36,6 +36,7 @@ class PromptedRun:
 
     def __init__(self, target: AgentClientTarget, sessions: AgentSessions, context: RunContext) -> None:
         self.context = context
+        self._request = context.run.request
         self._target = target
         self._sessions = sessions
         self._session = sessions.of(context)
@@ -45,7 +46,7 @@ class PromptedRun:
         self._prompt_id: Id = None
         self._prompt: SentPrompt | None = None
         self._sent = self._forgotten = False
-        self._same = context.run.request.protocol == PROTOCOL
+        self._same = self._request.protocol == PROTOCOL
 
     async def run(self) -> None:
         session = self._session
@@ -53,20 +54,17 @@ class PromptedRun:
         try:
             async with session.lease.in_use():
                 try:
-                    await self._to_its_end(session)
+                    try:
+                        end = await self._ended(session)
+                    except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
+                        end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
+                    self._turn.finish(end)
+                    await self.context.drain()
                 finally:
                     session.leave(self._turn)
         finally:
             if session.thread is None:
                 self._sessions.close_soon(session)
-
-    async def _to_its_end(self, session: AgentSession) -> None:
-        try:
-            end = await self._ended(session)
-        except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
-            end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
-        self._turn.finish(end)
-        await self.context.drain()
 
     async def cancel(self) -> None:
         self._stop.set()
@@ -107,7 +105,7 @@ class PromptedRun:
         if self._forgotten and rules is not None:
             await rules.forgotten()
         blocks = self._blocks(connection)
-        config, patience = self.context.run.request.config, self._target.request_timeout
+        config, patience = self._request.config, self._target.request_timeout
         if config and await self._unless_stopped(_configured(session, connection, config, patience)) is None:
             return [self._cancelled()]
         await self.context.set_upstream({"session": session.name})
@@ -116,7 +114,7 @@ class PromptedRun:
         earlier = [content.block_of(recalled.before)] if recalled.before else []
         given = [file for file in await self.context.uploads() if file.id not in session.record.files]
         await self._sessions.told(session, [file.id for file in given])
-        skills = preface(governing.run_governor_of(self.context), connection.prompt_capabilities)
+        skills = preface(rules, connection.prompt_capabilities) if rules is not None else ()
         blocks = [*skills, *earlier, *blocks, *(await self._files(given, connection) if given else ())]
         prompt = asyncio.ensure_future(self._send(session, connection, self._params(session, blocks)))
         try:
@@ -195,7 +193,7 @@ class PromptedRun:
 
     def _blocks(self, connection: AgentConnection) -> list[JsonObject]:
         """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
-        request = self.context.run.request
+        request = self._request
         try:
             return content.blocks_of(request, _taking(self.context.agent, self._may_take(connection)))
         except Invalid as error:
@@ -226,7 +224,7 @@ class PromptedRun:
         return blocks
 
     def _params(self, session: AgentSession, blocks: list[JsonObject]) -> JsonObject:
-        creation = self.context.run.request.creation if self._same else {}
+        creation = self._request.creation if self._same else {}
         meta = creation.get("_meta")
         meta = dict(meta) if isinstance(meta, dict) else {}
         if self.context.traceparent is not None:

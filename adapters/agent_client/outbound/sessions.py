@@ -110,7 +110,7 @@ class AgentSessions:
     def there(self, session: AgentSession, context: ThreadContext) -> AgentConnection | None:
         """The connection where the session is open already and nothing has to be waited for; None otherwise."""
         connection = session.connection
-        if session.lock.locked() or not session.open or session.owed is not None or connection is None:
+        if session.lock.locked() or not session.name or session.owed is not None or connection is None:
             return None
         shared = self._connections.shared(session.record.profile, governing.governor_of(context))
         if session.lease.connected(shared) is not connection:

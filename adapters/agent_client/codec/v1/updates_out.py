@@ -379,6 +379,8 @@ class V1UpdateEncoder(UpdateEncoder):
                 out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact))))
             case e.Custom():
                 self._custom(event, out)
+            case e.RunStarted() | e.MessageEnded():
+                pass
             case _:
                 if (said := self._assembled(event, self._beyond(event))) is not None:
                     out.append(_encode(said))
@@ -498,7 +500,9 @@ class V1UpdateEncoder(UpdateEncoder):
 
     def _beyond(self, event: e.Event) -> JsonObject | None:
         """Extras of an agent of this protocol, beyond the core. Another protocol's extras are not ours to read."""
-        return event_forms.beyond(event) if self._native or not self._known else None
+        if event.origin is None or not (self._native or not self._known):
+            return None
+        return event_forms.beyond(event)
 
 
 def user(blocks: Iterable[JsonObject]) -> list[bytes]:
