@@ -226,13 +226,15 @@ class Stage:
         self._stack = contextlib.ExitStack()
         self.places: dict[str, Place] = {}
         """`direct` the agent, `bare`, `lean` and `rows` what stands before it for comparison, `through` the gateway."""
+        self.directory = Path()
+        """For files of its processes, once it is entered."""
 
     def __enter__(self) -> Stage:
-        self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="interlingua-bench-")))
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="interlingua-bench-")))
         try:
             self._enter("direct", ["-m", "bench.agent"])
             for name, argv in PROXIES.items():
-                rows = ["--rows", str(self._directory / "rows.db")] if name == "rows" else []
+                rows = ["--rows", str(self.directory / "rows.db")] if name == "rows" else []
                 self._enter(name, [*argv, "--agent", str(self.places["direct"].port), *rows])
             self.load = self.start("load", ["-m", "bench.load"], talks=True)
         except BaseException:
@@ -261,7 +263,7 @@ class Stage:
 
     def start(self, name: str, argv: list[str], **how: Any) -> Child:
         """One more process, which is ended with the stage. `how`: see `Child`."""
-        child = Child(name, argv, self._directory / f"{name}.log", **how)
+        child = Child(name, argv, self.directory / f"{name}.log", **how)
         self._stack.callback(child.end)
         return child
 
@@ -283,7 +285,7 @@ class Stage:
         """
         port = free_port()
         argv = ["-m", "gateway", "serve", str(routes), "--port", str(port), "--log-level", "warning", *args]
-        child = Child("gateway", argv, self._directory / "gateway.log", tree=tree)
+        child = Child("gateway", argv, self.directory / "gateway.log", tree=tree)
         try:
             seconds = child.until_answers(f"http://127.0.0.1:{port}/readyz")
             yield Gateway(child, port, seconds, child.cpu(), child.rss())
@@ -294,7 +296,7 @@ class Stage:
     @contextlib.contextmanager
     def routes(self, *, editors: bool = False, table: str | None = None, store: str | None = None) -> Iterator[Path]:
         """A route table with an empty store beside it, or with that `store`. Both are gone after the block."""
-        with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix="gateway-") as directory:
             fsync = str(self._fsync).lower()
             if table is not None:
                 text = table + STORE.format(fsync=fsync)
@@ -313,7 +315,7 @@ class Stage:
     def sync_ms(self) -> float:
         """Median time of an fsync of 4 KB where the store lies: a run's beginning and its end wait for one each."""
         took = []
-        with (self._directory / "sync").open("wb") as file:
+        with (self.directory / "sync").open("wb") as file:
             for _ in range(SYNCS):
                 file.write(b"x" * 4096)
                 file.flush()

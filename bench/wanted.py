@@ -68,10 +68,10 @@ def _tail(way: str) -> Callable[[Figures], Values]:
     return lambda figures: [_ratio(figures["stream_200"][way]["p99"], figures["stream_200"]["bare"]["p99"])]
 
 
-def _beside(group: str, peer: str) -> Callable[[Figures], Values]:
+def _beside(group: str, peer: str, who: str = peers.GATEWAY) -> Callable[[Figures], Values]:
     def take(figures: Figures) -> Values:
         rounds = figures["peers"]["groups"][group]["one"]
-        return [_ratio(peers.added(rounds, peers.GATEWAY), peers.added(rounds, peer))]
+        return [_ratio(peers.added(rounds, who), peers.added(rounds, peer))]
 
     return take
 
@@ -87,7 +87,7 @@ def _ahead(figures: Figures) -> Values:
     found: dict[str, list[float]] = {"many": [], "flood": []}
     for of in figures["peers"]["groups"].values():
         for kind in found.keys() & of:
-            own = {peers.GATEWAY, peers.STATELESS, "direct"}
+            own = {peers.GATEWAY, peers.STATELESS, peers.LEAN, peers.ROWS, "direct"}
             rates = [peers.median(of[kind], name, "rate") for name in of[kind][0] if name not in own]
             ours = peers.median(of[kind], peers.GATEWAY, "rate")
             found[kind] += [ours / rate for rate in rates if rate and ours is not None]
@@ -111,7 +111,12 @@ WANTED = (
     ),
     Wanted("p99 of a chunk at 200 streams, of bare's", (2.0,), _tail("through"), _tail("lean")),
     Wanted("processor time a flooded chunk, of bare's", (1.5,), _cpu("saturate", "through"), _cpu("saturate", "lean")),
-    Wanted("prompt through WebSocket, added, of acpremote's", (3.0,), _beside("socket", "acpremote")),
+    Wanted(
+        "prompt through WebSocket, added, of acpremote's",
+        (3.0,),
+        _beside("socket", "acpremote"),
+        _beside("socket", "acpremote", peers.ROWS),
+    ),
     Wanted("tools/call with a session, added, of mcp-proxy's", (1.0,), _beside("tool", "mcp-proxy")),
     Wanted("stateless tools/call a second, of those with a session", (0.9,), _stateless, least=True),
     Wanted("requests/s, chunks/s, of the best peer's", (1.0, 1.0), _ahead, least=True),

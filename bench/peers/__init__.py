@@ -3,7 +3,8 @@
 Each runs as its documentation starts it, with its log in a file, in an environment of its own that `python -m
 bench.peers` makes from the lock beside this file (`make test` makes none). One whose environment is not there is named
 and left out. What they are asked is what they are for: a prompt through HTTP or WebSocket, or a tool call of MCP; the
-gateway and the agent itself are asked the same, in turns. `direct` is the agent on the load's own pipes.
+gateway and the agent itself are asked the same, in turns. `direct` is the agent on the load's own pipes, `lean` a
+translator without anything else (bench/agent_client/lean.py), `lean, 2 rows` the same with what the gateway promises.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bench.tables import number, table
 from tests.support.peers import made
 
 GATEWAY, STATELESS = "interlingua", "interlingua, stateless"
+LEAN, ROWS = "lean", "lean, 2 rows"
 HERE = Path(__file__).parent
 MANY = 32
 FLOOD_CHUNKS = 1000
@@ -219,10 +221,19 @@ def _own(stack: contextlib.ExitStack, stage: Stage) -> Iterator[Contestant]:
     yield Contestant(GATEWAY, "prompt", waits, streams, pid)
     yield Contestant("direct", "socket", *_editors(pipes))
     yield Contestant(GATEWAY, "socket", *_editors({"url": f"ws://127.0.0.1:{port}/agent-client/editor"}), pid)
+    yield _lean(stage, LEAN, [])
+    yield _lean(stage, ROWS, ["--rows", str(stage.directory / "prompts.db")])
     url = f"http://127.0.0.1:{port}/agent-communication/mcp"
     yield Contestant("direct", "tool", _piped)
     yield Contestant(GATEWAY, "tool", _tools(url, session=True), None, pid)
     yield Contestant(STATELESS, "tool", _tools(url, session=False), None, pid)
+
+
+def _lean(stage: Stage, name: str, rows: list[str]) -> Contestant:
+    port = free_port()
+    child = stage.start(name, ["-m", "bench.agent_client.lean", "--port", str(port), *rows, *EDITORS_AGENT])
+    child.until_answers(f"http://127.0.0.1:{port}/")
+    return Contestant(name, "socket", *_editors({"url": f"ws://127.0.0.1:{port}/"}), child.popen.pid)
 
 
 def _started(stage: Stage, peer: Peer, python: Path) -> Contestant:
