@@ -11,13 +11,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_client.wire import JsonObject
+from adapters.agent_client.wire import AIP44, JsonObject, meta_of, with_meta
 from gateway.contract.governing import Governor
 from gateway.core.errors import Denied, Invalid
 from gateway.wire import jsonrpc
 
-AIP44: Final = "aip44"
-"""The key of `_meta` that is the profile's."""
 LONGEST: Final = 4096
 """Bytes of a path. No system takes longer ones, and to look one up takes time that grows with its square."""
 _UNTRUSTED: Final = b'"_meta":{"aip44":{"untrusted":true}}}'
@@ -66,10 +64,7 @@ async def folders(governor: Governor | None, params: Raw) -> Raw:
 
 def untrusted(update: JsonObject) -> JsonObject:
     """An update, marked as history: whoever reads it must not take it for what somebody says now."""
-    meta = update.get("_meta")
-    meta = dict(meta) if isinstance(meta, dict) else {}
-    ours = meta.get(AIP44)
-    return {**update, "_meta": {**meta, AIP44: {**(ours if isinstance(ours, dict) else {}), "untrusted": True}}}
+    return with_meta(update, AIP44, {**meta_of(update, AIP44), "untrusted": True})
 
 
 def untrusted_bytes(update: bytes) -> bytes:

@@ -18,12 +18,50 @@ ORIGIN_V2: Final = "agent_client.v2"
 `Custom`s, `ThreadUpdate.protocol`, and key of a `ThreadUpdate`'s data, with which no client of version 1 is sent it."""
 VERSION: Final = 1
 
-OPENING: Final = ("session/new", "session/load", "session/resume", "session/fork")
+INITIALIZE: Final = "initialize"
+LOAD: Final = "session/load"
+FORK: Final = "session/fork"
+CANCEL_REQUEST: Final = "$/cancel_request"
+NAMING: Final = ("session/new", FORK)
+"""Their answers name a session that the client has not heard of."""
+TAKING_UP: Final = (LOAD, "session/resume")
+"""They name a session that is not open yet."""
+ENDING: Final = ("session/close", "session/delete")
+"""After them there is nothing more to say about the session."""
+OPENING: Final = (*NAMING, *TAKING_UP)
 OPTIONS: Final = (*OPENING, "session/set_config_option", "session/set_mode")
 """Methods whose answers may say what options a session has."""
 
 JsonObject = dict[str, Any]
 ABSENT: Final = Raw()
+OURS: Final = "interlingua"
+"""The key of `_meta` that is the gateway's."""
+AIP44: Final = "aip44"
+"""The key of `_meta` that is the profile's."""
+LOST_SERVERS: Final = "mcp_servers"
+"""The loss of MCP servers that an agent cannot be given."""
+
+
+def as_object(value: Any) -> JsonObject:
+    """The value, or an empty object if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def meta_of(said: JsonObject, key: str) -> JsonObject:
+    """What a message has in its `_meta` below `key`."""
+    return as_object(as_object(said.get("_meta")).get(key))
+
+
+def with_meta(said: JsonObject, key: str, value: JsonObject) -> JsonObject:
+    """The message with this in its `_meta` below `key`, besides what is there below others."""
+    return {**said, "_meta": {**as_object(said.get("_meta")), key: value}}
+
+
+CONNECTION_ID: Final = "Acp-Connection-Id"
+"""Header of Streamable HTTP: a client POSTs its messages to one endpoint, and receives on long GETs of server-sent
+events, one for the connection and one for each session."""
+SESSION_ID: Final = "Acp-Session-Id"
+"""The header that names the session."""
 
 
 class _Params(Struct, rename="camel", gc=False):
@@ -114,6 +152,11 @@ class CancelRequest(_Params):
     """`$/cancel_request`."""
 
     request_id: int | float | str | None
+
+
+def cancel_request(id: int | float | str | None) -> tuple[str, JsonObject]:
+    """The notification that a request is not waited for any more."""
+    return CANCEL_REQUEST, {"requestId": id}
 
 
 NOTIFICATION = "notification"

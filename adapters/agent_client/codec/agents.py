@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import content
 from adapters.agent_client.tunnel.mcp_messages import TYPE
-from adapters.agent_client.wire import PROTOCOL, VERSION
+from adapters.agent_client.wire import PROTOCOL, VERSION, as_object
 from gateway.core import choices, delta, files, media, projection
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
@@ -89,7 +89,7 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
     version = initialize.get("protocolVersion")
     if isinstance(version, bool) or version != VERSION:
         raise AgentBroken(f"{source} speaks version {version!r} of the Agent Client Protocol, not {VERSION}")
-    info = _object(initialize.get("agentInfo"))
+    info = as_object(initialize.get("agentInfo"))
     name, title, number = (_string(info.get(key)) for key in ("name", "title", "version"))
     return Agent(
         name=name or "agent",
@@ -134,7 +134,7 @@ def _input_schema(initialize: JsonObject) -> JsonObject:
 
 
 def _prompt_capabilities(initialize: JsonObject) -> JsonObject:
-    return _object(_object(initialize.get("agentCapabilities")).get("promptCapabilities"))
+    return as_object(as_object(initialize.get("agentCapabilities")).get("promptCapabilities"))
 
 
 def native(agent: Agent | None) -> JsonObject | None:
@@ -144,7 +144,7 @@ def native(agent: Agent | None) -> JsonObject | None:
 
 def loads(native: JsonObject | None) -> bool:
     """Whether an agent that answered `initialize` so can load sessions."""
-    return _object((native or {}).get("agentCapabilities")).get("loadSession") is True
+    return as_object((native or {}).get("agentCapabilities")).get("loadSession") is True
 
 
 def offers(native: JsonObject | None, what: str) -> bool:
@@ -164,9 +164,9 @@ def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObj
     """
     init = native(agent)
     if init is not None:
-        capabilities = _object(init.get("agentCapabilities"))
+        capabilities = as_object(init.get("agentCapabilities"))
         if agent is not None and agent.extra.get(BRIDGED):
-            servers = {**_object(capabilities.get("mcpCapabilities")), TYPE: True}
+            servers = {**as_object(capabilities.get("mcpCapabilities")), TYPE: True}
             capabilities = {**capabilities, "mcpCapabilities": servers}
         return {**init, "protocolVersion": VERSION, "agentCapabilities": _with_sessions(capabilities)}
     info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": version}
@@ -182,7 +182,7 @@ def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObj
 
 
 def _with_sessions(capabilities: JsonObject) -> JsonObject:
-    sessions = _object(capabilities.get("sessionCapabilities"))
+    sessions = as_object(capabilities.get("sessionCapabilities"))
     ours = {key: sessions.get(key) or {} for key in _SESSIONS}
     return {**capabilities, "loadSession": True, "sessionCapabilities": {**sessions, **ours}}
 
@@ -197,10 +197,6 @@ def prompt_capabilities(agent: Agent | None) -> JsonObject:
             "embeddedContext": True,
         }
     return _prompt_capabilities(init)
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
 
 
 def _string(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import UNSET
 
 from adapters.agent_client.codec import event_forms, tools
+from adapters.agent_client.wire import AIP44
 from gateway.contract import reading
 from gateway.contract.governing import APPROVAL
 from gateway.core import choices, delta, wording
@@ -267,7 +268,7 @@ def _call(interrupt: Interrupt) -> JsonObject:
         "title": interrupt.message or interrupt.kind,
         "kind": "other",
         "status": "pending",
-        "_meta": {"aip44": {QUESTION: True}},
+        "_meta": {AIP44: {QUESTION: True}},
     }
     return call if interrupt.payload is None else {**call, "rawInput": interrupt.payload}
 
@@ -281,7 +282,7 @@ def _wanted(interrupt: Interrupt, said: JsonObject) -> JsonObject:
         "name": str(said["tool"]),
         "kind": _KINDS.get(said.get("risk", 2), "other"),
         "status": "pending",
-        "_meta": {"aip44": about},
+        "_meta": {AIP44: about},
     }
     return call if said.get("arguments") is None else {**call, "rawInput": said["arguments"]}
 

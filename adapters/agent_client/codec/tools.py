@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from adapters.agent_client.codec import event_forms
+from adapters.agent_client.wire import AIP44, meta_of
 from gateway.core import events as e
 from gateway.core.types import JsonObject
 
 
 def profile(said: JsonObject) -> JsonObject:
     """The members under `_meta.aip44` of a tool call."""
-    meta = said.get("_meta")
-    found = meta.get("aip44") if isinstance(meta, dict) else None
-    return found if isinstance(found, dict) else {}
+    return meta_of(said, AIP44)
 
 
 def is_question(said: JsonObject) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.errors import ERRORS
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import OURS, PROTOCOL, with_meta
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, Conflict
@@ -17,8 +17,6 @@ from gateway.core.types import Agent, Failure, Json, JsonObject, Run, RunStatus,
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-OURS: Final = "interlingua"
-"""The key of `_meta` that is the gateway's."""
 _REASONS: Final = {reason.value: reason for reason in StopReason}
 _COUNTS: Final = {"inputTokens": "input_tokens", "outputTokens": "output_tokens"}
 
@@ -92,10 +90,7 @@ def prompt_result(
     if usage is not None and "usage" not in said:
         counts = {key: getattr(usage, ours) or 0 for key, ours in _COUNTS.items()}
         said["usage"] = {"totalTokens": sum(counts.values()), **counts}
-    if ours:
-        meta = said.get("_meta")
-        said["_meta"] = {**(meta if isinstance(meta, dict) else {}), OURS: ours}
-    return said
+    return with_meta(said, OURS, ours) if ours else said
 
 
 def failed_run(run: Run) -> bool:

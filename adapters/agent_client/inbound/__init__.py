@@ -32,7 +32,7 @@ from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.inbound.http_connection import HttpConnection
 from adapters.agent_client.inbound.visitor import CHALLENGE, LOCAL, UNAUTHORIZED, Visitor
 from adapters.agent_client.options import AgentClientServe
-from adapters.agent_client.streamable import CONNECTION_ID
+from adapters.agent_client.wire import CONNECTION_ID
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Unsupported
 from gateway.core.types import Run

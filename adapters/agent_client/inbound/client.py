@@ -20,15 +20,13 @@ from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.http_doors import Doors
 from adapters.agent_client.tunnel.switchboard import Offering, Switchboard
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import PROTOCOL, JsonObject, cancel_request
 from gateway.access import Authenticator
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.types import ThreadUpdate
 from gateway.transport.rpc import Peer
 from gateway.transport.tasks import TaskSet
-from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id
 
 T = TypeVar("T")
 
@@ -149,10 +147,8 @@ class EditorClients:
 
 def _code(error: Exception) -> int:
     """The JSON-RPC code that an exception is answered with."""
-    return errors.to_rpc(error).error.code if isinstance(error, InterlinguaError) else jsonrpc.INTERNAL_ERROR
+    return errors.answer(error).code
 
-
-CANCEL_REQUEST = "$/cancel_request"
 
 Relay = Callable[[str, Raw], Awaitable[Raw]]
 """Hands a method and its params to an agent, and returns its answer."""
@@ -221,7 +217,7 @@ class EditorClient:
     async def put(self, method: str, params: Raw) -> Raw:
         """Send a request whose params are in the client's own version already."""
         try:
-            return await self._peer.request(method, params, cancel=_no_longer_wanted)
+            return await self._peer.request(method, params, cancel=cancel_request)
         except AgentGone as error:
             raise Unavailable("the client has gone", detail=str(error)) from error
 
@@ -283,7 +279,3 @@ class EditorClient:
             await self.clients.whole(self.gateway.runs.cancel(run_id, reason="cancelled by the client"))
         except InterlinguaError as error:
             log.warning("%s: run %s could not be cancelled: %s", self._peer.pipe.name, run_id, error)
-
-
-def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
-    return CANCEL_REQUEST, {"requestId": id}

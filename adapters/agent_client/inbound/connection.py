@@ -17,7 +17,7 @@ from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.inbound import governed, set_option
-from adapters.agent_client.inbound.client import CANCEL_REQUEST, EditorClient, EditorClients
+from adapters.agent_client.inbound.client import EditorClient, EditorClients
 from adapters.agent_client.inbound.sessions import EditorSessions
 from adapters.agent_client.inbound.visitor import LOCAL, METHOD, Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -58,7 +58,7 @@ class EditorConnection:
         `linger`: seconds that a client which has said its last gets to be answered what it asked before.
         `counted`: its requests count for the limits, since no HTTP request carries each.
         """
-        self._peer = Peer(pipe, self, errors=_said, linger=linger)
+        self._peer = Peer(pipe, self, errors=errors.answer, linger=linger)
         self._clients = clients
         self._gateway = clients.gateway
         self._visitor = visitor or Visitor(LOCAL)
@@ -138,7 +138,7 @@ class EditorConnection:
             jsonrpc.check(params)
             if method == CANCEL:
                 return self._cancel(jsonrpc.read(params, wire.OfSession).session_id)
-            if method == CANCEL_REQUEST:
+            if method == wire.CANCEL_REQUEST:
                 return self._cancel_request(jsonrpc.read(params, wire.CancelRequest).request_id)
             return self._forward(method, params)
         except Invalid as error:
@@ -301,7 +301,3 @@ class _Waiting:
 def _auth_methods(native: JsonObject) -> list[Any]:
     methods = native.get("authMethods")
     return [each.get("id") for each in methods if isinstance(each, dict)] if isinstance(methods, list) else []
-
-
-def _said(error: Exception) -> ErrorObject:
-    return (errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()).error

@@ -12,9 +12,9 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_client.codec import agents, content
-from adapters.agent_client.governed import AIP44, admitted, folders
+from adapters.agent_client.governed import admitted, folders
 from adapters.agent_client.inbound.turns import FOLDER
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import AIP44, PROTOCOL, JsonObject, meta_of, with_meta
 from gateway.contract import Gateway, governing
 from gateway.contract.governing import Governor
 from gateway.core.errors import Conflict, Invalid, NotFound
@@ -53,11 +53,7 @@ def initialize(result: JsonObject, governors: Iterable[Governor | None], *, one:
             continue
         if one:
             governor.check({"agent": result["agentCapabilities"]})
-            meta = result.get("_meta")
-            meta = dict(meta) if isinstance(meta, dict) else {}
-            theirs = meta.get(AIP44)
-            about = {**(theirs if isinstance(theirs, dict) else {}), **governor.about}
-            result = {**result, "_meta": {**meta, AIP44: about}}
+            result = with_meta(result, AIP44, {**meta_of(result, AIP44), **governor.about})
         result = {**result, "agentCapabilities": _narrowed(result["agentCapabilities"], governor)}
     return result
 

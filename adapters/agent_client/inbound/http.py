@@ -12,11 +12,11 @@ from functools import partial
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.inbound.http_connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
 from adapters.agent_client.inbound.visitor import CHALLENGE, UNAUTHORIZED, Visitor
 from adapters.agent_client.options import AgentClientServe
-from adapters.agent_client.streamable import CONNECTION_ID, INITIALIZE, OPENING, SESSION_ID, session_in
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESSION_ID, TAKING_UP
 from gateway.access import Authenticator, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, lookup
@@ -254,10 +254,10 @@ class HttpServer:
             return None
         if message.method in WITH_HEADER and header is None:
             raise refusal(400, f"{message.method} needs the header {SESSION_ID}")
-        named = session_in(message.params)
+        named = forwarded.session_of(message.params)
         if header is not None and named is not None and header != named:
             raise refusal(400, f"the header {SESSION_ID} names another session than the message")
-        if header is not None and message.method not in OPENING and not await self._has(connection, header):
+        if header is not None and message.method not in TAKING_UP and not await self._has(connection, header):
             raise refusal(404, f"no session {header}")
         return header or named
 

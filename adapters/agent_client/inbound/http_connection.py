@@ -8,8 +8,9 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.inbound.visitor import LOCAL, Visitor
-from adapters.agent_client.streamable import CANCEL_REQUEST, ENDING, LOAD, NAMING, SERVED, cancelled_in, session_in
+from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, LOAD, NAMING, TAKING_UP
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
@@ -17,6 +18,8 @@ from gateway.transport.streamable_http.server import MessageStream
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import Id, Notification, Request, Response
 
+SERVED = (*TAKING_UP, "session/prompt", "session/set_mode", "session/set_config_option")
+"""Methods that succeed only where the session exists."""
 _OUTSIDE = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -130,7 +133,8 @@ class StreamedSessions:
     def answered(self, method: str, session: StreamedSession | None, response: Response | None) -> None:
         """A request was answered, and the answer is queued; None where it never will be."""
         good = response is not None and response.error is None
-        if response is not None and good and method in NAMING and (name := session_in(response.result)) is not None:
+        name = forwarded.session_of(response.result) if response is not None and good and method in NAMING else None
+        if name is not None:
             (self._sessions.get(name) or self._add(name, own=True)).made()
         if session is not None:
             session.finish(method, good=good)
@@ -304,11 +308,11 @@ class HttpConnection:
         """Where a request or a notification goes."""
         name: str | None = None
         if isinstance(message, Request | Notification):
-            name = session_in(message.params)
+            name = forwarded.session_of(message.params)
             if isinstance(message, Request):
                 self._ours[message.id] = name
             elif message.method == CANCEL_REQUEST:
-                name = self._ours.pop(cancelled_in(message.params), None)
+                name = self._ours.pop(forwarded.request_of(message.params), None)
         if name is None:
             return self.main
         session = self.sessions.told(name)

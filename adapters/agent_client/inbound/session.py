@@ -335,8 +335,7 @@ class EditorSession:
         except Exception as error:
             if not isinstance(error, InterlinguaError):
                 log.exception("session %s: run %s could not be told", self.id, run.id)
-            said = errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()
-            self.updates.over(self.context.turn if self.context.owns(run) else None, said)
+            self.updates.over(self.context.turn if self.context.owns(run) else None, errors.to_rpc(error))
 
     async def follow(
         self, run: Run, *, past: bool = False, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None

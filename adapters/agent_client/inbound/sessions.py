@@ -18,7 +18,6 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
-from adapters.agent_client.codec.turn import OURS
 from adapters.agent_client.inbound import governed, replay, set_option, turns
 from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
@@ -26,7 +25,7 @@ from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import LOST_SERVERS, OURS, PROTOCOL, JsonObject, with_meta
 from gateway.contract import Gateway
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Json, Thread, ThreadQuery
@@ -125,8 +124,6 @@ def _offset(cursor: str | None) -> int:
 
 log = logging.getLogger(__name__)
 
-LOST = "mcp_servers"
-
 
 async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
     """The answer of `session/load` or `session/resume`, after the agent was told of servers that are new to it.
@@ -143,7 +140,7 @@ async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
     ):
         return answer
     if native is None or session.busy or not await _again(session, native):
-        return {**answer, "_meta": {OURS: {"lost": [LOST]}}}
+        return with_meta(answer, OURS, {"lost": [LOST_SERVERS]})
     return {**answer, **await settings(session)}
 
 

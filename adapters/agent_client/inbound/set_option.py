@@ -20,7 +20,9 @@ async def begin(session: SessionContext) -> Raw | JsonObject:
     try:
         answer = await session.relay("session/new", session.params)
     except Unsupported:
-        return {"sessionId": session.id, **await settings(session), **_not_passed_on(session.params)}
+        said = {"sessionId": session.id, **await settings(session)}
+        lost = jsonrpc.read(session.params, wire.NewSession).mcp_servers
+        return wire.with_meta(said, wire.OURS, {"lost": [wire.LOST_SERVERS]}) if lost else said
     return completed_answer(session, answer)
 
 
@@ -128,9 +130,3 @@ async def _options(session: SessionContext) -> list[JsonObject]:
     """All options of a session as they are now."""
     options: list[JsonObject] = (await settings(session)).get("configOptions", [])
     return options
-
-
-def _not_passed_on(params: Raw) -> JsonObject:
-    """Name the loss of the MCP servers, which an agent of another protocol is not told."""
-    servers = jsonrpc.read(params, wire.NewSession).mcp_servers
-    return {"_meta": {"interlingua": {"lost": ["mcp_servers"]}}} if servers else {}

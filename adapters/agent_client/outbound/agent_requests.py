@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Raw, Struct
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec import questions
 from adapters.agent_client.options import AgentClientTarget, Permissions
-from adapters.agent_client.outbound import forwarded, governed
+from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.states import TurnPhase

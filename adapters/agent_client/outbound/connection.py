@@ -11,21 +11,21 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import ProtocolVersion
-from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.wire import PROTOCOL, CancelRequest
+from adapters.agent_client.wire import CANCEL_REQUEST, PROTOCOL, CancelRequest, cancel_request
 from gateway.contract import ThreadContext
-from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentGone
 from gateway.core.types import Agent, JsonObject
 from gateway.core.version import version
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
+from gateway.wire.jsonrpc import Id, Malformed, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ MAX_EARLY_BYTES = 4 * 1024 * 1024
 MAX_UNCLAIMED = 1000
 REPORTED = 20
 """Unreadable messages that are logged one by one; of more, one in a thousand."""
-CANCEL = "$/cancel_request"
 UPDATE: Final = "session/update"
 
 
@@ -118,7 +117,7 @@ class AgentConnection:
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._newest = newest
         self._handler = handler
-        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, batches=True, agent=True)
+        self._peer = Peer(pipe, self, errors=errors.answer, answer_garbage=False, first_id=0, batches=True, agent=True)
         self._asking: dict[Id, ThreadContext] = {}
         self._opening: list[ConnectedSession] = []
         self._early: dict[str, list[Raw]] = {}
@@ -227,7 +226,7 @@ class AgentConnection:
                 named(id)
 
         try:
-            result = await self._peer.request(sent, said, timeout=timeout, cancel=_no_longer_wanted, named=take)
+            result = await self._peer.request(sent, said, timeout=timeout, cancel=cancel_request, named=take)
             return self.version.agent_answer(method, result)
         finally:
             self._asking.pop(taken, None)
@@ -353,11 +352,11 @@ class AgentConnection:
             except AgentBroken as error:
                 self._report(str(error), bytes(params)[:200])
             return None
-        if method == CANCEL:
+        if method == CANCEL_REQUEST:
             try:
                 self._peer.cancel_incoming(jsonrpc.unpack(params, CancelRequest).request_id)
             except ValueError as error:
-                self._report(f"{CANCEL} that names no request: {error}", bytes(params)[:200])
+                self._report(f"{CANCEL_REQUEST} that names no request: {error}", bytes(params)[:200])
             return None
         return self._handler.tell(self, *self.version.from_agent(method, params))
 
@@ -401,12 +400,3 @@ def _text_chunk(line: bytes | Unreadable) -> _TextChunk | None:
 def _speaks(initialized: Any, version: ProtocolVersion) -> bool:
     said = initialized.get("protocolVersion") if isinstance(initialized, dict) else None
     return said == version.number and not isinstance(said, bool)
-
-
-def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
-    return CANCEL, {"requestId": id}
-
-
-def _said(error: Exception) -> ErrorObject:
-    """The error that the agent gets when a request of its own fails."""
-    return (errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()).error

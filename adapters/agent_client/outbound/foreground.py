@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn
 from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
-from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.prompts import PromptOwner, Send
 from gateway.core import events as e
 from gateway.core.errors import AgentGone

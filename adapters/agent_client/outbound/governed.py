@@ -13,12 +13,13 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.structs import replace
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors, tools
 from adapters.agent_client.governed import admitted
-from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.record import SessionRecord
 from adapters.agent_client.outbound.session import OUTSIDE, AgentSession
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
+from adapters.agent_client.wire import AIP44, LOST_SERVERS
 from gateway.contract import governing
 from gateway.contract.governing import Governor, Instruction, RunGovernor, ToolServer
 from gateway.core import delta
@@ -27,7 +28,6 @@ from gateway.core.types import Json, JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-LOST: Final = "mcp_servers"
 FILES: Final[Mapping[str, str]] = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
 """Requests for files, and what of `clientCapabilities.fs` allows each."""
 
@@ -57,7 +57,7 @@ def preface(rules: RunGovernor, capabilities: JsonObject) -> list[JsonObject]:
 
 
 def _skill(one: Instruction, capabilities: JsonObject) -> JsonObject:
-    about: JsonObject = {"annotations": {"audience": ["assistant"]}, "_meta": {"aip44": {"skill": one.name}}}
+    about: JsonObject = {"annotations": {"audience": ["assistant"]}, "_meta": {AIP44: {"skill": one.name}}}
     if capabilities.get("embeddedContext") is True:
         inner = {"uri": one.uri, "mimeType": "text/markdown", "text": one.text}
         return {"type": "resource", "resource": inner, **about}
@@ -175,7 +175,7 @@ def mounted(governor: Governor | None, params: Raw) -> tuple[Raw, list[str]]:
     given: list[Any] = jsonrpc.unpack(said) if said else []
     names = {one.name for one in own}
     others = [each for each in given if not (isinstance(each, dict) and each.get("name") in names)]
-    lost = [LOST] if len(others) < len(given) else []
+    lost = [LOST_SERVERS] if len(others) < len(given) else []
     return forwarded.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
 
 

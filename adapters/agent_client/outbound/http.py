@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from adapters.agent_client.streamable import (
+from adapters.agent_client import forwarded
+from adapters.agent_client.wire import (
     CANCEL_REQUEST,
     CONNECTION_ID,
     ENDING,
@@ -19,8 +20,6 @@ from adapters.agent_client.streamable import (
     LOAD,
     NAMING,
     SESSION_ID,
-    cancelled_in,
-    session_in,
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
 from gateway.transport import refusal
@@ -399,7 +398,7 @@ class HttpPipe:
         if not isinstance(answer, Response) or answer.error is not None:
             return False
         if asked.method in NAMING:
-            made = session_in(answer.result)
+            made = forwarded.session_of(answer.result)
             if made is not None:
                 self._open(made)
         elif asked.session is not None:
@@ -505,7 +504,7 @@ class _UnderWay:
             return self._theirs.pop(message.id, None)
         if not isinstance(message, Request | Notification):
             return None
-        session = session_in(message.params)
+        session = forwarded.session_of(message.params)
         if isinstance(message, Request):
             self._ours[message.id] = _Asked(message.method, session)
         return session
@@ -515,11 +514,11 @@ class _UnderWay:
         if isinstance(message, Response):
             return self._ours.pop(message.id, None)
         if isinstance(message, Request):
-            session = session_in(message.params) or stream
+            session = forwarded.session_of(message.params) or stream
             if session is not None:
                 self._theirs[message.id] = session
         elif isinstance(message, Notification) and message.method == CANCEL_REQUEST:
-            self._theirs.pop(cancelled_in(message.params), None)
+            self._theirs.pop(forwarded.request_of(message.params), None)
         return None
 
     def unanswered(self, session: str) -> Iterator[Id]:

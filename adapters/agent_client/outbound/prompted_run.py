@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import content, turn
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound.connection import CANCEL, AgentConnection
+from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.governed import preface
 from adapters.agent_client.outbound.prompts import SentPrompt
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, cancel_request
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import Invalid, Unsupported
@@ -150,7 +150,7 @@ class PromptedRun:
         if self._sent and self._prompt is not None and not prompt.done():
             self._tell_cancel()
             if not self._prompt.answered:
-                connection.tell(CANCEL, {"requestId": self._prompt_id})
+                connection.tell(*cancel_request(self._prompt_id))
             self._session.give_up(self._turn, prompt)
         prompt.add_done_callback(_forget)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.outbound import forwarded
+from adapters.agent_client import forwarded
 from gateway.contract import ThreadContext
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc

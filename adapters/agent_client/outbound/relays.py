@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from msgspec import Raw
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import AgentConnections
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions, losing
-from adapters.agent_client.streamable import FORK
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
+from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, FORK, INITIALIZE, TAKING_UP
 from gateway.contract import ThreadContext, governing
 from gateway.core.errors import AgentTimeout, Unsupported
 from gateway.wire import jsonrpc
 
-OPENING = ("session/load", "session/resume")
-ENDING = ("session/close", "session/delete")
 QUICK = ("logout", "session/")
 """Beginnings of the names of requests that wait for no person and no model."""
-OWN = ("initialize", "session/prompt", "$/cancel_request")
+OWN = (INITIALIZE, "session/prompt", CANCEL_REQUEST)
 """Methods that the gateway speaks for itself on both sides."""
 
 
@@ -47,7 +45,7 @@ class AgentRelays:
         thread = context.thread.id
         if method == "session/new":
             result = await self._sessions.new(context, params)
-        elif method in OPENING:
+        elif method in TAKING_UP:
             result = await self._sessions.load(context, method, params)
         else:
             return await self._of_session(context, method, params)
@@ -106,8 +104,7 @@ class AgentRelays:
                     await self._sessions.hangs(session)
                 raise
             _learn(session, method, params, result)
-            if lost:
-                result = forwarded.replaced(result, _meta=losing(jsonrpc.unpack(result), lost))
+            result = losing(result, lost)
         if method in ENDING:
             await self._sessions.forget(session)
         return forwarded.renamed(result, lambda name: self._public(session, connection, name))

@@ -13,21 +13,21 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import forwarded, governed
+from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import AgentConnections
 from adapters.agent_client.outbound.record import SessionRecord, asked, recorded
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.states import OpeningStep
 from adapters.agent_client.tunnel.tunnels import Tunnels
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import OURS, PROTOCOL, as_object, with_meta
 from gateway.contract import ThreadContext, governing
 from gateway.contract.governing import Governor
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
-from gateway.core.types import JsonObject
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -166,7 +166,7 @@ class AgentSessions:
             session.settings.settle(answer)
             told = {"fresh": known.fresh, "files": known.files} if known is not None else {}
             await self._record(session, replace(asked(params), profile=profile, partial=partial, **told))
-            return forwarded.replaced(result, _meta=losing(answer, lost)) if lost else result
+            return losing(result, lost)
 
     async def end_unopened(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/close` and `session/delete` of one that is not open: only the latter concerns the agent."""
@@ -270,7 +270,7 @@ class AgentSessions:
                 self._tunnels.forget(session)
         session.settings.settle(answer, in_run=in_run)
         await self._record(session, record)
-        return forwarded.replaced(result, _meta=losing(answer, lost)) if lost else result
+        return losing(result, lost)
 
     async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss, if it cannot have all of them."""
@@ -385,7 +385,7 @@ class AgentSessions:
         )
 
 
-def losing(answer: Any, lost: list[str]) -> JsonObject:
-    """The `_meta` of an answer that names what was asked for in vain."""
-    meta = answer.get("_meta") if isinstance(answer, dict) else None
-    return {**(meta if isinstance(meta, dict) else {}), "interlingua": {"lost": lost}}
+def losing(answer: Raw, lost: list[str]) -> Raw:
+    """The answer, naming in its `_meta` what was asked for in vain."""
+    said = with_meta(as_object(jsonrpc.unpack(answer)), OURS, {"lost": lost}) if lost else {}
+    return forwarded.replaced(answer, _meta=said["_meta"]) if lost else answer

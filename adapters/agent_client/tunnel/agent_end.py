@@ -12,21 +12,22 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE
 from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import Caller
 from gateway.core.errors import AgentTimeout, InterlinguaError, Unavailable
+from gateway.mcp import wire
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire.jsonrpc import Id, Malformed, RpcError
 
 log = logging.getLogger(__name__)
 
-INITIALIZE: Final = "initialize"
-INITIALIZED: Final = "notifications/initialized"
-CANCELLED: Final = "notifications/cancelled"
-MODERN_ONLY: Final = frozenset((-32022, jsonrpc.METHOD_NOT_FOUND))
+MODERN_ONLY: Final = frozenset((wire.UNSUPPORTED_VERSION, jsonrpc.METHOD_NOT_FOUND))
 """Errors of a server that knows no handshake."""
 MOST_ENDS: Final = 100
 """Connections of an agent's to one server."""
@@ -168,25 +169,25 @@ class AgentEnd:
         try:
             return await self._asked(said, message)
         except RpcError as error:
-            if said.method != INITIALIZE or error.error.code not in MODERN_ONLY:
+            if said.method != wire.INITIALIZE or error.error.code not in MODERN_ONLY:
                 raise
         return await (await self._translate(said)).ask(message)
 
     async def _asked(self, said: mcp_messages.McpMessage, message: Raw) -> Raw:
         result = await tool_rules.asked(self.server, said.method, said.params, lambda: self._unwrapped(message))
-        if said.method == INITIALIZE:
+        if said.method == wire.INITIALIZE:
             self._hello = message.copy()
         return result
 
     def tell(self, message: Raw) -> None:
         """A notification of the agent's. Dropped where nobody is there for it."""
-        if mcp_messages.read(message).method == INITIALIZED:
+        if mcp_messages.read(message).method == wire.INITIALIZED:
             self._initialized = message.copy()
         client = self._client
         if self._translation is not None:
             self._translation.tell(message)
         elif client is not None:
-            client.caller.tell(MESSAGE, mcp_messages.replaced(message, connectionId=client.id))
+            client.caller.tell(MESSAGE, forwarded.replaced(message, connectionId=client.id))
 
     async def send(self, message: Raw) -> tuple[ClientEnd, Raw]:
         """Send a message to the client, past the rules. Returns the client's end, and the answer as it came."""
@@ -214,7 +215,7 @@ class AgentEnd:
         self._ends.disconnect(client)
         try:
             async with asyncio.timeout(self._ends.patience):
-                await client.caller.ask(DISCONNECT, mcp_messages.encoded({"connectionId": client.id}))
+                await client.caller.ask(DISCONNECT, jsonrpc.raw({"connectionId": client.id}))
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s", DISCONNECT, error)
 
@@ -237,7 +238,7 @@ class AgentEnd:
 
     async def _strange(self, said: mcp_messages.McpMessage) -> bool:
         """Whether the agent begins in a way that the client's server cannot know: a handshake with a stateless one."""
-        return said.method == INITIALIZE and (await self.connected()).stateless
+        return said.method == wire.INITIALIZE and (await self.connected()).stateless
 
     async def _translate(self, said: mcp_messages.McpMessage) -> McpTranslation:
         """From now on both speak their own revision. `said` is the agent's first request."""
@@ -255,7 +256,7 @@ class AgentEnd:
 
     async def _sent(self, client: ClientEnd, message: Raw) -> Raw:
         try:
-            return await client.caller.ask(MESSAGE, mcp_messages.replaced(message, connectionId=client.id))
+            return await client.caller.ask(MESSAGE, forwarded.replaced(message, connectionId=client.id))
         except Unavailable:
             self._lost(client)
             raise
@@ -281,7 +282,7 @@ class AgentEnd:
             asked["_meta"] = meta
         try:
             async with asyncio.timeout(self._ends.patience):
-                answer = await caller.ask(CONNECT, mcp_messages.encoded(asked))
+                answer = await caller.ask(CONNECT, jsonrpc.raw(asked))
         except TimeoutError:
             raise AgentTimeout(f"the client did not connect MCP server {server.offered.name}") from None
         found = mcp_messages.unpacked(answer, mcp_messages.Connected)
@@ -291,11 +292,9 @@ class AgentEnd:
         """Shake hands again. The agent has its answer already: a newer one is not passed on."""
         await self._sent(client, hello)
         if self._initialized is not None:
-            client.caller.tell(MESSAGE, mcp_messages.replaced(self._initialized, connectionId=client.id))
+            client.caller.tell(MESSAGE, forwarded.replaced(self._initialized, connectionId=client.id))
 
 
-DISCOVER: Final = "server/discover"
-LISTEN: Final = "subscriptions/listen"
 OUTER: Final = frozenset((mcp_messages.UNAVAILABLE, mcp_messages.BROKEN, jsonrpc.REQUEST_CANCELLED))
 """Errors that are not the MCP server's."""
 
@@ -308,11 +307,11 @@ class ConnectedEnd(AgentEnd):
         self.connection = connection
 
     async def asked(self, message: Raw) -> Raw:
-        return await self.connection.ask(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
+        return await self.connection.ask(MESSAGE, forwarded.replaced(message, connectionId=self.id, requestId=None))
 
     async def told(self, message: Raw) -> None:
         await self.connection.drain()
-        self.connection.tell(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
+        self.connection.tell(MESSAGE, forwarded.replaced(message, connectionId=self.id, requestId=None))
 
 
 class _Meta(Struct, gc=False):
@@ -358,9 +357,9 @@ class StatelessEnd(AgentEnd):
         if self._translation is None and not self._known:
             client = await self.connected()
             if not client.stateless:
-                meta = mcp_messages.members(said.params).get("_meta")
+                meta = forwarded.members(said.params).get("_meta")
                 try:
-                    await self._unwrapped(mcp_messages.encoded({"method": DISCOVER, "params": {"_meta": meta or {}}}))
+                    await self._unwrapped(jsonrpc.raw({"method": wire.DISCOVER, "params": {"_meta": meta or {}}}))
                 except RpcError as error:
                     if error.error.code in OUTER:
                         raise
@@ -381,14 +380,14 @@ class StatelessEnd(AgentEnd):
             return
         await self.connection.drain()
         about: dict[str, Any] = {"connectionId": None, "serverId": self.server.id, "requestId": request}
-        self.connection.tell(MESSAGE, mcp_messages.replaced(message, **about))
+        self.connection.tell(MESSAGE, forwarded.replaced(message, **about))
 
     def _owner(self, params: Raw) -> str | int | None:
         """The request of a notification that names none: by progress token, else a subscription, or the only one."""
         token = _token(params)
         found = [id for id, (_, its) in self._under_way.items() if token is not None and its == token]
         if not found and token is None:
-            found = [id for id, (method, _) in self._under_way.items() if method == LISTEN]
+            found = [id for id, (method, _) in self._under_way.items() if method == wire.LISTEN]
             found = found or (list(self._under_way) if len(self._under_way) == 1 else [])
         return found[0] if found else None
 
@@ -400,3 +399,50 @@ def _token(params: Raw) -> Any:
     except (ValueError, RecursionError):
         return None
     return found.progressToken if found.meta is None else found.meta.progressToken
+
+
+class McpPeer:
+    """An MCP client or server at the other end of a pipe, in the words of `mcp/message`; a Handler of its Peer.
+
+    A cancellation is not passed on, as ids are each side's own: the call that it is about is cancelled.
+    """
+
+    def __init__(self, pipe: Pipe, asked: Asked, told: Callable[[Raw], Awaitable[None] | None], **options: Any) -> None:
+        """`asked` and `told` take its requests and notifications, `options` are the Peer's."""
+        self.peer = Peer(pipe, self, **options)
+        self._asked = asked
+        self._told = told
+
+    async def ask(self, message: Raw) -> Raw:
+        """Send a request. Raises what it answers, and AgentGone."""
+        said = mcp_messages.read(message)
+        await self.peer.drain()
+        return await self.peer.request(said.method, _params(said.params), cancel=_no_longer_wanted)
+
+    def tell(self, message: Raw) -> None:
+        """Send a notification. Raises AgentGone."""
+        said = mcp_messages.read(message)
+        if said.method != wire.CANCELLED:
+            self.peer.notify(said.method, _params(said.params))
+
+    # --- gateway.transport.rpc.Handler ------------------------------------------------------------------------------
+
+    async def request(self, method: str, params: Raw, id: Id) -> Any:
+        return await self._asked(mcp_messages.message(method, params))
+
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        if method == wire.CANCELLED:
+            self.peer.cancel_incoming(forwarded.request_of(params))
+            return None
+        return self._told(mcp_messages.message(method, params))
+
+    def unreadable(self, what: Unreadable | Malformed) -> None:
+        log.info("an MCP client of an agent sends what is no message: %s", what.reason)
+
+
+def _params(params: Raw) -> Raw | None:
+    return params if params and bytes(params) != b"null" else None
+
+
+def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
+    return wire.CANCELLED, {"requestId": id, "reason": "nobody waits for it any more"}

@@ -37,7 +37,7 @@ class Housed(Protocol):
 
 
 class Doors:
-    """One per gateway process: the inbound half's. Doors are opened by the outbound one."""
+    """One per gateway process, and an ASGI application: the inbound half's. Doors are opened by the outbound one."""
 
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self._mount = options.path or MOUNT
@@ -50,7 +50,7 @@ class Doors:
         from starlette.routing import Route
 
         self._served = True
-        return [Route(f"{PATH}/{{door}}", _App(self))]
+        return [Route(f"{PATH}/{{door}}", self)]
 
     @property
     def address(self) -> str | None:
@@ -67,9 +67,16 @@ class Doors:
         door = self._open[id] = HttpDoor(server, ends, f"{address}/{id}", lambda: self._open.pop(id, None))
         return door
 
-    def find(self, id: str) -> HttpDoor | None:
-        """The open door of that id."""
-        return self._open.get(id)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from gateway.transport.asgi.refusals import refusal
+
+        door = self._open.get(scope["path_params"]["door"])
+        try:
+            if door is None:
+                raise NotFound("there is no such server")
+            await door.serve(scope, receive, send)
+        except InterlinguaError as error:
+            await refusal(error)(scope, receive, send)
 
 
 class HttpDoor:
@@ -126,21 +133,3 @@ class HttpDoor:
         """Let nobody in any more."""
         self._closed()
         await self._leave()
-
-
-class _App:
-    """See `Doors.routes`: an ASGI application, since answers are streams."""
-
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from gateway.transport.asgi.refusals import refusal
-
-        door = self._doors.find(scope["path_params"]["door"])
-        try:
-            if door is None:
-                raise NotFound("there is no such server")
-            await door.serve(scope, receive, send)
-        except InterlinguaError as error:
-            await refusal(error)(scope, receive, send)

@@ -9,7 +9,6 @@ client is asked with the one that it used, and one that knows no `mcp/connect` i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -17,9 +16,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.wire import JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, RpcError
+from gateway.wire.jsonrpc import ErrorObject, RpcError
 
 T = TypeVar("T")
 
@@ -77,9 +77,7 @@ class McpMessage(Struct, rename="camel", gc=False):
     params: Raw = Raw()
 
 
-_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _message = msgspec.json.Decoder(McpMessage).decode
-_NOTHING: Final = Raw(b"{}")
 ABSENT: Final = Raw()
 
 
@@ -109,7 +107,7 @@ def connecting(server: Offered, meta: Raw | None) -> JsonObject:
 
 def unwrapped(carrier: Raw) -> Raw:
     """The result in the answer of somebody stateless. Raises RpcError with the error in it, or for what is neither."""
-    found = members(carrier)
+    found = forwarded.members(carrier)
     if "result" in found:
         return found["result"]
     error = jsonrpc.unpack(found["error"]) if "error" in found else None
@@ -120,7 +118,7 @@ def unwrapped(carrier: Raw) -> Raw:
 
 def wrapped(result: Raw) -> Raw:
     """The answer that somebody stateless gets."""
-    return encoded({"result": result})
+    return jsonrpc.raw({"result": result})
 
 
 def refused(error: ErrorObject) -> Raw:
@@ -128,61 +126,34 @@ def refused(error: ErrorObject) -> Raw:
     said: JsonObject = {"code": error.code, "message": error.message}
     if error.data not in (ABSENT, UNSET):
         said["data"] = error.data
-    return encoded({"error": said})
+    return jsonrpc.raw({"error": said})
+
+
+def message(method: str, params: Raw | JsonObject) -> Raw:
+    """The params of an `mcp/message` that says this."""
+    left_out = isinstance(params, Raw) and not params
+    return jsonrpc.raw({"method": method} if left_out else {"method": method, "params": params})
 
 
 def read(params: Raw) -> McpMessage:
     """Read a message, or the end of a connection. Raises RpcError for other params."""
     try:
-        return _message(params or _NOTHING)
+        return _message(params or forwarded.NOTHING)
     except (ValueError, RecursionError):  # half a surrogate pair in it, maybe
-        found = members(params)
+        found = forwarded.members(params)
         if not found:
             return unpacked(params, McpMessage)
         known = {name: found[name] for name in McpMessage.__struct_encode_fields__ if name in found}
         inner = known.pop("params", ABSENT)
-        return replace(unpacked(encoded(known), McpMessage), params=inner)
+        return replace(unpacked(jsonrpc.raw(known), McpMessage), params=inner)
 
 
 def unpacked(params: Raw, type: type[T]) -> T:
     """Params as `type`. Raises RpcError."""
     try:
-        return jsonrpc.unpack(params or _NOTHING, type)
+        return jsonrpc.unpack(params or forwarded.NOTHING, type)
     except (ValueError, RecursionError) as error:
         raise RpcError(jsonrpc.INVALID_PARAMS, str(error)) from None
-
-
-def cancelled(params: Raw) -> Id:
-    """The request that a `notifications/cancelled` is about; None, which is no request's id here, if it says none."""
-    found = members(params).get("requestId")
-    id = jsonrpc.unpack(found) if found else None
-    return id if isinstance(id, int | str | float) else None
-
-
-def members(params: Raw) -> dict[str, Raw]:
-    """An object's members; none of what is no object. Half surrogate pairs stay as they are."""
-    try:
-        return _object(params or _NOTHING)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        found = jsonrpc.unpack(params)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {name: Raw(json.dumps(value, separators=(",", ":")).encode()) for name, value in found.items()}
-
-
-def encoded(value: Any) -> Raw:
-    """As params."""
-    return Raw(jsonrpc.encoded(value))
-
-
-def replaced(params: Raw, **values: Any) -> Raw:
-    """The same params with some members set, and those left out that are None now."""
-    found: dict[str, Any] = {**members(params), **values}
-    return encoded({name: value for name, value in found.items() if value is not None})
 
 
 def unavailable(what: str) -> RpcError:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
 from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
 from adapters.agent_client.tunnel.offers import OfferedServer
@@ -109,7 +110,7 @@ class UpstreamEnd(AgentEnd):
     def tell_later(self, method: str, params: Raw) -> None:
         """A notification, if the server takes such."""
         if not versions.modern(self.version):
-            self.tell(mcp_messages.encoded({"method": method, "params": params}))
+            self.tell(mcp_messages.message(method, params))
 
     async def hang_up(self) -> None:
         if not self.closed.done():
@@ -128,7 +129,7 @@ class UpstreamEnd(AgentEnd):
         task = asyncio.current_task()
         assert task is not None
         answer = await self._calls.asker(said.method, said.params).asked(said.method, said.params, task.cancel)
-        return answer if isinstance(answer, Raw) else mcp_messages.encoded(answer)
+        return answer if isinstance(answer, Raw) else jsonrpc.raw(answer)
 
     async def told(self, message: Raw) -> None:
         said = mcp_messages.read(message)
@@ -161,14 +162,14 @@ class UpstreamEnd(AgentEnd):
 
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """See `Channel`. Rules were asked by who calls."""
-        message = mcp_messages.encoded({"method": method, "params": params})
+        message = mcp_messages.message(method, params)
         result = await self._unwrapped(message)
         if method == wire.INITIALIZE:
             self._hello = message
         return result
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
-        self.tell(mcp_messages.encoded({"method": method, "params": params or {}}))
+        self.tell(mcp_messages.message(method, params or {}))
 
     async def aclose(self) -> None:
         """See `Channel`."""
@@ -300,7 +301,6 @@ METHODS: Final = (
     "prompts/get",
     "completion/complete",
 )
-PROGRESS: Final = "notifications/progress"
 STATE: Final = "requestState"
 RESPONSES: Final = "inputResponses"
 PATIENCE: Final = 600.0
@@ -369,7 +369,7 @@ class McpProxy:
         return ErrorObject(jsonrpc.INTERNAL_ERROR, said)
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
-        if not method.startswith("notifications/progress"):
+        if not method.startswith(wire.PROGRESS):
             self._upstream.tell_later(method, params)
 
     def joined(self, session: McpSession) -> None:
@@ -482,11 +482,11 @@ class ProxiedCall:
     # --- gateway.mcp.client.contract.Listener -----------------------------------------------------------------------
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        if method == PROGRESS:
+        if method == wire.PROGRESS:
             token = self.call.progress_token
             if token is None:
                 return None
-            params = mcp_messages.replaced(params, progressToken=token)
+            params = forwarded.replaced(params, progressToken=token)
         self.call.notify(method, params)
         return self.call.drain()
 

@@ -9,23 +9,21 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Raw
 
-from adapters.agent_client.codec import errors
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.tunnel import mcp_messages, shim
-from adapters.agent_client.tunnel.agent_end import CANCELLED, AgentEnd, OpenEnds
+from adapters.agent_client.tunnel import shim
+from adapters.agent_client.tunnel.agent_end import AgentEnd, McpPeer, OpenEnds
 from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.pipe import Unreadable
-from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
+from gateway.wire.jsonrpc import ErrorObject
 from gateway.wire.ndjson import Splitter, frame
 
 log = logging.getLogger(__name__)
@@ -183,62 +181,32 @@ class SocketPipe:
 
 
 class ShimEnd(AgentEnd):
-    """An MCP client at the other end of a shim; a Handler of its Peer."""
+    """An MCP client at the other end of a shim."""
 
     def __init__(self, server: OfferedServer, ends: OpenEnds, pipe: SocketPipe) -> None:
         super().__init__(server, ends)
-        self._peer = Peer(pipe, self, errors=_said, queue_bytes=QUEUE_BYTES, batches=True, grace=CLOSE_SECONDS)
+        self._mcp = McpPeer(
+            pipe, self.ask, self.tell, errors=_said, queue_bytes=QUEUE_BYTES, batches=True, grace=CLOSE_SECONDS
+        )
 
     async def talk(self) -> None:
         """Until one of both ends it."""
-        await self._peer.run()
+        await self._mcp.peer.run()
 
     async def hang_up(self) -> None:
-        await self._peer.aclose()
+        await self._mcp.peer.aclose()
         await super().hang_up()
 
     async def asked(self, message: Raw) -> Raw:
-        said = mcp_messages.read(message)
-        await self._peer.drain()
-        return await self._peer.request(said.method, _params(said.params), cancel=_no_longer_wanted)
+        return await self._mcp.ask(message)
 
     async def told(self, message: Raw) -> None:
-        """See `AgentEnd`. A cancellation is not passed on, as its id is not ours: the call of `asked` is cancelled."""
-        said = mcp_messages.read(message)
-        if said.method != CANCELLED:
-            await self._peer.drain()
-            self._peer.notify(said.method, _params(said.params))
-
-    # --- gateway.transport.rpc.Handler ------------------------------------------------------------------------------
-
-    async def request(self, method: str, params: Raw, id: Id) -> Any:
-        return await self.ask(_message(method, params))
-
-    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        if method == CANCELLED:
-            self._peer.cancel_incoming(mcp_messages.cancelled(params))
-        else:
-            self.tell(_message(method, params))
-        return None
-
-    def unreadable(self, what: Unreadable | Malformed) -> None:
-        log.info("an MCP client of an agent sends what is no message: %s", what.reason)
-
-
-def _message(method: str, params: Raw) -> Raw:
-    return mcp_messages.encoded({"method": method, "params": params} if params else {"method": method})
-
-
-def _params(params: Raw) -> Raw | None:
-    return params if params and bytes(params) != b"null" else None
-
-
-def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
-    return CANCELLED, {"requestId": id, "reason": "nobody waits for it any more"}
+        await self._mcp.peer.drain()
+        self._mcp.tell(message)
 
 
 def _said(error: Exception) -> ErrorObject:
     """The error for an MCP client whose request could not be carried out."""
     if isinstance(error, InterlinguaError):
         return ErrorObject(jsonrpc.INTERNAL_ERROR, str(error), {"code": error.code})
-    return errors.internal().error
+    return jsonrpc.internal().error

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Raw
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, MESSAGE, Offered
 from adapters.agent_client.wire import PROTOCOL
@@ -105,13 +106,13 @@ class Switchboard:
         self._drop(line)
         if line.theirs is None:
             return _NOTHING
-        return await line.client.asking(method, mcp_messages.replaced(params, connectionId=line.theirs))
+        return await line.client.asking(method, forwarded.replaced(params, connectionId=line.theirs))
 
     def tell(self, method: str, params: Raw) -> None:
         """A notification of an agent's. Dropped where nobody takes it: the client reads slowly, or is stateless."""
         line = self._lines.get(mcp_messages.read(params).connection_id or "")
         if line is not None and line.theirs is not None and line.client.flowing:
-            line.client.telling(method, mcp_messages.replaced(params, connectionId=line.theirs, requestId=None))
+            line.client.telling(method, forwarded.replaced(params, connectionId=line.theirs, requestId=None))
 
     async def _connect(self, asked: Host, params: Raw) -> Raw:
         wanted = mcp_messages.unpacked(params, mcp_messages.Connect)
@@ -123,9 +124,9 @@ class Switchboard:
         if len(self._by_client.get(client, ())) >= MOST:
             raise mcp_messages.unavailable("too many connections to MCP servers of this client")
         if client not in self._stateless:
-            meta = mcp_messages.members(params).get("_meta")
+            meta = forwarded.members(params).get("_meta")
             try:
-                answer = await client.asking(CONNECT, mcp_messages.encoded(mcp_messages.connecting(server, meta)))
+                answer = await client.asking(CONNECT, jsonrpc.raw(mcp_messages.connecting(server, meta)))
                 theirs = mcp_messages.unpacked(answer, mcp_messages.Connected).connection_id
             except RpcError as error:
                 if error.error.code != jsonrpc.METHOD_NOT_FOUND or server.key != "serverId":
@@ -134,18 +135,18 @@ class Switchboard:
         line = Line(uuid.uuid4().hex, client, session, server, theirs)
         self._lines[line.id] = line
         self._by_client.setdefault(client, {})[theirs or line.id] = line
-        return mcp_messages.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
+        return forwarded.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
 
     async def _asked(self, line: Line, params: Raw) -> Raw:
         await line.client.drained()
         if line.theirs is not None:
-            renamed = mcp_messages.replaced(params, connectionId=line.theirs, requestId=None)
+            renamed = forwarded.replaced(params, connectionId=line.theirs, requestId=None)
             return await line.client.asking(MESSAGE, renamed)
         number = f"{line.id}-{next(self._numbers)}"
         line.asked[number] = mcp_messages.read(params).request_id
         try:
             about: dict[str, Any] = {"connectionId": None, "serverId": line.server.id, "requestId": number}
-            return await line.client.asking(MESSAGE, mcp_messages.replaced(params, **about))
+            return await line.client.asking(MESSAGE, forwarded.replaced(params, **about))
         finally:
             del line.asked[number]
 
@@ -160,7 +161,7 @@ class Switchboard:
             line.session.agent,
             PROTOCOL,
             MESSAGE,
-            mcp_messages.replaced(params, connectionId=line.id),
+            forwarded.replaced(params, connectionId=line.id),
             thread=line.session.id,
         )
 
@@ -176,7 +177,7 @@ class Switchboard:
             raise mcp_messages.unavailable("there is no such connection")
         about["connectionId"] = line.id
         await line.client.gateway.backchannel.forward(
-            line.session.agent, PROTOCOL, MESSAGE, mcp_messages.replaced(params, **about), thread=line.session.id
+            line.session.agent, PROTOCOL, MESSAGE, forwarded.replaced(params, **about), thread=line.session.id
         )
 
     def left(self, client: Host) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.agent_end import (
@@ -25,7 +26,7 @@ from adapters.agent_client.tunnel.http_doors import Housed, HttpDoor
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, McpMessage, Offered
 from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer, OfferingSession
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
-from adapters.agent_client.wire import JsonObject
+from adapters.agent_client.wire import LOST_SERVERS, JsonObject
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 
 MOST_SERVERS: Final = 100
 """Of one session; an older one makes room."""
-LOST: Final = "mcp_servers"
 
 
 class Tunnels:
@@ -54,7 +54,7 @@ class Tunnels:
         """The params that open a session, as its agent is to get them; and what of them it cannot have, by its loss."""
         if b'"%s"' % TYPE.encode() not in bytes(params):
             return params, []
-        servers = mcp_messages.members(params).get(SERVERS)
+        servers = forwarded.members(params).get(SERVERS)
         found: list[JsonObject] = jsonrpc.unpack(servers) if servers else []
         offers = {id(each.whole): each for each in mcp_messages.offered(found)}
         if not offers:
@@ -65,10 +65,10 @@ class Tunnels:
             offer = offers.get(id(each))
             entry = each if offer is None else await self._declared(session, connection, offer)
             if entry is None:
-                lost = [LOST]
+                lost = [LOST_SERVERS]
             else:
                 told.append(entry)
-        return mcp_messages.replaced(params, **{SERVERS: told}), lost
+        return forwarded.replaced(params, **{SERVERS: told}), lost
 
     async def _declared(self, session: OfferingSession, connection: AgentPeer, offer: Offered) -> JsonObject | None:
         server = OfferedServer(session, offer)
@@ -130,9 +130,9 @@ class Tunnels:
         server = self._offered(connection, mcp_messages.unpacked(params, mcp_messages.Connect).server)
         self.ends.check_room(server)
         end = ConnectedEnd(server, self.ends, connection)
-        client = await end.connected(mcp_messages.members(params).get("_meta"))
+        client = await end.connected(forwarded.members(params).get("_meta"))
         self.ends.add(end)
-        return mcp_messages.replaced(client.answer, connectionId=end.id, stateless=None)
+        return forwarded.replaced(client.answer, connectionId=end.id, stateless=None)
 
     def _offered(self, connection: AgentPeer, id: str) -> OfferedServer:
         server = self._servers.get(id)

@@ -177,14 +177,4 @@ def test_errors_say_what_and_where(error: tree.InterlinguaError, code: int, data
 
 def test_an_error_of_the_protocols_own_stays_as_it_is() -> None:
     own = RpcError(-1, "x", {"a": 1})
-    assert errors.to_rpc(own) is own and errors.from_rpc(own) is own
-    assert errors.internal().error.code == -32603 and errors.cancelled().error.code == -32800
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [(-32602, tree.Invalid), (-32601, tree.Unsupported), (-32002, tree.NotFound), (-32000, tree.Denied)],
-)
-def test_an_agents_errors_are_errors_of_the_tree(code: int, kind: type[tree.InterlinguaError]) -> None:
-    found = errors.from_rpc(RpcError(code, "why"))
-    assert type(found) is kind and str(found) == "why"
+    assert errors.to_rpc(own) is own and errors.answer(ValueError("x")).code == -32603

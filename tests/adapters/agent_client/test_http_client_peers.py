@@ -12,7 +12,7 @@ import pytest
 
 from adapters.agent_client.outbound import http
 from adapters.agent_client.outbound.http import connect
-from adapters.agent_client.streamable import SESSION_ID
+from adapters.agent_client.wire import SESSION_ID
 from gateway.core.errors import AgentGone
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.http_fake import Fake, fake, update

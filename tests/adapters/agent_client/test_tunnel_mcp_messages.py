@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.tunnel import mcp_messages
 from gateway.wire.jsonrpc import RpcError
 
@@ -22,9 +23,9 @@ def test_a_message_is_read_and_passed_on_whatever_its_texts_hold() -> None:
     message = raw({"connectionId": "a", "method": "tools/call", "params": inner, "new": [inner], "\ud83d": 1})
     said = mcp_messages.read(message)
     assert (said.connection_id, said.method, json.loads(bytes(said.params))) == ("a", "tools/call", inner)
-    passed = json.loads(bytes(mcp_messages.replaced(message, connectionId="b", requestId=None)))
+    passed = json.loads(bytes(forwarded.replaced(message, connectionId="b", requestId=None)))
     assert passed == {"connectionId": "b", "method": "tools/call", "params": inner, "new": [inner], "\ud83d": 1}
-    assert json.loads(bytes(mcp_messages.replaced(raw({"a": None}), a="1", b=None))) == {"a": "1"}
+    assert json.loads(bytes(forwarded.replaced(raw({"a": None}), a="1", b=None))) == {"a": "1"}
 
 
 @pytest.mark.parametrize("params", [[], "x", {"connectionId": 1, "method": "x"}, {"method": ["\ud83d"]}])
@@ -70,4 +71,4 @@ def test_only_servers_without_an_address_are_offered_under_whichever_name_their_
 
 @pytest.mark.parametrize(("params", "id"), [({"requestId": 0}, 0), ({"requestId": "x"}, "x"), ({}, None), ([], None)])
 def test_a_cancellation_names_a_request_or_none(params: Any, id: Any) -> None:
-    assert mcp_messages.cancelled(raw(params)) == id
+    assert forwarded.request_of(raw(params)) == id

@@ -7,6 +7,7 @@ import contextlib
 import json
 from typing import Any
 
+from gateway.wire import jsonrpc
 from tests.adapters.agent_client.editor import Refused
 from tests.adapters.agent_client.tunnel_rig import KIT, TOOLS, Provider, ProviderV2, Rig, rig
 from tests.support.aio import run
@@ -229,9 +230,8 @@ def test_where_the_agent_works_the_answer_says_that_it_was_not_told_of_new_serve
 
 def end_message(method: str) -> Any:
     """As the switchboard sends it."""
-    from adapters.agent_client.tunnel import mcp_messages
 
-    return mcp_messages.encoded({"method": method})
+    return jsonrpc.raw({"method": method})
 
 
 def test_what_a_session_had_open_is_disconnected_with_it() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.tunnel import mcp_messages
+from adapters.agent_client import forwarded
 from gateway.core.types import Answer, RunQuery
 from gateway.governance.binding import Binding
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.test_tunnel_stateless import DISCOVERED, META
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, rig
@@ -92,8 +93,8 @@ def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prompted(t
             assert said[3]["error"]["code"] == -32600 and not called(bob)
             [server] = it.tunnels._servers.values()
             [end] = [each for each in it.tunnels.ends.of(server) if each._client is not None]
-            listing = mcp_messages.encoded({"connectionId": end.id, "method": "tools/list", "params": {}})
-            listed = mcp_messages.members(await end.ask(listing))["tools"]
+            listing = jsonrpc.raw({"connectionId": end.id, "method": "tools/list", "params": {}})
+            listed = forwarded.members(await end.ask(listing))["tools"]
             assert bytes(listed) == b'[{"name":"read"}]', "between prompts, too"
             ana = await it.connect(token="ana-token-0123456789")
             await ana.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
@@ -150,9 +151,7 @@ def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp
             # the agent's MCP client goes on after the turn
             [server] = it.tunnels._servers.values()
             [end] = it.tunnels.ends.of(server)
-            late = mcp_messages.encoded(
-                {"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}}
-            )
+            late = jsonrpc.raw({"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}})
             async with asyncio.timeout(30):
                 try:
                     await end.ask(late)

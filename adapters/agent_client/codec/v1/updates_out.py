@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
-from adapters.agent_client.codec.turn import OURS
 from adapters.agent_client.codec.updates_out import DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
 from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.memory import another
 from adapters.agent_client.codec.v2.tool_calls import DELETION, UNKNOWN, block_to_v1
 from adapters.agent_client.codec.v2.wire import STATE, TERMINAL, TERMINAL_CHUNK, UPDATE, WHOLE
-from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, OURS, PROTOCOL, meta_of, with_meta
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
@@ -301,14 +300,9 @@ def told(said: JsonObject) -> tuple[JsonObject, bool]:
     known = conversions.known_to_v1(options) if isinstance(options, list) else options
     if known is options:
         return found, False
-    meta = _object(found.get("_meta"))
-    ours = _object(meta.get(OURS))
+    ours = meta_of(found, OURS)
     lost = sorted({OPTION, *ours.get("lost", ())})
-    return {**found, "configOptions": known, "_meta": {**meta, OURS: {**ours, "lost": lost}}}, True
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
+    return with_meta({**found, "configOptions": known}, OURS, {**ours, "lost": lost}), True
 
 
 def _says_nothing(said: Json) -> bool:

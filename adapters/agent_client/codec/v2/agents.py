@@ -15,6 +15,7 @@ from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, VERSION
 from adapters.agent_client.tunnel.mcp_messages import TYPE
 from adapters.agent_client.wire import VERSION as VERSION_1
+from adapters.agent_client.wire import as_object
 from gateway.core.errors import AgentBroken
 from gateway.core.types import Agent, JsonObject
 
@@ -50,7 +51,7 @@ def agent_of(initialize: Any, source: str) -> Agent:
     version = initialize.get("protocolVersion") if isinstance(initialize, dict) else None
     if isinstance(version, bool) or version != VERSION:
         return v1.agent_of(initialize, source)
-    if not isinstance(_object(initialize.get("capabilities")).get("session"), dict):
+    if not isinstance(as_object(initialize.get("capabilities")).get("session"), dict):
         raise AgentBroken(f"{source} offers no sessions")
     agent = v1.agent_of(result_to_v1(initialize), source)
     return replace(agent, extra={**agent.extra, ORIGIN_V2: initialize})
@@ -63,9 +64,9 @@ def speaks_v2(agent: Agent | None) -> bool:
 
 def result_to_v1(said: JsonObject) -> JsonObject:
     """An agent's answer of `initialize` as version 1 would have it."""
-    capabilities = _object(said.get("capabilities"))
-    session = _object(capabilities.get("session"))
-    prompt, mcp = _object(session.get("prompt")), _object(session.get("mcp"))
+    capabilities = as_object(said.get("capabilities"))
+    session = as_object(capabilities.get("session"))
+    prompt, mcp = as_object(session.get("prompt")), as_object(session.get("mcp"))
     methods = conversions.auth_to_v1(said.get("authMethods"))
     rest = {key: value for key, value in session.items() if key not in ("prompt", "mcp")}
     found: JsonObject = {
@@ -79,7 +80,7 @@ def result_to_v1(said: JsonObject) -> JsonObject:
         },
         "sessionCapabilities": {**{key: {} for key in _BASELINE}, **_nonnull(rest)},
     }
-    auth = _object(capabilities.get("auth"))
+    auth = as_object(capabilities.get("auth"))
     if methods or auth:
         found["auth"] = {**auth, **({"logout": {}} if methods else {})}
     out = {key: value for key, value in said.items() if key not in ("info", "capabilities", "authMethods")}
@@ -104,11 +105,11 @@ def initialized(agent: Agent | None, answer: JsonObject) -> JsonObject:
     if agent is None or not speaks_v2(agent) or answer != v1.initialize_result(agent):
         return result_to_v2(answer, agent)
     own = agent.extra[ORIGIN_V2]
-    capabilities = _object(own.get("capabilities"))
-    session = _object(capabilities.get("session"))
+    capabilities = as_object(own.get("capabilities"))
+    session = as_object(capabilities.get("session"))
     session = {**session, "delete": session.get("delete") or {}}
     if agent.extra.get(v1.BRIDGED):
-        mcp = _object(session.get("mcp"))
+        mcp = as_object(session.get("mcp"))
         session["mcp"] = {**mcp, TYPE: mcp.get(TYPE) or {}}
     return {**own, "protocolVersion": VERSION, "capabilities": {**capabilities, "session": session}}
 
@@ -118,9 +119,9 @@ def result_to_v2(said: JsonObject, agent: Agent | None = None) -> JsonObject:
 
     An agent of this protocol takes MCP servers that are commands: all of version 1 do.
     """
-    capabilities = _object(said.get("agentCapabilities"))
-    prompt, mcp = _object(capabilities.get("promptCapabilities")), _object(capabilities.get("mcpCapabilities"))
-    sessions = _object(capabilities.get("sessionCapabilities"))
+    capabilities = as_object(said.get("agentCapabilities"))
+    prompt, mcp = as_object(capabilities.get("promptCapabilities")), as_object(capabilities.get("mcpCapabilities"))
+    sessions = as_object(capabilities.get("sessionCapabilities"))
     servers: JsonObject = {
         key: _said(key, {}, value) for key, value in mcp.items() if key != "sse" and value not in (False, None)
     }
@@ -172,17 +173,13 @@ def _said(key: str, marker: Any, value: Any) -> Any:
 
 def _info(value: Any, agent: Agent | None) -> JsonObject:
     """Name and version are required here."""
-    info = _object(value)
+    info = as_object(value)
     name, version = info.get("name"), info.get("version")
     return {
         **info,
         "name": name if isinstance(name, str) else agent.name if agent is not None else "agent",
         "version": version if isinstance(version, str) else agent.version if agent is not None else "0.0.0",
     }
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
 
 
 def _nonnull(value: JsonObject) -> JsonObject:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2.wire import CALL
+from adapters.agent_client.wire import as_object
 from gateway.core.types import JsonObject
 
 _MOST: Final = 2000
@@ -41,7 +42,7 @@ def diff_as_text(diff: JsonObject) -> str:
 
 
 def _line(change: Any) -> str:
-    change = change if isinstance(change, dict) else {}
+    change = as_object(change)
     said = [change[key] for key in ("operation", "oldPath", "path") if isinstance(change.get(key), str)]
     return " ".join(said)
 

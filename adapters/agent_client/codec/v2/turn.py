@@ -12,6 +12,7 @@ from msgspec import Raw
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as v1
 from adapters.agent_client.codec.v2.wire import IDLE, ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE
+from adapters.agent_client.wire import OURS, as_object, meta_of, with_meta
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject, Run, StopReason
@@ -57,7 +58,7 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
 
 def _error_of(error: Any) -> RpcError:
     """The error object that an agent said, if it did."""
-    said = error if isinstance(error, dict) else {}
+    said = as_object(error)
     code, message = said.get("code"), said.get("message")
     if not isinstance(code, int) or isinstance(code, bool) or code == jsonrpc.REQUEST_CANCELLED:
         code = jsonrpc.INTERNAL_ERROR  # what was cancelled has a stop reason of its own
@@ -105,16 +106,16 @@ def over(
         result = v1.prompt_result(run, end, agent=agent, usage=usage)
         said: JsonObject = {UPDATE: STATE, "state": IDLE, **result}
         plainly = _idle(result["stopReason"])
-        lost = (result.get("_meta") or {}).get(v1.OURS) if run.losses else None
+        lost = meta_of(result, OURS) if run.losses else None
     except RpcError as error:
         said = plainly = failure(error)
         lost = {"lost": sorted(run.losses)} if run.losses else None
         if lost is not None:
-            said = {**said, "_meta": {v1.OURS: lost}}
+            said = with_meta(said, OURS, lost)
     own = None if end is None else event_forms.beyond(end, ORIGIN_V2)
     if own is not None and ("more" in own or "less" in own):
         kept = event_forms.restored(plainly, own)
-        said = kept if lost is None else {**kept, "_meta": {**(kept.get("_meta") or {}), v1.OURS: lost}}
+        said = kept if lost is None else with_meta(kept, OURS, lost)
     return [delta.encode(said)]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2 import conversions, tool_calls
 from adapters.agent_client.codec.v2.wire import MAIN_PLAN, ORIGIN_V2, PLAN, UPDATE
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, as_object
 from gateway.core import delta
 from gateway.core.types import JsonObject, ThreadUpdate
 
@@ -132,8 +132,7 @@ def told(update: ThreadUpdate, *, options: Any = None, modes: Any = None) -> Jso
         return data
     if update.protocol != PROTOCOL or update.kind in _NOTES:
         return None
-    marks = data.get(ORIGIN_V2)
-    marks = marks if isinstance(marks, dict) else {}
+    marks = as_object(data.get(ORIGIN_V2))
     if marks.get("silent"):
         return None
     if isinstance(marks.get("update"), dict):

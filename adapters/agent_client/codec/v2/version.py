@@ -20,7 +20,7 @@ from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, upda
 from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.wire import MODE, VERSION
 from adapters.agent_client.codec.version import Noted, OptionsOf, unknown
-from adapters.agent_client.wire import OPENING, OPTIONS
+from adapters.agent_client.wire import OPENING, OPTIONS, as_object
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import Invalid
@@ -53,8 +53,7 @@ def tool_call_of(params: JsonObject, id: str) -> JsonObject:
 
     A command is one that executes it. A request about nothing that is known is one of its own: then `id` names it.
     """
-    subject = params.get("subject")
-    subject = subject if isinstance(subject, dict) else {}
+    subject = as_object(params.get("subject"))
     call = subject.get("toolCall")
     if subject.get("type") == "tool_call" and isinstance(call, dict) and isinstance(call.get("toolCallId"), str):
         said, _ = tool_calls.to_v1({**call, event_forms.KEY: tool_calls.CALL}, first=False)
@@ -300,10 +299,9 @@ class Version2:
 
 def _object(params: Raw) -> JsonObject:
     try:
-        found = jsonrpc.unpack(params)
+        return as_object(jsonrpc.unpack(params))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 V2: Final = Version2()

@@ -1,4 +1,4 @@
-"""Params and results that are passed on: the session ids in them are exchanged, nothing else is read or changed."""
+"""Params and results that are passed on: some members are read or set, session ids exchanged; all else stays."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _string = msgspec.json.Decoder(str).decode
 _update = msgspec.json.Decoder(SessionUpdate).decode
-_encode = jsonrpc.encoded
 
 
 class _OfSession(Struct, rename="camel", gc=False):
     session_id: str | None = None
+
+
+class _Cancelled(Struct, rename="camel", gc=False):
+    request_id: jsonrpc.Id = None
 
 
 _of_session = msgspec.json.Decoder(_OfSession).decode
@@ -40,21 +43,29 @@ def members(raw: Raw) -> dict[str, Raw]:
             found = jsonrpc.unpack(raw)
         except (ValueError, RecursionError):
             return {}
-        return {name: Raw(_encode(value)) for name, value in found.items()} if isinstance(found, dict) else {}
+        return {name: jsonrpc.raw(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def session_of(params: Raw) -> str | None:
-    """The session that a message names, if it does."""
-    if not params or _ID not in bytes(params):
+def session_of(raw: Raw) -> str | None:
+    """The session that `params` or a `result` names; None where it names none, or is no object."""
+    if not raw:
         return None
     try:
-        return _of_session(params).session_id
+        return _of_session(raw).session_id
+    except (ValueError, RecursionError):  # not an object, or half a surrogate pair somewhere
+        pass
+    try:
+        return jsonrpc.unpack(raw, _OfSession).session_id
     except (ValueError, RecursionError):
-        name = members(params).get("sessionId")
-        try:
-            return jsonrpc.unpack(name, str) if name else None
-        except (ValueError, RecursionError):
-            return None
+        return None
+
+
+def request_of(params: Raw) -> jsonrpc.Id:
+    """The request that a cancellation is about; None, which is no request's id, if it names none."""
+    try:
+        return jsonrpc.unpack(params or NOTHING, _Cancelled).request_id
+    except (ValueError, RecursionError):
+        return None
 
 
 def update_of(params: Raw) -> tuple[str, Raw]:
@@ -80,9 +91,9 @@ def with_session(params: Raw, session: str) -> Raw:
 
 
 def replaced(params: Raw, **values: Any) -> Raw:
-    """The same params with some members set."""
-    found = members(params)
-    return Raw(_encode({**found, **{name: Raw(_encode(value)) for name, value in values.items()}}))
+    """The same params with some members set, and those left out that are None now."""
+    found: dict[str, Any] = {**members(params), **values}
+    return jsonrpc.raw({name: value for name, value in found.items() if value is not None})
 
 
 def renamed(result: Raw, name: Callable[[str], str]) -> Raw:
@@ -97,9 +108,9 @@ def renamed(result: Raw, name: Callable[[str], str]) -> Raw:
         except (ValueError, RecursionError):
             listed = []
         if any([_rename(each, name) for each in listed]):
-            found["sessions"] = Raw(_encode(listed))
+            found["sessions"] = jsonrpc.raw(listed)
             changed = True
-    return Raw(_encode(found)) if changed else result
+    return jsonrpc.raw(found) if changed else result
 
 
 def _rename(found: dict[str, Raw], name: Callable[[str], str]) -> bool:
@@ -109,5 +120,5 @@ def _rename(found: dict[str, Raw], name: Callable[[str], str]) -> bool:
         return False
     if (new := name(session)) == session:
         return False
-    found["sessionId"] = Raw(_encode(new))
+    found["sessionId"] = jsonrpc.raw(new)
     return True
