@@ -12,19 +12,6 @@ from gateway.core import choices, delta, files, media, projection
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
 
-__all__ = [
-    "AGENT_OPTION",
-    "agent_of",
-    "agent_option",
-    "booleans",
-    "config_options",
-    "initialize_result",
-    "loads",
-    "native",
-    "prompt_capabilities",
-    "set_option",
-]
-
 CONFIG: Final[JsonObject] = {
     "type": "object",
     "properties": {"mode": {"type": "string"}},

@@ -16,6 +16,7 @@ from adapters.agent_client.codec import agents, errors
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, set_option
 from adapters.agent_client.inbound.client import EditorClient, EditorClients
 from adapters.agent_client.inbound.sessions import EditorSessions
@@ -233,7 +234,7 @@ class EditorConnection:
         session = await self.sessions.named(params)
         if method.startswith("session/"):
             name = self.client.agent if session is None else session.context.agent
-            params = await governed.folders(governed.of(self._gateway, name), params)
+            params = await folders(governed.of(self._gateway, name), params)
         answer = await self.client.beside(method, params, None if session is None else session.context.relay)
         if method == FORK:
             made = jsonrpc.read(answer, wire.SessionResult).session_id

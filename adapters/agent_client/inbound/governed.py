@@ -21,8 +21,6 @@ from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, RunQuery, Thread
 from gateway.wire import jsonrpc
 
-__all__ = ["admitted", "check", "closed", "folders", "forget", "initialize", "known", "listed", "of", "opened"]
-
 SPOKEN_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "promptCapabilities": ("image", "audio", "embeddedContext"),
     "mcpCapabilities": ("http", "sse"),

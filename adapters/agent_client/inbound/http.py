@@ -33,86 +33,6 @@ Converse = Callable[[HttpConnection, str | None], Awaitable[None]]
 """See `gateway.contract.Conversing`. What it raises is what the client's `initialize` is answered with."""
 
 
-class EditorHttpConnections:
-    """By id. `buffer`, `stall`: see HttpConnection.
-
-    A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
-    nothing was POSTed, for as long as the option `idle` says.
-    """
-
-    def __init__(
-        self,
-        options: AgentClientServe,
-        converse: Converse,
-        gateway: Gateway,
-        *,
-        buffer: int = BUFFER_BYTES,
-        stall: float = STALL_SECONDS,
-    ) -> None:
-        self._options = options
-        self._converse = converse
-        self._gateway = gateway
-        self._buffer = buffer
-        self._stall = stall
-        self._table = SessionTable[HttpConnection](options.idle, self._on_idle)
-        self.used = self._table.used
-        self._tasks = TaskSet()
-
-    def get(self, id: str) -> HttpConnection | None:
-        """The connection, while it lasts."""
-        connection = self._table.get(id)
-        return None if connection is None or connection.over else connection
-
-    def open(self, agent: str | None, visitor: Visitor) -> HttpConnection:
-        """A new connection. It counts as idle from now on. Raises Limited."""
-        client = visitor.name
-        self._gateway.limits.session(PROTOCOL, client, self._table.held(client), lambda: self._spare(client))
-        # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
-        most = 2 * self._options.max_sessions
-        connection = HttpConnection(
-            self._gateway.new_id(), agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most
-        )
-        self._table.add(connection, client)
-        self._tasks.start(self._serve(connection), name=connection.name)
-        return connection
-
-    def _spare(self, client: str | None) -> bool:
-        """Whether a connection of this client makes room: one that is ending, else one that is idle, which is ended."""
-        idle = list(self._table.idle_of(client)) if client is not None else []
-        if idle and not any(one.over for one in idle):
-            log.info("%s, which is idle, makes room for another", idle[0].name)
-            idle[0].hang_up()
-        return bool(idle)
-
-    def quiet(self) -> None:
-        """End all. What they were about goes on."""
-        for connection in self._table.all:
-            connection.hang_up()
-
-    async def aclose(self) -> None:
-        """The same, and wait until nobody serves them any more."""
-        self.quiet()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _serve(self, connection: HttpConnection) -> None:
-        why: InterlinguaError | None = None
-        try:
-            await self._converse(connection, connection.agent)
-        except InterlinguaError as error:
-            why = error
-        except Exception:
-            log.exception("%s: serving failed", connection.name)
-        finally:
-            await connection.aclose()
-            connection.served(why)
-            self._table.remove(connection)
-
-    def _on_idle(self, connection: HttpConnection) -> None:
-        log.info("%s has no stream open for %g s: its connection is ended", connection.name, self._options.idle)
-        connection.hang_up()
-
-
 COOKIE = "interlingua"
 INITIALIZE_SECONDS = 60.0
 METHODS = "POST, GET, DELETE"
@@ -135,7 +55,8 @@ def _refused(error: InterlinguaError) -> Reply:
 class HttpServer:
     """An ASGI application, for the paths `/` and `/{agent}`. Every HttpConnection is served by `converse`.
 
-    `buffer`, `stall`: see HttpConnection.
+    A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
+    nothing was POSTed, for as long as the option `idle` says. `buffer`, `stall`: see HttpConnection.
     """
 
     def __init__(
@@ -150,8 +71,12 @@ class HttpServer:
     ) -> None:
         self._options = options
         self._gateway = gateway
-        self._connections = EditorHttpConnections(options, converse, gateway, buffer=buffer, stall=stall)
+        self._converse = converse
         self._people = people or Authenticator(options.authentication)
+        self._buffer = buffer
+        self._stall = stall
+        self._connections = SessionTable[HttpConnection](options.idle, self._on_idle)
+        self._tasks = TaskSet()
         self._affinity = uuid.uuid4().hex
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,11 +84,14 @@ class HttpServer:
 
     def quiet(self) -> None:
         """End every connection, since its streams would go on for ever. What they were about goes on."""
-        self._connections.quiet()
+        for connection in self._connections.all:
+            connection.hang_up()
 
     async def aclose(self) -> None:
         """The same, and wait until nobody serves them any more."""
-        await self._connections.aclose()
+        self.quiet()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _answer(self, exchange: HttpRequest) -> Reply | None:
         """None where it was answered as a stream. Raises Reply, ClientGone."""
@@ -219,7 +147,7 @@ class HttpServer:
         """Raises what `converse` does, AgentGone if it just ends."""
         if request.id is None:
             raise refusal(400, f"{INITIALIZE} needs an id")
-        connection = self._connections.open(exchange.agent, visitor)
+        connection = self._opened(exchange.agent, visitor)
         gone = asyncio.create_task(exchange.gone())
         answer = asyncio.create_task(connection.initialize(request, data))
         done = False
@@ -312,6 +240,51 @@ class HttpServer:
         if name is None:
             raise refusal(400, f"the header {CONNECTION_ID} is missing")
         connection = self._connections.get(name)
-        if connection is None or connection.agent != exchange.agent or not connection.visitor.fits(shown):
+        if (
+            connection is None
+            or connection.over
+            or connection.agent != exchange.agent
+            or not connection.visitor.fits(shown)
+        ):
             raise refusal(404, f"no connection {name}")
         return connection
+
+    # --- their life ------------------------------------------------------------------------------------------------
+
+    def _opened(self, agent: str | None, visitor: Visitor) -> HttpConnection:
+        """A new connection. It counts as idle from now on. Raises Limited."""
+        client, table = visitor.name, self._connections
+        self._gateway.limits.session(PROTOCOL, client, table.held(client), lambda: self._spare(client))
+        # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
+        most = 2 * self._options.max_sessions
+        connection = HttpConnection(
+            self._gateway.new_id(), agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most
+        )
+        table.add(connection, client)
+        self._tasks.start(self._serve(connection), name=connection.name)
+        return connection
+
+    def _spare(self, client: str | None) -> bool:
+        """Whether a connection of this client makes room: one that is ending, else one that is idle, which is ended."""
+        idle = list(self._connections.idle_of(client)) if client is not None else []
+        if idle and not any(one.over for one in idle):
+            log.info("%s, which is idle, makes room for another", idle[0].name)
+            idle[0].hang_up()
+        return bool(idle)
+
+    async def _serve(self, connection: HttpConnection) -> None:
+        why: InterlinguaError | None = None
+        try:
+            await self._converse(connection, connection.agent)
+        except InterlinguaError as error:
+            why = error
+        except Exception:
+            log.exception("%s: serving failed", connection.name)
+        finally:
+            await connection.aclose()
+            connection.served(why)
+            self._connections.remove(connection)
+
+    def _on_idle(self, connection: HttpConnection) -> None:
+        log.info("%s has no stream open for %g s: its connection is ended", connection.name, self._options.idle)
+        connection.hang_up()

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.inbound.visitor import LOCAL, Visitor
@@ -179,15 +180,12 @@ BUFFER_BYTES = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
 
 
-class ClientRequest:
+class ClientRequest(NamedTuple):
     """A request of the client that is not answered yet. `named`: it came with the session's header."""
 
-    __slots__ = ("method", "named", "session")
-
-    def __init__(self, method: str, session: StreamedSession | None, named: bool) -> None:
-        self.method = method
-        self.session = session
-        self.named = named
+    method: str
+    session: StreamedSession | None
+    named: bool
 
 
 class HttpConnection:

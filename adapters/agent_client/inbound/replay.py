@@ -14,12 +14,11 @@ from msgspec import Raw
 from adapters.agent_client.codec import agents, content
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.codec.v2.agents import speaks_v2
-from adapters.agent_client.codec.v2.wire import ORIGIN_V2
 from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate

@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
+from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, replay, set_option, turns
 from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
@@ -290,7 +291,7 @@ class EditorSessions:
         if name is None:
             raise NotFound("there are no agents")
         governor = governed.of(self._gateway, name)
-        params = await governed.folders(governor, params)
+        params = await folders(governor, params)
         thread = self._thread(str(uuid.uuid4()), asked)
         session = None
         try:
@@ -406,7 +407,7 @@ class EditorSessions:
         except NotFound:
             return await self._of_agent(asked, params, method)
         name = self._agent_of(thread)
-        params = await governed.folders(governed.of(self._gateway, name), params)
+        params = await folders(governed.of(self._gateway, name), params)
         if await replay.is_the_agents(self._client, thread, name, everything=way is OpenedBy.LOAD):
             with contextlib.suppress(replay.Untold):
                 return await self._told_by_agent(thread, name, params, method, way)
@@ -434,7 +435,7 @@ class EditorSessions:
         """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept."""
         if self._client.visitor.required or self._agent is None or await self._native(self._agent) is None:
             raise NotFound(f"no session {asked.session_id}")
-        params = await governed.folders(governed.of(self._gateway, self._agent), params)
+        params = await folders(governed.of(self._gateway, self._agent), params)
         session = await self._adopted(asked.session_id, asked, params)
         session.go()
         try:

@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
+from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.config_options import mode_changed, options_changed, settings, with_agent
 from adapters.agent_client.inbound.context import SessionContext
@@ -83,7 +84,7 @@ async def _choose(session: SessionContext, name: str | bool) -> list[JsonObject]
     before = session.agent, session.params
     session.tries(name, session.params)
     try:
-        session.tries(name, await governed.folders(session.governor, session.params))
+        session.tries(name, await folders(session.governor, session.params))
         await governed.opened(session.governor, session.id, session.client.visitor.name)
         answer = await _taken_up(session)
     except BaseException:

@@ -21,23 +21,13 @@ from adapters.agent_client.codec.v2 import agents, conversions, turn, updates
 from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.codec.v2.version import V2
-from adapters.agent_client.codec.v2.wire import (
-    CHUNK,
-    IDLE,
-    MODE,
-    ORIGIN_V2,
-    REQUIRES_ACTION,
-    RUNNING,
-    STATE,
-    UPDATE,
-    WHOLE,
-)
+from adapters.agent_client.codec.v2.wire import CHUNK, IDLE, MODE, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
 from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.inbound import config_options, turns
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.turns import PromptTurn, V2PromptTurn, answer_id, message_id
 from adapters.agent_client.inbound.updates import STATES, RunUpdates, SessionUpdates, Take
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, JsonObject
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError

@@ -6,7 +6,6 @@ sessions.py        the agent's sessions of threads                         sessi
 states.py          where a prompt is, record.py: what is kept of a session
 prompted_run.py    a run, from opening the session to its prompt's end     turn.py        the agent's updates in it
 agent_requests.py  what the agent asks for                                 workspace.py   files and commands
-relays.py          what clients of the same protocol say beside prompts    forwarded.py   messages that are passed on
 governed.py        the rules of a governed route, tool_calls.py: for what the agent says of its tool calls
 """
 
@@ -17,18 +16,28 @@ import asyncio
 from msgspec import Raw
 from msgspec.structs import replace
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec import agents
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.agent_requests import AgentRequests
+from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import AgentConnections
 from adapters.agent_client.outbound.prompted_run import PromptedRun
-from adapters.agent_client.outbound.relays import AgentRelays
-from adapters.agent_client.outbound.sessions import AgentSessions
+from adapters.agent_client.outbound.session import AgentSession
+from adapters.agent_client.outbound.sessions import AgentSessions, losing
 from adapters.agent_client.outbound.tool_calls import tool_call_of
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
+from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, FORK, INITIALIZE, TAKING_UP
 from gateway.contract import RunContext, ThreadContext
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentGone, AgentTimeout, Unsupported
 from gateway.core.types import Agent
+from gateway.wire import jsonrpc
+
+QUICK = ("logout", "session/")
+"""Beginnings of the names of requests that wait for no person and no model."""
+OWN = (INITIALIZE, "session/prompt", CANCEL_REQUEST)
+"""Methods that the gateway speaks for itself on both sides."""
 
 
 class AgentClientOutbound:
@@ -44,7 +53,6 @@ class AgentClientOutbound:
         self._tunnels = Tunnels(target)
         self._connections = AgentConnections(target, AgentRequests(target, self._tunnels))
         self._sessions = AgentSessions(target, self._connections, self._tunnels)
-        self._relays = AgentRelays(target, self._connections, self._sessions, self._tunnels)
         self._runs: dict[str, PromptedRun] = {}
 
     async def describe(self) -> Agent:
@@ -74,10 +82,41 @@ class AgentClientOutbound:
             await run.cancel()
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
-        return await self._relays.relay(context, method, params)
+        """See `Relay.relay`. The session of an answer is the gateway's where it knows it."""
+        if method in OWN:
+            raise Unsupported(f"{method} is not passed on")
+        if method in tunnel.METHODS:
+            return await self._tunnels.relay(method, params)
+        if context.thread is None:
+            return await self._beside(context, method, params)
+        thread = context.thread.id
+        if method == "session/new":
+            result = await self._sessions.new(context, params)
+        elif method in TAKING_UP:
+            result = await self._sessions.load(context, method, params)
+        else:
+            return await self._of_session(context, method, params)
+        return forwarded.renamed(result, lambda _: thread)
 
     async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
-        await self._relays.forward(context, method, params)
+        """See `Relay.forward`. What concerns a session that the agent has not open any more is dropped."""
+        if method in OWN:
+            raise Unsupported(f"{method} is not passed on")
+        if method == tunnel.DISCONNECT and context.thread is not None:
+            self._tunnels.forget(self._sessions.of(context))
+            return
+        if method in tunnel.METHODS:
+            await self._tunnels.forward(method, params)
+            return
+        if context.thread is None:
+            async with self._connections.shared(context).use() as connection:
+                connection.tell(method, params)
+                await connection.drain()
+            return
+        session = self._sessions.of(context)
+        if session.open and session.connection is not None:
+            session.connection.tell(method, forwarded.with_session(params, session.name))
+            await session.connection.drain()
 
     @property
     def reachable(self) -> bool | None:
@@ -86,3 +125,60 @@ class AgentClientOutbound:
     async def aclose(self) -> None:
         await asyncio.gather(self._connections.aclose(), self._sessions.aclose())
         await self._tunnels.aclose()
+
+    # --- beside prompts ------------------------------------------------------------------------------------------
+
+    async def _beside(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """A request that belongs to no session, on the connection of the client that makes it."""
+        async with self._connections.shared(context).use() as connection:
+            result = await connection.ask(method, params, timeout=self._patience(method), context=context)
+            return forwarded.renamed(result, connection.public)
+
+    async def _of_session(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        session = self._sessions.of(context)
+        if method in ENDING and not session.open:
+            result = await self._sessions.end_unopened(context, method, params)
+            await self._sessions.forget(session)
+            return result
+        async with session.lease.in_use():
+            connection = await self._sessions.open(session, context)
+            sent = forwarded.with_session(params, session.name)
+            given = self._sessions.given if method == FORK else self._tunnels.declared
+            sent, lost = await given(session, connection, sent)
+            try:
+                result = await connection.ask(
+                    method,
+                    sent,
+                    timeout=self._patience(method),
+                    context=context,
+                )
+            except AgentTimeout:
+                if method == "session/close":
+                    await self._sessions.hangs(session)
+                raise
+            _learn(session, method, params, result)
+            result = losing(result, lost)
+        if method in ENDING:
+            await self._sessions.forget(session)
+        return forwarded.renamed(result, lambda name: self._public(session, connection, name))
+
+    def _public(self, session: AgentSession, connection: AgentConnection, name: str) -> str:
+        if name == session.name and session.thread is not None:
+            return session.thread
+        public = connection.public(name)
+        if public == name:
+            connection.made(name)
+        return public
+
+    def _patience(self, method: str) -> float | None:
+        """How long a request may take: a person logs in, and an extension works, for as long as its client waits."""
+        return self._target.request_timeout if method.startswith(QUICK) else None
+
+
+def _learn(session: AgentSession, method: str, params: Raw, result: Raw) -> None:
+    """Apply an answer's changes to the session."""
+    if method == "session/set_mode":
+        mode = forwarded.members(params).get("modeId")
+        session.settings.set_mode(jsonrpc.unpack(mode) if mode else None)
+    if method in ("session/set_mode", "session/set_config_option"):
+        session.settings.settle(jsonrpc.unpack(result))

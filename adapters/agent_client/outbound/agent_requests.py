@@ -173,7 +173,7 @@ class AgentRequests:
         """A permission outside of any turn: a client is asked only about the agent's own work."""
         context = session.context if session is not None else None
         caller = _client(context)
-        if session is None or context is None or caller is None or governing.governor_of(context) is not None:
+        if session is None or context is None or caller is None or session.governor is not None:
             return NOT_ASKED
         kind = call.get("kind")
         own = session.work is not None and session.work.working
@@ -201,7 +201,7 @@ class AgentRequests:
 
     async def _served(self, session: AgentSession, method: str, params: Raw) -> Any:
         """A file or a command. On a governed route it is a tool call, if anything serves it."""
-        governor = governing.governor_of(session.context) if session.context is not None else None
+        governor = session.governor
         if governor is not None and not governed.lent(governor, method):
             raise _unknown(method)
         if governor is None or method not in governed.ACTS:

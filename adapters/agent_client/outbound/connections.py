@@ -24,8 +24,7 @@ from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import Caller
-from gateway.contract.governing import Governor
+from gateway.contract import Caller, ThreadContext, governing
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.transport import websocket
@@ -83,11 +82,15 @@ class AgentConnections:
             return {name: each for name, each in caller.capabilities.items() if name not in NOT_PASSED_ON}
         return {"elicitation": {"form": {}}, "session": {"configOptions": {"boolean": {}}}}
 
-    def shared(self, profile: JsonObject, governor: Governor | None) -> SharedConnection:
-        """The connection for clients that can do that, as far as the agent may use it.
+    def shared(self, context: ThreadContext | None, profile: JsonObject | None = None) -> SharedConnection:
+        """The connection for the client of a conversation, or for one with this `profile`, as far as the agent may use
+        what it can do. None: for clients of other protocols.
 
         Raises Unavailable for one profile too many, and once closed.
         """
+        if profile is None:
+            profile = self.profile(context.caller if context is not None else None)
+        governor = governing.governor_of(context) if context is not None else None
         if self._closed:
             raise Unavailable(f"{self.name} is not called any more")
         capabilities = self._with_workspace(profile)
@@ -117,7 +120,7 @@ class AgentConnections:
         for shared in self._shared.values():
             if shared.supervisor.reachable:
                 return shared
-        return self.shared(self.profile(None), None)
+        return self.shared(None)
 
     @property
     def reachable(self) -> bool | None:

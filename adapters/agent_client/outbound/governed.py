@@ -70,8 +70,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
     The client or the workspace does it. Raises Invalid for a path that is not admitted, RpcError where
     the rules deny it, Unavailable where it cannot be audited, and what `do` raises.
     """
-    wanted, turn, context = ACTS[method], session.turn, session.context
-    governor = governing.governor_of(context) if context is not None else None
+    wanted, turn, governor = ACTS[method], session.turn, session.governor
     assert governor is not None, "ungoverned requests go another way"
     arguments, path = _arguments(params, wanted)
     rules = governing.run_governor_of(turn.context) if turn is not None else None
@@ -190,7 +189,7 @@ def _entry(one: ToolServer) -> JsonObject:
 
 async def late(session: AgentSession | None, call: JsonObject) -> None:
     """A permission was asked for outside of any run."""
-    governor = governing.governor_of(session.context) if session is not None and session.context is not None else None
-    if governor is not None and governor.judges and session is not None:
+    governor = session.governor if session is not None else None
+    if session is not None and governor is not None and governor.judges:
         said = delta.sound(call)
         await governor.stray(session.thread or "", tools.named(said), said.get("rawInput"), why=OUTSIDE)

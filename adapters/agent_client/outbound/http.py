@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -69,23 +68,6 @@ def failure(id: Id, why: InterlinguaError) -> bytes:
     return jsonrpc.error(id, ErrorObject(code, str(why), {"status": why.status, "body": body}))
 
 
-class StreamHost(Protocol):
-    """The connection that a stream belongs to."""
-
-    name: str
-    limit: int
-    """Bytes of the largest message that is taken."""
-
-    def get(self, session: str | None) -> AbstractAsyncContextManager[StreamResponse]:
-        """Send the GET of a session's stream, or of the connection's (None)."""
-
-    async def arrived(self, messages: Sequence[bytes | Unreadable], reader: EventStreamReader) -> None:
-        """Take messages of the stream. Waits while too many are not received yet."""
-
-    def lost(self, reader: EventStreamReader, why: InterlinguaError) -> None:
-        """The stream is not there any more."""
-
-
 class EventStreamReader:
     """Reads the stream of one session, or of the connection itself (None).
 
@@ -94,7 +76,7 @@ class EventStreamReader:
     heard: when something last came, on the loop's clock.
     """
 
-    def __init__(self, host: StreamHost, session: str | None) -> None:
+    def __init__(self, host: HttpPipe, session: str | None) -> None:
         self.session = session
         self.open = False
         self.heard = 0.0
@@ -373,7 +355,7 @@ class HttpPipe:
 
     @asynccontextmanager
     async def get(self, session: str | None) -> AsyncIterator[StreamResponse]:
-        """See `StreamHost`."""
+        """Send the GET of a session's stream, or of the connection's (None)."""
         headers = {"Accept": EVENTS, **self.headers(session)}
         stream = self.client.stream("GET", self.url, headers=headers, timeout=HEAD_SECONDS, idle_timeout=IDLE_SECONDS)
         async with stream as response:

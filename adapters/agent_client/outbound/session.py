@@ -27,6 +27,7 @@ from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
+from gateway.contract.governing import Governor
 from gateway.core.errors import AgentBroken, Conflict
 from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
@@ -205,6 +206,11 @@ class AgentSession:
         return self._turn.context if self._turn is not None else self._context
 
     @property
+    def governor(self) -> Governor | None:
+        """The governor of its route; None where no rules govern it."""
+        return governing.governor_of(self.context) if self.context is not None else None
+
+    @property
     def prompted(self) -> RunContext | None:
         """The run whose prompt the agent works on."""
         return self._turn.context if self._turn is not None else None
@@ -372,7 +378,7 @@ class AgentSession:
         """One that belongs to no turn: news for the conversation, unless it is known, or of a prompt given up."""
         given_up = self._owed is not None
         context = self.context
-        if self._stray is Stray.KNOWN or context is None or (given_up and governing.governor_of(context) is None):
+        if self._stray is Stray.KNOWN or context is None or (given_up and self.governor is None):
             return
         try:
             for each in self.spoken.stray(update):
@@ -418,7 +424,7 @@ class AgentSession:
 
         While the agent replays a session it is history, and marked as such.
         """
-        governor = governing.governor_of(self.context) if self.context is not None else None
+        governor = self.governor
         if governor is None or not isinstance(update.data, dict):
             return update
         if self._stray is Stray.HISTORY:

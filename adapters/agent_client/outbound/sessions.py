@@ -81,14 +81,13 @@ class AgentSessions:
         async with session.lock:
             session.seen(context)
             if session.open and await self._recovered(session):
-                shared = self._connections.shared(session.record.profile, governor)
-                connection = await session.lease.connect(shared)
+                connection = await session.lease.connect(self._connections.shared(context, session.record.profile))
                 if connection is session.connection:
                     return connection
             known = recorded(context)
             session.settled()
             profile = known.profile if known else self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(profile, governor))
+            connection = await session.lease.connect(self._connections.shared(context, profile))
             if known is not None:
                 known = await governed.placed(governor, known)
                 if await self._again(session, connection, known, in_run):
@@ -112,7 +111,7 @@ class AgentSessions:
         connection = session.connection
         if session.lock.locked() or not session.name or session.owed is not None or connection is None:
             return None
-        shared = self._connections.shared(session.record.profile, governing.governor_of(context))
+        shared = self._connections.shared(context, session.record.profile)
         if session.lease.connected(shared) is not connection:
             return None
         session.seen(context)
@@ -124,7 +123,7 @@ class AgentSessions:
         async with session.lease.in_use(), session.lock:
             session.seen(context)
             profile = self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(profile, governing.governor_of(context)))
+            connection = await session.lease.connect(self._connections.shared(context, profile))
             return await self._new(session, connection, params, replace(asked(params), profile=profile))
 
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
@@ -144,7 +143,7 @@ class AgentSessions:
                 params = forwarded.replaced(params, cwd=self._default(governing.governor_of(context)).cwd)
             name = known.session if known else session.thread or ""
             profile = known.profile if known else self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(profile, governing.governor_of(context)))
+            connection = await session.lease.connect(self._connections.shared(context, profile))
             there = session.open and session.name == name
             if not there:
                 session.bind(connection, name)
@@ -173,7 +172,7 @@ class AgentSessions:
         known = recorded(context)
         if method == "session/close" or known is None:
             return forwarded.NOTHING
-        async with self._connections.shared(known.profile, governing.governor_of(context)).use() as connection:
+        async with self._connections.shared(context, known.profile).use() as connection:
             renamed = forwarded.with_session(params, known.session)
             return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
 
@@ -274,8 +273,7 @@ class AgentSessions:
 
     async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss, if it cannot have all of them."""
-        governor = governing.governor_of(session.context) if session.context is not None else None
-        params, taken = governed.mounted(governor, params)
+        params, taken = governed.mounted(session.governor, params)
         sent, lost = await self._tunnels.declared(session, connection, params)
         return sent, lost or taken
 

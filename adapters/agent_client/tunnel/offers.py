@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from adapters.agent_client.tunnel.mcp_messages import Offered
 from gateway.contract import RunContext, ThreadContext
+from gateway.contract.governing import Governor
 
 
 class AgentPeer(Protocol):
@@ -41,6 +42,10 @@ class OfferingSession(Protocol):
     @property
     def context(self) -> ThreadContext | None:
         """The conversation as it was last seen."""
+
+    @property
+    def governor(self) -> Governor | None:
+        """The governor of its route."""
 
     @property
     def prompted(self) -> RunContext | None:

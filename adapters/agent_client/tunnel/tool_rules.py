@@ -105,8 +105,7 @@ def _patterns(server: OfferedServer) -> Iterable[str] | None:
 
 
 def _governor(server: OfferedServer) -> Governor | None:
-    context = server.session.context
-    governor = governing.governor_of(context) if context is not None else None
+    governor = server.session.governor
     return governor if governor is not None and governor.judges else None
 
 

@@ -215,7 +215,7 @@ async def dropped(server: HttpServer, session: str | None = None) -> None:
 
     What it writes before it has heard of that is lost.
     """
-    (link,) = server._connections._table.all
+    (link,) = server._connections.all
     lane = link.main if session is None else link.sessions._sessions[session].lane
     await until(lambda: not lane.read)
 

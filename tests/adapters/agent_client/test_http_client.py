@@ -175,7 +175,7 @@ def test_a_closed_session_keeps_no_stream() -> None:
             session = await here.new()
             await here.prompt(session, "x")
             assert await here.ask("session/close", {"sessionId": session}) == {}
-            (link,) = there.server._connections._table.all
+            (link,) = there.server._connections.all
             await until(lambda: session not in link.sessions)
             with pytest.raises(RpcError, match="404"):
                 await here.prompt(session, "x")

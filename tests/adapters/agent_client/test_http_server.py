@@ -167,7 +167,7 @@ def test_a_closed_session_can_be_loaded_again_on_its_stream_and_is_forgotten_wit
             async with here.stream(made) as other:
                 close = await here.ask("session/close", {"sessionId": made}, made)
                 assert (await other.next())["id"] == close
-            (link,) = there.server._connections._table.all
+            (link,) = there.server._connections.all
             await until(lambda: made not in link.sessions)
             late = {"method": "session/prompt", "params": {"sessionId": made}, "id": 77}
             assert (await here.post(late, made)).status_code == 404

@@ -302,7 +302,7 @@ def test_the_server_ends_every_connection_when_it_is_closed() -> None:
 def test_what_a_client_merely_names_is_not_kept() -> None:
     async def case() -> None:
         async with rig() as there, client(there.url) as here, here.stream() as main:
-            (link,) = there.server._connections._table.all
+            (link,) = there.server._connections.all
             for number in range(20):
                 await here.ask("_echo", {"sessionId": f"no{number}"})
                 assert (await main.next())["result"]

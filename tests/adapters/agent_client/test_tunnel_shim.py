@@ -109,7 +109,7 @@ def test_both_sides_ask_tell_and_cancel_through_it() -> None:
             given_up = await client.begin("mcp/message", {"connectionId": "mcp-0", "method": "elicitation/create"})
             [end] = it.tunnels.ends._ends.values()
             assert isinstance(end, ShimEnd)
-            await until(lambda: end._peer.pending == 1)
+            await until(lambda: end._mcp.peer.pending == 1)
             await client.notify("$/cancel_request", {"requestId": client._id})
             with contextlib.suppress(Exception):
                 await given_up
@@ -273,7 +273,7 @@ def test_a_shim_that_does_not_move_holds_up_nobody_else_and_little_memory() -> N
             await there(client, session)
             [end] = it.tunnels.ends._ends.values()
             assert isinstance(end, ShimEnd)
-            peer = end._peer
+            peer = end._mcp.peer
             [pid] = await client.steps(session, ["pid", 0])
             os.kill(pid, signal.SIGSTOP)
             note = {"connectionId": "mcp-0", "method": "notifications/message", "params": {"data": "x" * 200_000}}

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import agents as v1
 from adapters.agent_client.codec.v2 import conversions
-from adapters.agent_client.codec.v2.wire import ORIGIN_V2, VERSION
+from adapters.agent_client.codec.v2.wire import VERSION
 from adapters.agent_client.tunnel.mcp_messages import TYPE
+from adapters.agent_client.wire import ORIGIN_V2, as_object
 from adapters.agent_client.wire import VERSION as VERSION_1
-from adapters.agent_client.wire import as_object
 from gateway.core.errors import AgentBroken
 from gateway.core.types import Agent, JsonObject
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.agent_client.codec.v2.wire import MODE, ORIGIN_V2
+from adapters.agent_client.codec.v2.wire import MODE
+from adapters.agent_client.wire import ORIGIN_V2
 from gateway.core.types import Json, JsonObject
 
 # --- options and modes -------------------------------------------------------------------------------------------

@@ -87,19 +87,6 @@ def _line_ended(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-__all__ = [
-    "CALL",
-    "DELETION",
-    "TERMINAL",
-    "UNKNOWN",
-    "WORD",
-    "block_to_v1",
-    "item_to_v1",
-    "terminals",
-    "to_v1",
-    "to_v2",
-]
-
 Shown = Callable[[JsonObject], Any]
 
 DELETION: Final = "deletion"

@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as v1
-from adapters.agent_client.codec.v2.wire import IDLE, ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE
-from adapters.agent_client.wire import OURS, as_object, meta_of, with_meta
+from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, UPDATE
+from adapters.agent_client.wire import ORIGIN_V2, OURS, as_object, meta_of, with_meta
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject, Run, StopReason

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2 import conversions, tool_calls
-from adapters.agent_client.codec.v2.wire import MAIN_PLAN, ORIGIN_V2, PLAN, UPDATE
-from adapters.agent_client.wire import PROTOCOL, as_object
+from adapters.agent_client.codec.v2.wire import MAIN_PLAN, PLAN, UPDATE
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, as_object
 from gateway.core import delta
 from gateway.core.types import JsonObject, ThreadUpdate
 

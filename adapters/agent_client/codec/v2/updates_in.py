@@ -21,7 +21,6 @@ from adapters.agent_client.codec.v2.tool_calls import block_to_v1
 from adapters.agent_client.codec.v2.wire import (
     CALL_CHUNK,
     IDLE,
-    ORIGIN_V2,
     REQUIRES_ACTION,
     RUNNING,
     STATE,
@@ -32,7 +31,7 @@ from adapters.agent_client.codec.v2.wire import (
     USAGE,
     WHOLE,
 )
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken

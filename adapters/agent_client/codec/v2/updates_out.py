@@ -13,8 +13,8 @@ from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, Upda
 from adapters.agent_client.codec.updates_out import Around, DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
 from adapters.agent_client.codec.v2 import tool_calls, updates
 from adapters.agent_client.codec.v2.agents import speaks_v2
-from adapters.agent_client.codec.v2.wire import CHUNK, ORIGIN_V2, UPDATE
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e

@@ -18,7 +18,7 @@ from adapters.agent_client.codec import questions as asking
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
 from adapters.agent_client.codec.v2.memory import SessionMemory
-from adapters.agent_client.codec.v2.wire import MODE, VERSION
+from adapters.agent_client.codec.v2.wire import CALL, MODE, VERSION
 from adapters.agent_client.codec.version import Noted, OptionsOf, unknown
 from adapters.agent_client.wire import OPENING, OPTIONS, as_object
 from gateway.core import delta
@@ -56,7 +56,7 @@ def tool_call_of(params: JsonObject, id: str) -> JsonObject:
     subject = as_object(params.get("subject"))
     call = subject.get("toolCall")
     if subject.get("type") == "tool_call" and isinstance(call, dict) and isinstance(call.get("toolCallId"), str):
-        said, _ = tool_calls.to_v1({**call, event_forms.KEY: tool_calls.CALL}, first=False)
+        said, _ = tool_calls.to_v1({**call, event_forms.KEY: CALL}, first=False)
         return {key: value for key, value in said.items() if key != event_forms.KEY}
     if subject.get("type") == "command" and isinstance(subject.get("command"), str):
         named = subject.get("toolCallId")

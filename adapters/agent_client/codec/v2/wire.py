@@ -4,30 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters.agent_client.wire import ORIGIN_V2
-
-__all__ = [
-    "CALL",
-    "CALL_CHUNK",
-    "CHUNK",
-    "IDLE",
-    "MAIN_PLAN",
-    "MODE",
-    "ORIGIN_V2",
-    "PLAN",
-    "PLAN_REMOVED",
-    "REQUIRES_ACTION",
-    "RUNNING",
-    "STATE",
-    "STATES",
-    "SUBAGENT",
-    "TERMINAL",
-    "TERMINAL_CHUNK",
-    "UPDATE",
-    "VERSION",
-    "WHOLE",
-]
-
 VERSION: Final = 2
 
 UPDATE: Final = "sessionUpdate"
