@@ -16,8 +16,8 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 97_100
-FILES = 537
+LINES = 97_110
+FILES = 533
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 11
 FOREIGN_ATTRIBUTES = 18
