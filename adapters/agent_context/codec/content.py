@@ -57,13 +57,11 @@ def misfit(schema: JsonObject, value: Json, at: str) -> Invalid:
     """The error that says why a value does not fit; its path starts with `at`."""
     judge = _judge(schema)
     try:
-        error = judge.misfit(value) if judge is not None else None
-    except fitting.Inapplicable:
-        error = None
-    if error is None:
-        return Invalid(f"{at or '/'}: does not fit the agent's schema", path=at)
-    path = at + delta.join([str(step) for step in error.absolute_path])
-    return Invalid(f"{path or '/'}: {error.message}", path=path)
+        if judge is not None:
+            judge.check(value, at)
+    except Invalid as error:
+        return error
+    return Invalid(f"{at or '/'}: does not fit the agent's schema", path=at)
 
 
 MESSAGES: Final = files.MESSAGES

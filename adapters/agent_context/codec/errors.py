@@ -21,6 +21,7 @@ from gateway.wire.jsonrpc.messages import ErrorObject
 __all__ = [
     "CODES",
     "ERRORS",
+    "WAITED_FOR",
     "Expired",
     "NoMatch",
     "answer",
@@ -28,6 +29,7 @@ __all__ = [
     "failure_error",
     "note",
     "note_error",
+    "refusal",
     "to_rpc",
     "tree_error",
 ]
@@ -93,6 +95,8 @@ _THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
 """Error of the tree for each code of an agent's; AgentFailed for any other. CANCELLED depends on who asked for it."""
 
 
+WAITED_FOR: Final = "the correlationId of a message that waits for a response"
+
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +118,12 @@ def to_rpc(error: errors.InterlinguaError, correlation: str | None = None, param
         received = None if params is None else received_at(params, error.path)
         data["details"] = {"expected": "a value that fits the schema", "received": received or str(error)}
     return answer(RpcError(errors.lookup(ERRORS, error), str(error), data), correlation)
+
+
+def refusal(code: int, message: str, name: str, expected: str, received: Any, **data: Any) -> RpcError:
+    """The error for what does not fit where it stands. `name`: its code of the tree; `data`: further members."""
+    details = {"expected": expected, "received": received}
+    return RpcError(code, message, {"code": name, "retryable": False, **data, "details": details})
 
 
 def answer(error: RpcError, correlation: str | None) -> RpcError:

@@ -17,15 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Final
 
 from gateway.access.patterns import fits
 from gateway.core.types import JsonObject, Standing
 
-WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
-    {"quality": 0.35, "security": 0.2, "cost": 0.2, "load": 0.15, "speed": 0.1}
-)
 NEUTRAL: Final = 0.5
 MIDDLE_COST: Final = 0.001
 MIDDLE_SPEED: Final = 50.0
@@ -106,7 +102,7 @@ class Ranking:
     ranked: tuple[Ranked, ...]
     away: Mapping[str, str]
     left_out: Mapping[str, str]
-    weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
+    weights: Mapping[str, float]
 
     def explanation(self, chosen: str | None = None) -> JsonObject:
         """For `_meta`: the weights, the best agents with their factors, and why others were left out."""
@@ -139,7 +135,7 @@ class Ranking:
 def rank(
     candidates: Iterable[Candidate],
     needs: Needs,
-    weights: Mapping[str, float] = WEIGHTS,
+    weights: Mapping[str, float],
     load: Callable[[str], float] | None = None,
 ) -> Ranking:
     """Rank the agents that may have a task with these needs.
@@ -186,7 +182,7 @@ def why_not(one: Candidate, needs: Needs) -> str | None:
     return None
 
 
-def rated(one: Candidate, weights: Mapping[str, float] = WEIGHTS, load: float = 0) -> Ranked:
+def rated(one: Candidate, weights: Mapping[str, float], load: float = 0) -> Ranked:
     """A candidate with its score (see the top of this file), rounded to six places so that equals are equal.
 
     `load`: how many tasks it has at least.

@@ -18,7 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 from pydantic import SecretStr
 
-from adapters.agent_context.codec.errors import Expired, note, to_rpc
+from adapters.agent_context.codec.errors import Expired, note, refusal, to_rpc
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions
@@ -389,13 +389,8 @@ def ahead(deadline: float | None, path: str, said: str | None, now: float | None
     """Raises RpcError for a deadline (epoch seconds) that is past; `said` as it came, at `path`."""
     at = time.time() if now is None else now
     if deadline is not None and deadline <= at:
-        data = {
-            "code": "deadline",
-            "retryable": False,
-            "path": path,
-            "details": {"expected": "a deadline that is not past", "received": said},
-        }
-        raise RpcError(wire.DEADLINE, f"{path}: {PASSED}", data)
+        expected = "a deadline that is not past"
+        raise refusal(wire.DEADLINE, f"{path}: {PASSED}", "deadline", expected, said, path=path)
 
 
 def metadata_of(meta: JsonObject) -> JsonObject:

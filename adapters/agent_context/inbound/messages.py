@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from adapters.agent_context.codec import content, nlip
-from adapters.agent_context.codec.errors import NoMatch
+from adapters.agent_context.codec.errors import WAITED_FOR, NoMatch, refusal
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.task_record import ALLOWED
 from adapters.agent_context.inbound.environment import (
@@ -210,14 +210,8 @@ class MessageRequests:
 
 def nobody_waits(asked: MessageParams) -> RpcError:
     """The error for a response or update that belongs to nothing."""
-    details: JsonObject = {
-        "expected": "the correlationId of a message that waits for a response",
-        "received": asked.correlation_id,
-    }
-    data = {"code": "not_found", "retryable": False, "details": details}
-    return RpcError(
-        wire.NOT_FOUND, f"nothing with this correlation id waits for a message of type {asked.content.type}", data
-    )
+    said = f"nothing with this correlation id waits for a message of type {asked.content.type}"
+    return refusal(wire.NOT_FOUND, said, "not_found", WAITED_FOR, asked.correlation_id)
 
 
 def _beside(payload: Any) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal, to_rpc
 from adapters.agent_context.directory.conduct import REQUESTS
 from adapters.agent_context.inbound.environment import Aside, Environment, correlation_of
 from adapters.agent_context.inbound.messages import MessageRequests
@@ -319,15 +319,5 @@ class AgentContextService:
 
     async def _nothing(self, call: McpCall) -> Any:
         """Refuse a method that is valid only for a run that its sender works on."""
-        raise RpcError(
-            wire.NOT_FOUND,
-            f"{call.method} belongs to nothing that is under way",
-            {
-                "code": "not_found",
-                "retryable": False,
-                "details": {
-                    "expected": "the correlationId of a message that waits for a response",
-                    "received": correlation_of(call.meta),
-                },
-            },
-        )
+        said = f"{call.method} belongs to nothing that is under way"
+        raise refusal(wire.NOT_FOUND, said, "not_found", WAITED_FOR, correlation_of(call.meta))

@@ -31,9 +31,6 @@ from gateway.wire.jsonrpc import RpcError
 # --- before its end ---------------------------------------------------------------------------------------------------
 
 
-EVENT = "interlingua/event"
-"""Key of an update's `_meta`: an event that text cannot express, in the form of gateway/core/events.py."""
-
 _BESIDE = (
     e.ToolCallStarted,
     e.ToolCallUpdated,
@@ -100,7 +97,7 @@ class RunNotifications:
         payload: JsonObject = {"messages": [{"text": text}]} if text else {}
         meta = self._meta
         if event is not None:
-            meta = {**meta, EVENT: Raw(e.encode(replace(event, origin=None)))}
+            meta = {**meta, wire.EVENT: Raw(e.encode(replace(event, origin=None)))}
         params = {**self._head, "content": {"type": "update", "payload": payload}, META: meta}
         return jsonrpc.notification(wire.MESSAGE, params)
 
@@ -311,13 +308,7 @@ class TaskToolRendering(TaskRendering):
             delta.encode(interrupt.answer_schema or {}).decode(),
         ]
         answer = self._answer(run, "\n".join(lines))
-        carried: JsonObject = {
-            "id": interrupt.id,
-            "kind": interrupt.kind,
-            "message": interrupt.message,
-            "payload": interrupt.payload,
-            "answerSchema": interrupt.answer_schema,
-        }
+        carried = questions.carried(run, interrupt)["interrupt"]
         return {**answer, "isError": True, META: {**answer[META], keys.INTERRUPT: carried}}
 
     def under_way(self, run: Run) -> JsonObject:

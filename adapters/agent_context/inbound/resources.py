@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Raw
 
+from adapters.agent_context.codec.errors import refusal
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.security import ClientPrincipal
@@ -60,9 +61,8 @@ class Belongings:
         """`prompts/get`."""
         asked = read(call.params, PromptParams)
         if call.session.agent is None:
-            details = {"expected": "a prompt, at the door of its agent", "received": asked.name}
-            data = {"code": "not_found", "retryable": False, "path": "/name", "details": details}
-            raise RpcError(wire.INVALID, f"/name: no prompt {asked.name} here", data)
+            said, expected = f"/name: no prompt {asked.name} here", "a prompt, at the door of its agent"
+            raise refusal(wire.INVALID, said, "not_found", expected, asked.name, path="/name")
         params = {"name": asked.name, **({} if asked.arguments is None else {"arguments": asked.arguments})}
         return await self._relay(call, call.session.agent, params)
 

@@ -14,7 +14,7 @@ does not say much. Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -32,13 +32,7 @@ from gateway.wire.jsonrpc import ErrorObject
 # --- the head of a message, read without the rest ---------------------------------------------------------------------
 
 
-EVENT: Final = "interlingua/event"
-"""Key of an update's `_meta`: an event that text cannot express, in the form of gateway/core/events.py."""
-
-
-class _Meta(Struct, gc=False):
-    correlationId: Any = None
-    progressToken: Any = None
+T = TypeVar("T")
 
 
 class _Content(Struct, gc=False):
@@ -59,11 +53,8 @@ class _Head(Struct, gc=False):
     content: _Content | None = None
 
 
-class _OnlyMeta(Struct, gc=False):
-    meta: _Meta | None = msgspec.field(default=None, name="_meta")
-
-
-class _Token(Struct, gc=False):
+class _Marks(Struct, gc=False):
+    meta: Any = msgspec.field(default=None, name="_meta")
     progressToken: Any = None
 
 
@@ -81,7 +72,7 @@ class _Update(Struct, gc=False):
 
 
 class _EventMark(Struct, gc=False):
-    event: Raw | UnsetType = msgspec.field(default=UNSET, name=EVENT)
+    event: Raw | UnsetType = msgspec.field(default=UNSET, name=wire.EVENT)
 
 
 class _Plain(Struct, gc=False):
@@ -90,17 +81,14 @@ class _Plain(Struct, gc=False):
 
 
 _decode_plain = msgspec.json.Decoder(_Plain).decode
-_decode_meta = msgspec.json.Decoder(_OnlyMeta).decode
-_decode_token = msgspec.json.Decoder(_Token).decode
-_decode_head = msgspec.json.Decoder(_Head).decode
 
 
 def correlation(method: str, params: Raw) -> str | None:
     """The correlation id of anything that may carry one; None where it has none. See `gateway.mcp.client.Keyed`."""
     if b"correlationId" not in bytes(params):
         return None
-    meta = _read(params, _decode_meta, _OnlyMeta)
-    found = None if meta is None or meta.meta is None else meta.meta.correlationId
+    marks = _read(params, _Marks)
+    found = marks.meta.get("correlationId") if marks is not None and isinstance(marks.meta, dict) else None
     return found if isinstance(found, str) and found else None
 
 
@@ -118,28 +106,22 @@ def plain_update(params: Raw) -> str | None:
 
 def token(params: Raw) -> str | None:
     """The progress token that a `notifications/progress` is about, if it is a text, as ours are."""
-    found = _read(params, _decode_token, _Token)
+    found = _read(params, _Marks)
     return found.progressToken if found is not None and isinstance(found.progressToken, str) else None
 
 
 def head(params: Raw) -> MessageHead:
     """The head of an `agent/message`; an empty one where it cannot be read."""
-    found = _read(params, _decode_head, _Head)
+    found = _read(params, _Head)
     if found is None:
         return MessageHead()
     kind = None if found.content is None else found.content.type
     return MessageHead(*(each if isinstance(each, str) else None for each in (found.source, found.target, kind)))
 
 
-def _read(params: Raw, decode: Any, kind: Any) -> Any:
-    if not params:
-        return None
+def _read(params: Raw, kind: type[T]) -> T | None:
     try:
-        return decode(params)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return jsonrpc.unpack(params, kind)
+        return jsonrpc.unpack(params, kind) if params else None
     except (ValueError, RecursionError):
         return None
 
@@ -334,10 +316,10 @@ class SideEvents:
 
     def read(self, meta: JsonObject) -> list[e.Event]:
         """The events of an update; none where it carries none that is taken."""
-        if EVENT not in meta:
+        if wire.EVENT not in meta:
             return []
         try:
-            event: e.Event = msgspec.convert(delta.sound(meta[EVENT]), e.AnyEvent)
+            event: e.Event = msgspec.convert(delta.sound(meta[wire.EVENT]), e.AnyEvent)
         except (msgspec.ValidationError, RecursionError):
             return []
         event = msgspec.structs.replace(event, origin=None)

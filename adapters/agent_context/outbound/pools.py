@@ -38,13 +38,10 @@ class PoolLink:
     """See `ContextLink`. All agents of one target share it.
 
     guard: judges the addresses of an endpoint, which an agent named that registered. pools: for tests.
-    late: what came for runs that had ended; wrong: for runs that there never were.
     """
 
     def __init__(self, target: AgentContextTarget, *, guard: Guard | None = None, pools: Pools | None = None) -> None:
         self.target = target
-        self.late = 0
-        self.wrong = 0
         self._guard = guard
         make = pools or _pool
         self._pools = TargetPools(lambda capabilities: make(capabilities, self), self._heard)
@@ -107,9 +104,7 @@ class PoolLink:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
         correlation = answers.correlation(method, params)
         if correlation is None or method not in (wire.MESSAGE, wire.ERROR) or correlation in self._over:
-            self.late += 1
             return
-        self.wrong += 1
         log.info("%s with the correlation id of no message", method)
         if method == wire.MESSAGE:  # an error is never answered with one
             self._telling.start(_tell(session, wire.ERROR, unknown(correlation)))

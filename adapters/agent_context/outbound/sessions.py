@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from adapters.agent_context.codec.errors import WAITED_FOR
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.link import AgentLine, CallListener
 from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
@@ -43,10 +44,6 @@ class SessionLinks:
     def __init__(self, answered: Callable[[McpSession], None] = _nobody) -> None:
         """`answered` is told the session whenever an agent there has answered: that is a sign of life."""
         self.answered = answered
-        self.late = 0
-        """Messages that came for runs that had ended,"""
-        self.wrong = 0
-        """and for runs that there never were."""
         self._ends: dict[McpSession, _Ends] = {}
 
     def to(self, session: McpSession) -> SessionLink:
@@ -74,11 +71,9 @@ class SessionLinks:
         if method != ERROR and (method != MESSAGE or answers.head(params).kind not in ENDS):
             return False
         if ends is not None and correlation in ends.over:
-            self.late += 1
             return True
         if method == ERROR or answers.head(params).target not in (None, SELF):
             return False
-        self.wrong += 1
         session.tell(ERROR, unknown(correlation))
         return True
 
@@ -316,6 +311,6 @@ def unknown(correlation: str) -> JsonObject:
     error: JsonObject = {
         "code": NOT_FOUND,
         "message": "No message with this correlation id is under way.",
-        "details": {"expected": "the correlationId of a message that waits for a response", "received": correlation},
+        "details": {"expected": WAITED_FOR, "received": correlation},
     }
     return {"error": error, META: {"correlationId": correlation}}

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from adapters.agent_context.codec.ranking import WEIGHTS, Candidate, Needs, factors_of, rank, rated
+from adapters.agent_context.codec.ranking import Candidate, Needs, factors_of, rank, rated
+from adapters.agent_context.options import Weights
 from gateway.core.types import Standing
+
+WEIGHTS = Weights().model_dump()
 
 ratings = st.none() | st.floats(0, 10)
 costs = st.none() | st.floats(0, 10)
@@ -62,14 +65,14 @@ def test_greater_cost_and_load_never_raise_a_score_and_speed_never_lowers_it(
 @settings(max_examples=40)
 @given(st.lists(candidates, max_size=8, unique_by=lambda one: one.id))
 def test_ranking_sorts_by_score_and_keeps_the_order_of_equals(found: list[Candidate]) -> None:
-    ranked = [one.candidate for one in rank(found, Needs()).ranked]
+    ranked = [one.candidate for one in rank(found, Needs(), WEIGHTS).ranked]
     assert ranked == sorted(found, key=lambda one: (-score(one), found.index(one)))
 
 
 @settings(max_examples=40)
 @given(candidates, st.lists(candidates, max_size=5))
 def test_a_score_does_not_depend_on_who_else_is_there(one: Candidate, others: list[Candidate]) -> None:
-    ranked = rank([replace(one, id="the one"), *others], Needs()).ranked
+    ranked = rank([replace(one, id="the one"), *others], Needs(), WEIGHTS).ranked
     assert next(each.score for each in ranked if each.candidate.id == "the one") == score(one)
 
 
@@ -91,7 +94,7 @@ def test_every_factor_counts(factor: str) -> None:
     }
     plain = Candidate(id="plain", load=1)
     best = replace(Candidate(id="best", load=1), **better[factor])
-    assert [one.candidate.id for one in rank([plain, best], Needs()).ranked] == ["best", "plain"]
+    assert [one.candidate.id for one in rank([plain, best], Needs(), WEIGHTS).ranked] == ["best", "plain"]
     off = {**WEIGHTS, factor: 0.0}
     assert [one.candidate.id for one in rank([plain, best], Needs(), off).ranked] == ["plain", "best"]
 
@@ -124,7 +127,7 @@ LABELS = {"tools": ["Excel"], "models": ["gpt"], "specializations": ["sums", "An
     ],
 )
 def test_who_does_not_match_is_left_out_with_the_reason(one: Candidate, needs: Needs, reason: str | None) -> None:
-    ranking = rank([one], needs)
+    ranking = rank([one], needs, WEIGHTS)
     fits = reason is None and needs.only in (None, "x")
     assert [each.candidate for each in ranking.ranked] == ([one] if fits else [])
     assert ranking.left_out.get("x") == reason and not ranking.away
@@ -132,23 +135,23 @@ def test_who_does_not_match_is_left_out_with_the_reason(one: Candidate, needs: N
 
 @pytest.mark.parametrize("status", ["inactive", "offline", "busy"])
 def test_who_matches_and_is_away_may_come_back(status: str) -> None:
-    ranking = rank([Candidate(id="x", status=status)], Needs())
+    ranking = rank([Candidate(id="x", status=status)], Needs(), WEIGHTS)
     assert ranking.away == {"x": f"is {status}"} and not ranking.ranked
-    unable = rank([Candidate(id="x", status=status)], Needs(["sums"]))
-    revoked = rank([Candidate(id="x", status="revoked")], Needs())
+    unable = rank([Candidate(id="x", status=status)], Needs(["sums"]), WEIGHTS)
+    revoked = rank([Candidate(id="x", status="revoked")], Needs(), WEIGHTS)
     assert not (unable.ranked or unable.away or revoked.ranked or revoked.away)
 
 
 def test_an_agent_that_was_named_and_is_not_there_is_missed_by_name() -> None:
-    assert rank([Candidate(id="x")], Needs(only="y")).left_out == {"y": "is not there"}
-    assert rank([], Needs()).why_nobody() == "no agent is there"
+    assert rank([Candidate(id="x")], Needs(only="y"), WEIGHTS).left_out == {"y": "is not there"}
+    assert rank([], Needs(), WEIGHTS).why_nobody() == "no agent is there"
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_an_explanation_is_short_however_many_agents_there_are(fit: int, unfit: int) -> None:
     found = [Candidate(id=f"a{n}", labels=LABELS) for n in range(fit)] + [Candidate(id=f"b{n}") for n in range(unfit)]
-    told = rank(found, Needs(["sums"])).explanation("a0")
+    told = rank(found, Needs(["sums"]), WEIGHTS).explanation("a0")
     assert told["agent"] == "a0" and told["weights"] == dict(WEIGHTS)
     assert len(told["ranked"]) == min(fit, 10) and len(told["leftOut"]) == min(unfit, 10)
     assert ("considered" in told) == (fit > 10 or unfit > 10) and told.get("considered", fit + unfit) == fit + unfit
