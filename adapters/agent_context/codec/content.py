@@ -165,7 +165,7 @@ def _input_of(agent: Agent, payload: Json, attached: Sequence[Attachment], at: s
 
 def _is_said(payload: Json) -> bool:
     """Whether it has its text where the protocol has it."""
-    return isinstance(payload, dict) and _spoken(payload.get(MESSAGES)) is not None
+    return isinstance(payload, dict) and spoken(payload.get(MESSAGES)) is not None
 
 
 def _lacks_text(document: Json, pointer: str | None) -> bool:
@@ -180,7 +180,7 @@ def _text_in(payload: Json) -> tuple[str | None, JsonObject]:
     if not isinstance(payload, dict):
         return None, {}
     rest = {key: value for key, value in payload.items() if key not in _ENVELOPE}
-    said = _spoken(payload.get(MESSAGES))
+    said = spoken(payload.get(MESSAGES))
     if said is not None:
         if all(each.keys() <= {"text", "role"} for each in payload[MESSAGES]):
             del rest[MESSAGES]
@@ -191,7 +191,7 @@ def _text_in(payload: Json) -> tuple[str | None, JsonObject]:
     return None, rest
 
 
-def _spoken(messages: Json) -> str | None:
+def spoken(messages: Json) -> str | None:
     """The text of `messages`, one below the other; None where there are none, or they are not all text."""
     if not isinstance(messages, list) or not messages:
         return None

@@ -22,7 +22,7 @@ from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination import task_record as record
 from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
 from adapters.agent_context.coordination.choosing import AgentChooser, AgentSlot, CandidateSource, TakesPayload
-from adapters.agent_context.coordination.task_record import Attempt, KeptTask, Move, task_in
+from adapters.agent_context.coordination.task_record import Attempt, KeptTask, task_in
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.messages import uploads_of
 from adapters.agent_context.outbound.turn import HERE, AgentPlace
@@ -137,15 +137,15 @@ class TaskWork:
         message = f"the deadline {self._task.constraints.deadline} has passed {done}"
         failure = Failure(code=Expired.code, message=message)
         if attempt is not None:
-            self._record = record.moved(self._record, record.Ended(RunStatus.CANCELLED, PASSED))
+            self._record = self._record.end(RunStatus.CANCELLED, PASSED)
             self._background.start(attempt_run.stop(self._gateway, self._id, attempt, PASSED))
-        await self._move(record.Settled(failure))
+        await self._keep(self._record.settle(failure))
         return e.RunFailed(failure=failure, timeout=True)
 
-    async def _move(self, *moves: Move) -> None:
+    async def _keep(self, record: KeptTask) -> None:
         """Change what is kept, and write it down."""
-        self._record = record.moved(self._record, *moves)
-        await self._context.set_upstream(self._record.told())
+        self._record = record
+        await self._context.set_upstream(record.told())
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
@@ -158,10 +158,10 @@ class TaskWork:
             return
         found = await attempt_run.find(self._gateway, self._id, attempt)
         if found is None:
-            self._record = record.moved(self._record, record.Withdrawn())
+            self._record = self._record.withdraw()
             return
         if attempt.run is None:
-            await self._move(record.Started(found))
+            await self._keep(self._record.start(found))
         self._resumed = True
         self._slot = self._chooser.queue.take(attempt.agent)
 
@@ -184,11 +184,11 @@ class TaskWork:
             return False
         if self._to_approve(agent, ranking):
             self._leave()  # a person may take days
-            await self._move(record.ApprovalAsked(agent, ranking.explanation(agent)))
+            await self._keep(self._record.ask(agent, ranking.explanation(agent)))
             await self._ask_approval()
             return False
         self._resumed = False
-        await self._move(record.Chosen(agent, ranking.explanation(agent)))
+        await self._keep(self._record.choose(agent, ranking.explanation(agent)))
         return await self._start(self._record.attempts[-1])
 
     async def _start(self, attempt: Attempt) -> bool:
@@ -204,7 +204,7 @@ class TaskWork:
             raise
         except Unavailable as error:  # the gateway's own trouble, not the agent's: it stops, say
             log.info("task %s: no run of %s can be started: %s", self._id, attempt.agent, error)
-            self._record = record.moved(self._record, record.Withdrawn())
+            self._record = self._record.withdraw()
             self._leave()
             now = asyncio.get_running_loop().time()
             self._refused_since = now if self._refused_since is None else self._refused_since
@@ -216,7 +216,7 @@ class TaskWork:
             self._leave()
             await self._failed(Failure(code=error.code, message=str(error), retryable=error.retryable))
             return False
-        await self._move(record.Started(run.id))
+        await self._keep(self._record.start(run.id))
         if self._context.cancelled:  # meanwhile, when there was nothing to cancel yet
             await attempt_run.cancel(self._gateway, run.id, self._context.run.cancel_reason or "")
         return True
@@ -236,7 +236,7 @@ class TaskWork:
             run = await self._followed(attempt, agent)
         except OverLimit as error:
             failure = Failure(code=error.code, message=str(error))
-            await self._move(record.Ended(RunStatus.CANCELLED, str(error)), record.Settled(failure))
+            await self._keep(self._record.end(RunStatus.CANCELLED, str(error)).settle(failure))
             return e.RunFailed(failure=failure)
         except NotFound:
             await self._failed(Failure(code=AgentFailed.code, message="its run was deleted"))
@@ -253,7 +253,7 @@ class TaskWork:
         await self._failed(failure, run.status)
         if failure.code not in PERMANENT:
             return None
-        await self._move(record.Settled(failure))
+        await self._keep(self._record.settle(failure))
         return e.RunFailed(failure=failure)
 
     async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
@@ -266,15 +266,14 @@ class TaskWork:
             return await follower.go(resumed=self._resumed)
         finally:
             self._leave()
-            used = record.Used(speech.used.input_tokens, speech.used.output_tokens)
-            self._record = record.moved(self._record, used)
+            self._record = self._record.use(speech.used.input_tokens, speech.used.output_tokens)
 
     async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:
         """The attempt under way has failed."""
         agent = self._record.attempts[-1].agent
         self._told_failed(agent, failure.code)
         log.info("task %s: agent %s failed: %s", self._id, agent, failure.message)
-        await self._move(record.Ended(status, failure.message, failure.code))
+        await self._keep(self._record.end(status, failure.message, failure.code))
 
     def _leave(self) -> None:
         slot, self._slot = self._slot, None
@@ -292,7 +291,7 @@ class TaskWork:
         if len(self._record.attempts) >= self._options.attempts:
             raise self._given_up()
         if self._record.state != record.WAITING:
-            await self._move(record.Queued())
+            await self._keep(self._record.queue())
         loop = asyncio.get_running_loop()
         patience = self._options.patience
         until = None if self._task.constraints.deadline is not None else loop.time() + patience
@@ -302,7 +301,7 @@ class TaskWork:
                 ranking = await self._rank()
                 failed = self._failures()
                 if not ranking.ranked and (failed or not ranking.away):
-                    await self._move(record.Unmatched(ranking.explanation()))
+                    await self._keep(self._record.unmatch(ranking.explanation()))
                     raise self._given_up() if failed else NoMatch(ranking.why_nobody())
                 place.want([one.candidate for one in ranking.ranked])
                 told = await place.news(None if until is None else until - loop.time())
@@ -382,7 +381,7 @@ class TaskWork:
             return
         if not record.is_approved(answer):
             raise Denied(f"the task was not approved for agent {asking.agent}")
-        await self._move(record.Approved())
+        await self._keep(self._record.approve())
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------

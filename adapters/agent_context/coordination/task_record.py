@@ -6,7 +6,9 @@ Pure. A move that the table does not have is a mistake of the caller's, and an `
 from __future__ import annotations
 
 import enum
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +18,8 @@ from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Outcome, Run, RunStatus
 from gateway.wire.jsonrpc import RpcError
+
+P = ParamSpec("P")
 
 WAITING: Final = "waiting"
 """`KeptTask.state`: in the queue, for an agent."""
@@ -64,6 +68,39 @@ class TaskPhase(enum.StrEnum):
     SETTLED = "will fail"
 
 
+MOVES: Final[dict[tuple[TaskPhase, str], TaskPhase]] = {
+    (TaskPhase.QUEUED, "queue"): TaskPhase.QUEUED,
+    (TaskPhase.QUEUED, "unmatch"): TaskPhase.QUEUED,
+    (TaskPhase.QUEUED, "ask"): TaskPhase.ASKING,
+    (TaskPhase.QUEUED, "choose"): TaskPhase.STARTING,
+    (TaskPhase.QUEUED, "settle"): TaskPhase.SETTLED,
+    (TaskPhase.ASKING, "approve"): TaskPhase.QUEUED,
+    (TaskPhase.ASKING, "settle"): TaskPhase.SETTLED,
+    (TaskPhase.STARTING, "start"): TaskPhase.RUNNING,
+    (TaskPhase.STARTING, "withdraw"): TaskPhase.QUEUED,
+    (TaskPhase.STARTING, "end"): TaskPhase.QUEUED,
+    (TaskPhase.RUNNING, "use"): TaskPhase.RUNNING,
+    (TaskPhase.RUNNING, "end"): TaskPhase.QUEUED,
+}
+"""Phase and move (a method of `KeptTask`) -> the phase after it."""
+
+
+class IllegalMove(Exception):
+    """A task cannot do this where it is."""
+
+
+def _move(change: Callable[Concatenate[KeptTask, P], KeptTask]) -> Callable[Concatenate[KeptTask, P], KeptTask]:
+    """A method that is a move of the table: it raises IllegalMove in any other phase."""
+
+    @wraps(change)
+    def moved(record: KeptTask, /, *args: P.args, **kwargs: P.kwargs) -> KeptTask:
+        if (record.phase, change.__name__) not in MOVES:
+            raise IllegalMove(f"no {change.__name__} for a task that {record.phase.value}")
+        return change(record, *args, **kwargs)
+
+    return moved
+
+
 class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """`Run.upstream` of a task.
 
@@ -109,126 +146,63 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
         except msgspec.ValidationError:
             return cls()
 
+    # --- moves: each is the record after it --------------------------------------------------------------------------
 
-# --- moves -----------------------------------------------------------------------------------------------------------
+    @_move
+    def queue(self) -> KeptTask:
+        """It waits in line."""
+        return replace(self, state=WAITING)
 
+    @_move
+    def unmatch(self, why: JsonObject) -> KeptTask:
+        """No agent can have it."""
+        return replace(self, assignment=why)
 
-class Queued(msgspec.Struct, frozen=True):
-    """It waits in line."""
+    @_move
+    def ask(self, agent: str, why: JsonObject) -> KeptTask:
+        """A person is asked whether the agent may have it."""
+        asking = PendingApproval(number=len(self.attempts) + 1, agent=agent, why=why)
+        return replace(self, asking=asking, assignment=why)
 
+    @_move
+    def approve(self) -> KeptTask:
+        """It may."""
+        assert self.asking is not None
+        return replace(self, asking=None, approved=(*self.approved, self.asking.agent))
 
-class ApprovalAsked(msgspec.Struct, frozen=True):
-    """A person is asked whether the agent may have it."""
+    @_move
+    def choose(self, agent: str, why: JsonObject) -> KeptTask:
+        """An agent gets it: a new attempt. Written before its run is started: whoever finds it looks for the run."""
+        attempt = Attempt(number=len(self.attempts) + 1, agent=agent)
+        return replace(self, attempts=(*self.attempts, attempt), assignment=why, state=RUNNING)
 
-    agent: str
-    why: JsonObject
+    @_move
+    def start(self, run: str) -> KeptTask:
+        """The attempt's run is known."""
+        return self._with_last(run=run)
 
+    @_move
+    def withdraw(self) -> KeptTask:
+        """The attempt's run was never started."""
+        return replace(self, attempts=self.attempts[:-1])
 
-class Approved(msgspec.Struct, frozen=True):
-    """It may."""
+    @_move
+    def use(self, input_tokens: int | None, output_tokens: int | None) -> KeptTask:
+        """All attempts so far have used so many tokens."""
+        return replace(self, input_tokens=input_tokens, output_tokens=output_tokens)
 
+    @_move
+    def end(self, status: RunStatus, error: str, code: str = "agent_failed") -> KeptTask:
+        """The attempt has failed."""
+        return self._with_last(status=status.value, error=error, code=code)
 
-class Unmatched(msgspec.Struct, frozen=True):
-    """No agent can have it."""
+    @_move
+    def settle(self, failure: Failure) -> KeptTask:
+        """The task fails with this, whatever happens."""
+        return replace(self, failure=failure)
 
-    why: JsonObject
-
-
-class Chosen(msgspec.Struct, frozen=True):
-    """An agent gets it: a new attempt. Written before its run is started: whoever finds it looks for the run."""
-
-    agent: str
-    why: JsonObject
-
-
-class Started(msgspec.Struct, frozen=True):
-    """The attempt's run is known."""
-
-    run: str
-
-
-class Withdrawn(msgspec.Struct, frozen=True):
-    """The attempt's run was never started."""
-
-
-class Used(msgspec.Struct, frozen=True):
-    """All attempts so far have used so many tokens."""
-
-    input_tokens: int | None
-    output_tokens: int | None
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """The attempt has failed."""
-
-    status: RunStatus
-    error: str
-    code: str = "agent_failed"
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """The task fails with this, whatever happens."""
-
-    failure: Failure
-
-
-Move = Queued | ApprovalAsked | Approved | Unmatched | Chosen | Started | Withdrawn | Used | Ended | Settled
-
-MOVES: Final[dict[tuple[TaskPhase, type[Move]], TaskPhase]] = {
-    (TaskPhase.QUEUED, Queued): TaskPhase.QUEUED,
-    (TaskPhase.QUEUED, Unmatched): TaskPhase.QUEUED,
-    (TaskPhase.QUEUED, ApprovalAsked): TaskPhase.ASKING,
-    (TaskPhase.QUEUED, Chosen): TaskPhase.STARTING,
-    (TaskPhase.QUEUED, Settled): TaskPhase.SETTLED,
-    (TaskPhase.ASKING, Approved): TaskPhase.QUEUED,
-    (TaskPhase.ASKING, Settled): TaskPhase.SETTLED,
-    (TaskPhase.STARTING, Started): TaskPhase.RUNNING,
-    (TaskPhase.STARTING, Withdrawn): TaskPhase.QUEUED,
-    (TaskPhase.STARTING, Ended): TaskPhase.QUEUED,
-    (TaskPhase.RUNNING, Used): TaskPhase.RUNNING,
-    (TaskPhase.RUNNING, Ended): TaskPhase.QUEUED,
-}
-
-
-class IllegalMove(Exception):
-    """A task cannot do this where it is."""
-
-
-def moved(record: KeptTask, *moves: Move) -> KeptTask:
-    """The record after the moves. Raises IllegalMove."""
-    for move in moves:
-        if (record.phase, type(move)) not in MOVES:
-            raise IllegalMove(f"a task that {record.phase.value} cannot be {type(move).__name__}")
-        record = _after(record, move)
-    return record
-
-
-def _after(record: KeptTask, move: Move) -> KeptTask:
-    match move:
-        case Queued():
-            return replace(record, state=WAITING)
-        case ApprovalAsked(agent, why):
-            asking = PendingApproval(number=len(record.attempts) + 1, agent=agent, why=why)
-            return replace(record, asking=asking, assignment=why)
-        case Approved():
-            assert record.asking is not None
-            return replace(record, asking=None, approved=(*record.approved, record.asking.agent))
-        case Unmatched(why):
-            return replace(record, assignment=why)
-        case Chosen(agent, why):
-            attempt = Attempt(number=len(record.attempts) + 1, agent=agent)
-            return replace(record, attempts=(*record.attempts, attempt), assignment=why, state=RUNNING)
-        case Withdrawn():
-            return replace(record, attempts=record.attempts[:-1])
-        case Used(input_tokens, output_tokens):
-            return replace(record, input_tokens=input_tokens, output_tokens=output_tokens)
-        case Settled(failure):
-            return replace(record, failure=failure)
-        case Started(run):
-            last = replace(record.attempts[-1], run=run)
-        case Ended(status, error, code):
-            last = replace(record.attempts[-1], status=status.value, error=error, code=code)
-    return replace(record, attempts=(*record.attempts[:-1], last))
+    def _with_last(self, **changes: str) -> KeptTask:
+        return replace(self, attempts=(*self.attempts[:-1], replace(self.attempts[-1], **changes)))
 
 
 # --- the task itself -------------------------------------------------------------------------------------------------

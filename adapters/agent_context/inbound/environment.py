@@ -37,6 +37,7 @@ from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
 from gateway.mcp.server.contract import McpCall, McpClient, McpSession, ProgressToken
 from gateway.mcp.wire import PROGRESS_TOKEN, meta_of
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Id, RpcError
 
@@ -95,39 +96,28 @@ class Background:
     """Tasks that sessions need beside their requests; they end with their session."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[McpSession, set[asyncio.Task[None]]] = WeakKeyDictionary()
-        self._all: set[asyncio.Task[None]] = set()
+        self._all = TaskSet(lambda error: log.error("what is done beside requests failed", exc_info=error))
+        self._of: WeakKeyDictionary[McpSession, TaskSet] = WeakKeyDictionary()
 
     def do(self, session: McpSession | None, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Begin. `session`: whose end cancels it; None for what goes on."""
-        task = asyncio.create_task(work, name=name)
-        self._all.add(task)
+        task = self._all.start(work, name=name)
         if session is not None:
-            self._of.setdefault(session, set()).add(task)
-        task.add_done_callback(self._done)
+            self._of.setdefault(session, TaskSet()).hold(task)
         return task
 
     def left(self, session: McpSession) -> None:
         """The session has ended."""
-        for task in self._of.pop(session, ()):
-            task.cancel()
+        if (tasks := self._of.pop(session, None)) is not None:
+            tasks.cancel()
 
     def stop(self) -> None:
         """The gateway stops."""
-        for task in tuple(self._all):
-            task.cancel()
+        self._all.cancel()
 
     async def settled(self) -> None:
         """Until nothing is being done any more."""
-        while self._all:
-            await asyncio.wait(self._all)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._all.discard(task)
-        for tasks in self._of.values():
-            tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s failed", task.get_name(), exc_info=error)
+        await self._all.settled()
 
 
 # --- who the client of a session is, which agents speak through it, and its rights ------------------------------------

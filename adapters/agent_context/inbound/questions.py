@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from msgspec import Raw
 
+from adapters.agent_context.codec.content import spoken
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
 from adapters.agent_context.wire.messages import MessageParams
@@ -92,7 +93,7 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
     """
     schema = interrupt.answer_schema
     said = payload.get(OUTCOME) if isinstance(payload, dict) and outcome is None else outcome
-    if said is not None and not (isinstance(payload, dict) and _has(interrupt, OUTCOME) and outcome is None):
+    if said is not None and not (isinstance(payload, dict) and questions.takes(interrupt, OUTCOME) and outcome is None):
         try:
             how = Outcome(said)
         except ValueError:
@@ -102,28 +103,14 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
             return Answer(outcome=how)
     if not isinstance(payload, dict):
         return Answer(value=reading.answered(schema, payload))
-    if ANSWER in payload and not _has(interrupt, ANSWER):
+    if ANSWER in payload and not questions.takes(interrupt, ANSWER):
         return Answer(value=reading.answered(schema, payload[ANSWER]))
-    texts = _texts(payload)
-    if texts is not None and not _has(interrupt, "messages"):
+    texts = spoken(payload.get("messages"))
+    if texts is not None and not questions.takes(interrupt, "messages"):
         return Answer(value=reading.answered(schema, texts))
-    if OUTCOME not in payload or _has(interrupt, OUTCOME):
+    if OUTCOME not in payload or questions.takes(interrupt, OUTCOME):
         return Answer(value=payload)
     return Answer(value={key: value for key, value in payload.items() if key != OUTCOME})
-
-
-def _texts(payload: JsonObject) -> str | None:
-    messages = payload.get("messages")
-    if not isinstance(messages, list) or not messages:
-        return None
-    texts = [each.get("text") if isinstance(each, dict) else None for each in messages]
-    return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None  # type: ignore[arg-type]
-
-
-def _has(interrupt: Interrupt, key: str) -> bool:
-    """Whether the answer itself may be an object with that key."""
-    properties = interrupt.answer_schema.get("properties")
-    return isinstance(properties, dict) and key in properties
 
 
 # --- questions that a client has acknowledged: it answers them later, by a message of type response ------------------

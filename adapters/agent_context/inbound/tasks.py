@@ -12,6 +12,7 @@ from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.inbound.environment import (
     Aside,
     Environment,
@@ -43,7 +44,7 @@ from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
 from adapters.agent_context.wire.messages import Delegate, DelegatedTask
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
-from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
+from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery
 from gateway.mcp import versions
 from gateway.mcp.runs import Given, Rendering, RunFollower, keys, questions
 from gateway.mcp.server.contract import McpCall
@@ -259,8 +260,7 @@ class TaskRequests:
         before = min(told, 1000) if isinstance(told, int) and told > 0 else 0
         if order.source is None:
             return before
-        under_way = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
-        runs = await self._env.gateway.runs.list(RunQuery(agent=order.source, statuses=under_way, limit=100))
+        runs = await self._env.gateway.runs.list(RunQuery(agent=order.source, statuses=ACTIVE_RUNS, limit=100))
         known = correlation_of(call.meta)
         if known is not None:
             runs = [run for run in runs if same_work(correlation_of(run.request.attributes), known)]

@@ -30,6 +30,7 @@ __all__ = [
     "handle",
     "interrupted_error",
     "resumed",
+    "takes",
 ]
 
 ANSWER: Final = "answer"
@@ -107,7 +108,7 @@ def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str 
         raise Invalid(f"{path}: there is no outcome {outcome!r}, only {known}", path=path) from None
     if said is not Outcome.ANSWERED:
         return Answer(outcome=said)
-    if isinstance(value, dict) and value.keys() == {ANSWER} and not _takes(interrupt, ANSWER):
+    if isinstance(value, dict) and value.keys() == {ANSWER} and not takes(interrupt, ANSWER):
         value = value[ANSWER]
     return Answer(value=reading.answered(interrupt.answer_schema, value))
 
@@ -117,12 +118,12 @@ def as_input(interrupt: Interrupt, answer: Answer) -> JsonObject:
     value = answer.value
     if answer.outcome is not Outcome.ANSWERED:
         return {}
-    if isinstance(value, dict) and (value.keys() != {ANSWER} or _takes(interrupt, ANSWER)):
+    if isinstance(value, dict) and (value.keys() != {ANSWER} or takes(interrupt, ANSWER)):
         return value
     return {ANSWER: value}
 
 
-def _takes(interrupt: Interrupt, key: str) -> bool:
+def takes(interrupt: Interrupt, key: str) -> bool:
     """Whether an answer may be an object with that key."""
     properties = interrupt.answer_schema.get("properties")
     return isinstance(properties, dict) and key in properties
