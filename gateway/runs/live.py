@@ -450,7 +450,8 @@ class LiveRun:
             elif self._aborted is not None:
                 end = e.RunFailed(failure=self._aborted)
             try:
-                end = delta.sound(end)
+                if type(end) is not e.RunFinished or end.origin is not None:  # a document is encoded already
+                    end = delta.sound(end)
                 if self.interceptor is None:
                     await self._conclude(end)
                 else:

@@ -1,8 +1,8 @@
 """The interface of a store: runs with their event logs, threads with their history, artifacts, registrations.
 
 `open_store` (opening.py) makes an engine for a URL: `sqlite` or `postgres`. Every engine passes one contract suite
-unchanged (`tests/store/contracts`). What they share stands beside them: what waits to be written (write_queue.py,
-held_writes.py), records and rows of logs (records.py, log_rows.py), leases, uploads.
+unchanged (`tests/store/contracts`). What they share stands beside them: what waits to be written (write_queue.py),
+records and rows of logs (records.py, log_rows.py), leases, uploads.
 
 Writes have two speeds. A *commit* is durable when it returns: creation, dispatch, interrupt, answer, end. An *append*
 or *save* is written a moment later, in order, and before any later commit of the same run. A commit reserves a range of

@@ -3,41 +3,21 @@
 A row holds entries `first` to `last`, one per line. An entry that contains a newline (an agent's own document, kept as
 it came, may) has a row to itself, and a row of one entry is never split.
 
-A short run has no rows: the few entries written with its creation and with its end are kept in the run's own row, which
-is written at those moments anyway.
+A short run has no rows: the few entries written with its creation and with its end are kept in the run's own row
+(records.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
-import msgspec
+from collections.abc import Iterable, Iterator
 
 from gateway.store import LogEntry
 
 ROW_BYTES = 64 * 1024
-FEW_BYTES = 2048
-"""The most bytes of entries that go into their run's own row."""
 LF = 10
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 Row = tuple[int, int, bool, bytearray]
 """first, last, delta, data."""
-
-
-def few(entries: Sequence[LogEntry]) -> bytearray | None:
-    """Encode entries for their run's own row. None for no entries, or too many."""
-    size = 0
-    for entry in entries:
-        size += len(entry.data)
-    return bytearray(_encode(entries)) if 0 < size <= FEW_BYTES else None
-
-
-def of_few(data: bytes | None) -> list[LogEntry]:
-    """The entries in a run's own row."""
-    return _decode(data) if data is not None else []
 
 
 def pack(entries: Iterable[LogEntry]) -> list[Row]:

@@ -28,7 +28,7 @@ from gateway.core.types import (
     ThreadQuery,
     ThreadStatus,
 )
-from gateway.store import Registration
+from gateway.store import LogEntry, Registration
 
 QUEUED, ACTIVE, RELEASED = 0, 1, 2
 """A run's place: waits for its thread, occupies it, has released it."""
@@ -47,6 +47,28 @@ def encode(record: msgspec.Struct) -> bytearray:
     encoded = bytearray()
     _encoder.encode_into(record, encoded)
     return encoded
+
+
+FEW_BYTES = 2048
+"""The most bytes of entries that go into their run's own row."""
+
+_encode_entries = msgspec.msgpack.Encoder().encode
+_decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
+
+
+def few(entries: Sequence[LogEntry]) -> bytearray | None:
+    """Encode entries for their run's own row, written with its creation and its end anyway. None for none, or too
+    many.
+    """
+    size = 0
+    for entry in entries:
+        size += len(entry.data)
+    return bytearray(_encode_entries(entries)) if 0 < size <= FEW_BYTES else None
+
+
+def of_few(data: bytes | None) -> list[LogEntry]:
+    """The entries in a run's own row."""
+    return _decode_entries(data) if data is not None else []
 
 
 class _BriefRequest(msgspec.Struct):

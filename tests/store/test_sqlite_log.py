@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import RunStatus
 from gateway.store import LogEntry, RunChange
-from gateway.store.log_rows import FEW_BYTES
+from gateway.store.records import FEW_BYTES
 from gateway.store.sqlite import SqliteStore
 from tests.store.place import entry, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
 from gateway.core.types import Run
-from gateway.store import LogEntry, RunChange, held_writes
+from gateway.store import LogEntry, RunChange, write_queue
 from gateway.store.sqlite import SqliteStore, changes
 from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
@@ -73,8 +73,8 @@ def test_a_record_behind_is_written_where_the_commit_after_it_is_refused(tmp_pat
 def test_a_record_without_which_its_run_cannot_be_found_again_is_written_before_any_other(
     tmp_path: Path, written: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_writes, "SECONDS", 3600.0)
-    monkeypatch.setattr(held_writes, "SHARED_SECONDS", 0.0)
+    monkeypatch.setattr(write_queue, "SECONDS", 3600.0)
+    monkeypatch.setattr(write_queue, "SHARED_SECONDS", 0.0)
 
     async def main() -> None:
         store = SqliteStore(tmp_path / "store.db")
@@ -120,7 +120,7 @@ def size(entries: list[LogEntry]) -> int:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text is never due."""
-    monkeypatch.setattr(held_writes, "DELTA_SECONDS", 3600.0)
+    monkeypatch.setattr(write_queue, "DELTA_SECONDS", 3600.0)
 
 
 def test_text_is_held_for_a_commit_of_its_run_and_anything_else_is_written_soon(tmp_path: Path, patient: None) -> None:
@@ -177,12 +177,12 @@ def test_when_much_is_held_all_of_it_is_written(tmp_path: Path, patient: None) -
         for one in runs:
             await store.create_run(one, [entry(1)], reserved=9)
         for one in runs[:3]:
-            store.append(one.id, [entry(2, "x" * (held_writes.MOST_BYTES // 3), delta=True)])
+            store.append(one.id, [entry(2, "x" * (write_queue.MOST_BYTES // 3), delta=True)])
         await store.commit(runs[0].id, RunChange(reserved=10))
-        assert store.backlog == held_writes.MOST_BYTES // 3 * 2
-        store.append(runs[3].id, [entry(2, "x" * (held_writes.MOST_BYTES // 4), delta=True)])
+        assert store.backlog == write_queue.MOST_BYTES // 3 * 2
+        store.append(runs[3].id, [entry(2, "x" * (write_queue.MOST_BYTES // 4), delta=True)])
         assert len(store._queue._held) == 3, "what a commit took along is no more counted"
-        store.append(runs[3].id, [entry(3, "x" * (held_writes.MOST_BYTES // 4), delta=True)])
+        store.append(runs[3].id, [entry(3, "x" * (write_queue.MOST_BYTES // 4), delta=True)])
 
         async def written() -> bool:
             return store.backlog == 0

@@ -19,6 +19,7 @@ from gateway.store.records import (
     decode_checkpoint,
     decode_run,
     decode_thread,
+    of_few,
     wanted_run,
     wanted_thread,
 )
@@ -232,8 +233,8 @@ async def events(connection: Connection, run_id: str, after: int, *, max_bytes: 
             room -= len(row["data"])
         more = len(rows) == limit
         start, limit = int(rows[-1]["last"]) + 1 if more else 0, MORE_LOG_ROWS
-    last = [] if more else log_rows.of_few(tail)
-    return log_rows.page(chain(log_rows.of_few(head), entries, last), after, max_bytes, deltas)
+    last = [] if more else of_few(tail)
+    return log_rows.page(chain(of_few(head), entries, last), after, max_bytes, deltas)
 
 
 async def history(connection: Connection, thread_id: str, limit: int, before: str | None) -> list[Checkpoint]:

@@ -19,8 +19,7 @@ import asyncpg
 from gateway.core.errors import Conflict, InterlinguaError, NotFound
 from gateway.core.types import IfBusy, Run, ThreadStatus
 from gateway.store import LogEntry, RunChange
-from gateway.store.held_writes import WriteBehind
-from gateway.store.log_rows import Row, few, pack
+from gateway.store.log_rows import Row, pack
 from gateway.store.postgres.changes import add_checkpoint, change_thread, claim_file
 from gateway.store.postgres.connections import Connection, fetch, text
 from gateway.store.records import (
@@ -30,8 +29,9 @@ from gateway.store.records import (
     RELEASED,
     EncodedRecords,
     encode,
+    few,
 )
-from gateway.store.write_queue import Answer, WriteJob
+from gateway.store.write_queue import Answer, WriteBehind, WriteJob
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,10 @@ from typing import Any
 import asyncpg
 
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.store.held_writes import WriteBehind
 from gateway.store.postgres.changes import remove_runs
 from gateway.store.postgres.connections import Connection, Server, fetch, is_engines, is_lost, unavailable
 from gateway.store.postgres.run_writes import AtOnce, NewRun, RunWrites, Transition
-from gateway.store.write_queue import Answer, Piece, WriteJob, WriteQueue, answer
+from gateway.store.write_queue import Answer, Piece, WriteBehind, WriteJob, WriteQueue, answer
 
 PATIENCE_SECONDS = 5.0
 """How long a job waits for a server that is away."""

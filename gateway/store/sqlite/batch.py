@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 
 from gateway.core.errors import InterlinguaError
-from gateway.store.held_writes import WriteBehind
 from gateway.store.sqlite import changes, log
 from gateway.store.sqlite.faults import CannotBegin, NotWhole, is_engines, unavailable
-from gateway.store.write_queue import Answer, Piece, WriteJob
+from gateway.store.write_queue import Answer, Piece, WriteBehind, WriteJob
 
 RETRY_SECONDS = 0.5
 
@@ -23,11 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 class Batches:
-    """The one connection that writes. One thread uses it at a time: the holder of the DiskThread's lock."""
+    """The one connection that writes. One thread uses it at a time: the holder of `lock`."""
 
     def __init__(self, connection: sqlite3.Connection, owner: str, *, syncs: bool) -> None:
         """`syncs`: SQLite itself syncs a transaction that has a durable job."""
         self.cursor = connection.cursor()
+        self.lock = threading.Lock()
+        """Held by who uses the connection."""
+        self._wanted = False
         self.kept: list[Piece] = []
         """Pieces that could not be written; they go before everything else."""
         self.retry_at = 0.0
@@ -36,6 +39,19 @@ class Batches:
         self._owner = owner
         self._syncs = syncs
         self._synchronous = ""
+
+    def try_lock(self) -> bool:
+        """Take the connection for the event loop, which does not wait for it: `wanted` tells who has it."""
+        self._wanted = True
+        if not self.lock.acquire(blocking=False):
+            return False
+        self._wanted = False
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the event loop has found the lock taken."""
+        return self._wanted
 
     def write(self, batch: list[Piece], *, waits: bool) -> list[Answer]:
         """Write the batch, as much of it as possible. `waits`: the connection is set to wait for other processes.

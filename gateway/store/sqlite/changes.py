@@ -15,9 +15,7 @@ import msgspec
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
 from gateway.store import LogEntry, Recovered, Registration, RunChange
-from gateway.store.held_writes import WriteBehind
 from gateway.store.leases import StoreProcess
-from gateway.store.log_rows import few
 from gateway.store.records import (
     ACTIVE,
     NO_CHANGE,
@@ -28,12 +26,14 @@ from gateway.store.records import (
     decode_artifact,
     decode_run,
     encode,
+    few,
     whose,
 )
 from gateway.store.sqlite import lease, log
 from gateway.store.sqlite.queries import require, thread
 from gateway.store.sqlite.schema import UNFINISHED
 from gateway.store.uploads import UploadSteps
+from gateway.store.write_queue import WriteBehind
 
 
 def create_run(

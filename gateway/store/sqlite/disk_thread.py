@@ -6,6 +6,7 @@ The thread and the event loop share one connection; the one that uses it holds t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -30,7 +31,7 @@ sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class DiskThread:
-    """Owns the connection that writes. `start`, `try_lock`, `unlock`, `do` and `finish` are called on the event loop,
+    """Owns the connection that writes. `start`, `do` and `finish` are called on the event loop,
     everything else in the thread.
 
     `beat` is called in a transaction of its own every `beat_seconds`, `farewell` in the last one.
@@ -57,15 +58,13 @@ class DiskThread:
         self._path = path
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._over = False
-        self._lock = threading.Lock()
         self.batches: Batches | None = None
-        """Writes, once there is a connection. Used with the lock held."""
+        """Writes, once there is a connection. Used with its lock held."""
         self.shared = False
         """Whether the event loop may write too: in memory and in WAL mode, where readers do not block a writer."""
         self.wal: int | None = None
         """The descriptor to sync for a transaction to survive a power cut. None: nothing to sync, or SQLite does it."""
         self._doubted = False  # a sync failed: the next may succeed without having written the same pages
-        self._wanted = False  # the loop found the lock taken, and `free` is to be called when it is released
 
     def start(
         self,
@@ -78,22 +77,11 @@ class DiskThread:
         """Connect. `ready` gets what `connect` or the first `beat` raises; there is no thread then. `gone` is done when
         the thread has ended, with the reason if it could not write everything.
 
-        `free` is called on the event loop after a `try_lock` that failed, `died` when the thread cannot go on.
+        `free` is called on the event loop after a `Batches.try_lock` that failed, `died` when the thread cannot go on.
         """
         self._free, self._died = free, died
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._main, args=(ready, gone), name="store-writer", daemon=True).start()
-
-    def try_lock(self) -> bool:
-        """Take the connection for the event loop. False while the thread has it: `free` is called afterwards."""
-        self._wanted = True
-        if not self._lock.acquire(blocking=False):
-            return False
-        self._wanted = False
-        return True
-
-    def unlock(self) -> None:
-        self._lock.release()
 
     def do(self, order: Callable[[], None]) -> None:
         """Have the thread call this, in order."""
@@ -120,7 +108,7 @@ class DiskThread:
         batches = self.batches
         assert batches is not None
         try:
-            with self._lock:
+            with batches.lock:
                 if self.shared and self._path is not None:
                     batches.cursor.execute(f"PRAGMA busy_timeout = {int(schema.BUSY_SECONDS * 1000)}")
                 try:
@@ -129,7 +117,7 @@ class DiskThread:
                     if self.shared and self._path is not None:
                         batches.cursor.execute("PRAGMA busy_timeout = 0")
         finally:
-            if self._wanted:
+            if batches.wanted:
                 self.post(self._free)
 
     def on_disk(self, answers: Sequence[Answer]) -> Sequence[Answer]:
@@ -205,11 +193,12 @@ class DiskThread:
         return batches
 
     def _close(self, connection: sqlite3.Connection) -> None:
-        with self._lock:
+        batches = self.batches
+        with contextlib.nullcontext() if batches is None else batches.lock:
             if self.wal is not None:
                 os.close(self.wal)
-            if self.batches is not None:
-                self.batches.cursor.close()  # else its last statement keeps the file open
+            if batches is not None:
+                batches.cursor.close()  # else its last statement keeps the file open
             connection.close()
 
     def _serve(self) -> None:

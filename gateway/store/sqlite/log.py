@@ -13,6 +13,7 @@ from itertools import chain
 
 from gateway.core.errors import NotFound
 from gateway.store import LogEntry, log_rows
+from gateway.store.records import of_few
 
 RUN_BITS = 32
 
@@ -64,7 +65,7 @@ def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas
         raise NotFound(f"no run {run_id}")
     seq, head, tail = found
     with closing(_rows(cursor, seq, after, deltas)) as rows:
-        return log_rows.page(chain(log_rows.of_few(head), rows, log_rows.of_few(tail)), after, max_bytes, deltas)
+        return log_rows.page(chain(of_few(head), rows, of_few(tail)), after, max_bytes, deltas)
 
 
 def _rows(cursor: sqlite3.Cursor, seq: int, after: int, deltas: bool) -> Generator[LogEntry, None, None]:

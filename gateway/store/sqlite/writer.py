@@ -10,7 +10,7 @@ loop continues with the queue when the thread is done.
 In WAL mode a committed transaction survives the end of the process; a sync of the WAL makes it and all before it
 survive a power cut. Without a WAL (a file system without shared memory) the thread writes everything, and SQLite syncs.
 
-Appends and saves are held back for a moment (held_writes.py). They are written before any later work on their run, and
+Appends and saves are held back for a moment (write_queue.py). They are written before any later work on their run, and
 before work that may read any run.
 """
 
@@ -108,13 +108,13 @@ class Writer:
         self._planned = False
         if self._lent is not None or self._stopping or (batches := self._disk.batches) is None:
             return  # `_returned` goes on; the thread writes the rest at the end
-        if not self._disk.try_lock():
+        if not batches.try_lock():
             return  # the thread calls `_turn` when it releases the lock
         try:
             if batch := self._take(batches):
                 self._write(batches, batch)
         finally:
-            self._disk.unlock()
+            batches.lock.release()
         if self.queue and self._lent is None:
             self._plan()
 
