@@ -13,10 +13,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank, rated
+from adapters.agent_context.directory import Directory
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway
 from gateway.core import files
@@ -31,13 +32,6 @@ FRESH: Final = 0.25
 ENOUGH: Final = 3
 """So many of the best are known to take the payload; the others are asked when it comes to them."""
 UNKNOWN: Final = "has not said yet what it takes"
-
-
-class CandidateSource(Protocol):
-    """The part of the directory that the coordination uses."""
-
-    async def candidates(self) -> Sequence[Candidate]:
-        """All agents of all protocols as they are now, in the order of the directory."""
 
 
 class TakesPayload:
@@ -63,9 +57,7 @@ class TakesPayload:
 class AgentChooser:
     """One per coordinator. `weights` by factor (see codec/ranking.py)."""
 
-    def __init__(
-        self, gateway: Gateway, directory: CandidateSource, weights: Mapping[str, float], per_agent: int
-    ) -> None:
+    def __init__(self, gateway: Gateway, directory: Directory, weights: Mapping[str, float], per_agent: int) -> None:
         self._gateway = gateway
         self._directory = directory
         self._weights = weights

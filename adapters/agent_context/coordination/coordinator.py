@@ -21,8 +21,9 @@ from adapters.agent_context.codec.ranking import Needs, Ranking
 from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination import task_record as record
 from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
-from adapters.agent_context.coordination.choosing import AgentChooser, AgentSlot, CandidateSource, TakesPayload
+from adapters.agent_context.coordination.choosing import AgentChooser, AgentSlot, TakesPayload
 from adapters.agent_context.coordination.task_record import Attempt, KeptTask, task_in
+from adapters.agent_context.directory import Directory
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.messages import uploads_of
 from adapters.agent_context.outbound.turn import HERE, AgentPlace
@@ -424,7 +425,7 @@ class Coordinator:
         self,
         options: AgentContextServe,
         gateway: Gateway,
-        directory: CandidateSource,
+        directory: Directory,
         *,
         failed: Failed,
         place: AgentPlace = HERE,

@@ -23,7 +23,7 @@ from adapters.agent_context.inbound.environment import (
     fresh,
     metadata_of,
 )
-from adapters.agent_context.inbound.questions import PATH, answer_in, asker
+from adapters.agent_context.inbound.questions import PATH, again, asker
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
@@ -32,8 +32,7 @@ from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of
 from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
-from gateway.mcp import versions
-from gateway.mcp.runs import Given, RunFollower, elsewhere, keys, questions
+from gateway.mcp.runs import RunFollower, elsewhere, keys
 from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
@@ -88,7 +87,7 @@ class MessageRequests:
         token = fresh() if nlip.spoken(asked.content.payload) else None
         letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh(), token)
         ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
-        run = await self._again(call, asked, agent)
+        run = await again(self._env.waiting, call, agent, asked, payload=asked.content.payload, path=PATH)
         if run is None:
             await self._required(letter)
             run, losses = await self._start(call, letter)
@@ -125,20 +124,6 @@ class MessageRequests:
         why = why_not(await self._env.directory.candidate(letter.agent.name), wanted)
         if why is not None:
             raise NoMatch(f"{REQUIRED_PATH}: agent {letter.agent.name} {why}")
-
-    async def _again(self, call: McpCall, asked: MessageParams, agent: Agent) -> Run | None:
-        """The run whose question this message answers; None for one that asks for something new."""
-        extra = asked.model_extra or {}
-        state, responses = extra.get("requestState"), extra.get("inputResponses")
-        if isinstance(state, str) and versions.modern(call.client.version):
-            return await self._env.waiting.again(call, agent, state, responses if isinstance(responses, dict) else None)
-        handle = questions.resumed(call.meta)
-        if handle is None:
-            return None
-        outcome = call.meta.get(keys.OUTCOME)
-        payload = asked.content.payload
-        given = Given(questions.RESUME_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
-        return await self._env.waiting.answer(call, handle, agent, given)
 
     async def _start(self, call: McpCall, letter: Letter) -> tuple[Run, Sequence[str]]:
         """The run that the message becomes, and the name of each loss."""

@@ -13,15 +13,15 @@ from typing import Any, Final, cast
 from msgspec import Raw
 
 from adapters.agent_context.codec.content import spoken
-from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.base import Params, read
 from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
 from adapters.agent_context.wire.messages import MessageParams
 from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
-from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp import versions
-from gateway.mcp.runs import ELICITATION, QuestionFormat, keys, questions
+from gateway.mcp.runs import ELICITATION, Given, QuestionFormat, WaitingRuns, keys, questions
 from gateway.mcp.runs.keys import RESUME
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.mcp.wire import META
@@ -111,6 +111,32 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
     if OUTCOME not in payload or questions.takes(interrupt, OUTCOME):
         return Answer(value=payload)
     return Answer(value={key: value for key, value in payload.items() if key != OUTCOME})
+
+
+# --- the call that answers -------------------------------------------------------------------------------------------
+
+
+async def again(
+    waiting: WaitingRuns, call: McpCall, agent: Agent, asked: Params, *, payload: Json, path: str
+) -> Run | None:
+    """The run whose question a call answers with its payload (at `path`), by a handle, or as a modern client does; None
+    for a call that asks for something new.
+    """
+    extra = asked.model_extra or {}
+    run = await returned(waiting, call, agent, extra.get("requestState"), extra.get("inputResponses"))
+    handle = None if run is not None else questions.resumed(call.meta)
+    if handle is None:
+        return run
+    outcome = call.meta.get(keys.OUTCOME)
+    given = Given(questions.RESUME_PATH, payload, path, lambda interrupt: answer_in(interrupt, payload, outcome))
+    return await waiting.answer(call, handle, agent, given)
+
+
+async def returned(waiting: WaitingRuns, call: McpCall, agent: Agent, state: Any, responses: Any) -> Run | None:
+    """The run that a modern client comes back to with its `state`; None for any other call."""
+    if not isinstance(state, str) or not versions.modern(call.client.version):
+        return None
+    return await waiting.again(call, agent, state, responses if isinstance(responses, dict) else None)
 
 
 # --- questions that a client has acknowledged: it answers them later, by a message of type response ------------------

@@ -25,7 +25,7 @@ from adapters.agent_context.inbound.environment import (
     same_work,
 )
 from adapters.agent_context.inbound.messages import sent
-from adapters.agent_context.inbound.questions import answer_in, asker
+from adapters.agent_context.inbound.questions import again, answer_in, asker, returned
 from adapters.agent_context.inbound.rendering import (
     RunNotifications,
     TaskRendering,
@@ -45,8 +45,7 @@ from adapters.agent_context.wire.messages import Delegate, DelegatedTask
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery
-from gateway.mcp import versions
-from gateway.mcp.runs import Given, Rendering, RunFollower, keys, questions
+from gateway.mcp.runs import Rendering, RunFollower, keys
 from gateway.mcp.server.contract import McpCall
 from gateway.wire.jsonrpc import RpcError, internal
 
@@ -112,42 +111,22 @@ class TaskRequests:
     async def _delegated(self, call: McpCall, asked: Delegate) -> tuple[Agent, Run]:
         principal = self._env.people.may(call, "delegate", asked.target)
         source = self._env.people.source(call, principal, asked.source)
-        again = await self._again(call, asked)
         agent = await self._coordinator()
-        if again is not None:
-            return agent, again
+        payload, path = asked.task.payload, f"{TASK_PATH}/payload"
+        run = await again(self._env.waiting, call, agent, asked, payload=payload, path=path)
+        if run is not None:
+            return agent, run
         correlation = asked.correlation_id or fresh()
         order = Order(asked.task, principal, source, asked.target, correlation, TASK_PATH + LIMITS)
         return agent, await self._start(call, order)
-
-    async def _again(self, call: McpCall, asked: Delegate) -> Run | None:
-        """The task whose question this call answers: with its payload, by a handle; or as a modern client does."""
-        extra = asked.model_extra or {}
-        run = await self._returned(call, extra.get("requestState"), extra.get("inputResponses"))
-        handle = None if run is not None else questions.resumed(call.meta)
-        if handle is None:
-            return run
-        outcome, payload = call.meta.get(keys.OUTCOME), asked.task.payload
-        given = Given(
-            questions.RESUME_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome)
-        )
-        agent = await self._coordinator()
-        return await self._env.waiting.answer(call, handle, agent, given)
-
-    async def _returned(self, call: McpCall, state: Any, responses: Any) -> Run | None:
-        if not isinstance(state, str) or not versions.modern(call.client.version):
-            return None
-        agent = await self._coordinator()
-        said = responses if isinstance(responses, dict) else None
-        return await self._env.waiting.again(call, agent, state, said)
 
     # --- tools ------------------------------------------------------------------------------------------------
 
     async def assign(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskAssign`."""
-        run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, params.TaskAssign, ARGUMENTS)
         agent = await self._coordinator()
+        run = await returned(self._env.waiting, call, agent, asked.request_state, asked.input_responses)
         principal = self._env.people.may(call, "delegate", given.agent_id)
         if run is None:
             correlation = correlation_of(call.meta) or fresh()
@@ -165,9 +144,9 @@ class TaskRequests:
 
     async def answer(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
-        run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, params.TaskAnswer, ARGUMENTS)
         agent = await self._coordinator()
+        run = await returned(self._env.waiting, call, agent, asked.request_state, asked.input_responses)
         principal = self._env.people.may(call, "delegate")
         if run is None:
             run = await self._own(given.task_id, principal)
