@@ -49,9 +49,10 @@ _IDLE: Final[tuple[Json, ...]] = (None, "", 0, 0.0, [], {})
 class Defaults:
     """The defaults of an output schema."""
 
-    __slots__ = ("_fields", "_inner", "_values")
+    __slots__ = ("_fields", "_inner", "_values", "schema")
 
     def __init__(self, schema: JsonObject, root: JsonObject | None = None, depth: int = _DEPTH) -> None:
+        self.schema = schema
         root = schema if root is None else root
         resolved = schemas.resolve(schema, root)
         properties = resolved.get("properties")
@@ -210,12 +211,15 @@ _META: Final = "_meta"
 class DeltaDecoder:
     """One call of one agent."""
 
-    def __init__(self, agent: Agent) -> None:
-        self.losses: Counter[str] = Counter()
-        """Counts of what was left out, by name (losses.py)."""
+    def __init__(self, agent: Agent, defaults: Defaults | None = None, losses: Counter[str] | None = None) -> None:
+        """`defaults` are those of the agent's output schema, where they are known from another call of it.
+
+        `losses` counts what is left out, by name (losses.py).
+        """
+        self.losses = Counter() if losses is None else losses
         self._fold = Fold()
-        self._defaults = Defaults(agent.output_schema)
-        self._meta_events = MetaEvents(PART)
+        self._defaults = Defaults(agent.output_schema) if defaults is None else defaults
+        self._meta_events: MetaEvents | None = None
         self._opened = self._ended = False
 
     @property
@@ -292,6 +296,8 @@ class DeltaDecoder:
         meta = beyond.get(_META)
         if not isinstance(meta, dict) or EVENT not in meta:
             return None
+        if self._meta_events is None:
+            self._meta_events = MetaEvents(PART)
         event = self._meta_events.read(meta.pop(EVENT))
         if event is None:
             self.losses["bad_event"] += 1

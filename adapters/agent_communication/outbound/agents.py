@@ -8,8 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from msgspec.structs import replace
 
 from adapters.agent_communication.codec.agents import agent_of, native
+from adapters.agent_communication.codec.deltas_in import Defaults
 from adapters.agent_communication.outbound.created import CreatedAgents
-from adapters.agent_communication.outbound.server import TargetServer
+from adapters.agent_communication.outbound.server import TargetServer, has_agents
 from adapters.agent_communication.outbound.turn import AgentRunTurn, Home
 from gateway.contract import RunContext
 from gateway.core.types import Agent, JsonObject
@@ -35,7 +36,8 @@ class Resident:
         name = self._name or (native(context.agent) or {}).get("name")
         if not isinstance(name, str):
             name = (await self._server.agents.one(None))["name"]
-        async with self._server.lease(capabilities) as session:
+        async with self._server.pools.lease(capabilities) as session:
+            has_agents(session)
             yield session, name
 
     async def aclose(self) -> None:
@@ -70,9 +72,16 @@ class TargetAgent(CalledRuns):
     """Implements `gateway.contract.Outbound` and `Supervised`. The sessions are the server's to close."""
 
     def __init__(self, server: TargetServer, home: Home) -> None:
-        super().__init__(lambda context: AgentRunTurn(context, home))
+        super().__init__(self._begun)
         self._server = server
         self._home = home
+        self._defaults: Defaults | None = None
+
+    def _begun(self, context: RunContext) -> AgentRunTurn:
+        schema = context.agent.output_schema
+        if self._defaults is None or self._defaults.schema is not schema:
+            self._defaults = Defaults(schema)
+        return AgentRunTurn(context, self._home, self._defaults)
 
     async def describe(self) -> Agent:
         return await self._home.describe()

@@ -27,19 +27,25 @@ def params(context: RunContext, name: str, given: Json, *, configured: bool) -> 
     What a client of the same protocol sent besides goes along as it is. So does, with `configured`, the run's
     configuration: the protocol has no place for it, but another gateway reads it, and nobody minds.
     """
+    check(given)
     request = context.run.request
-    if not isinstance(given, dict):  # which ends acp-sdk's server for Python
-        raise Invalid("the agent's input is an object", path="/input")
     said = request.creation if request.protocol == PROTOCOL else {}
     meta = said.get(META)
     meta = {**(meta if isinstance(meta, dict) else {}), **request.metadata}
-    meta = {key: value for key, value in meta.items() if passed_on(key, value)}
+    if meta:
+        meta = {key: value for key, value in meta.items() if passed_on(key, value)}
     if context.traceparent is not None:
         meta["traceparent"] = context.traceparent
-    extra = {key: value for key, value in said.items() if key not in OF_THE_CALL}
+    extra = {key: value for key, value in said.items() if key not in OF_THE_CALL} if said else {}
     if configured and request.config:
         extra["config"] = request.config
     return {**extra, "name": name, "input": given, **({META: meta} if meta else {})}
+
+
+def check(given: Json) -> None:
+    """Raises Invalid for an input that is no object."""
+    if not isinstance(given, dict):  # which ends acp-sdk's server for Python
+        raise Invalid("the agent's input is an object", path="/input")
 
 
 def told(method: str, params: Raw) -> list[e.Event]:

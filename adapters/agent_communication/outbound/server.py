@@ -28,6 +28,7 @@ class TargetServer:
     """Shared by every agent of a target.
 
     agents, templates: the entries that are there. Asked, they raise AgentError, AgentBroken and what `lease` does.
+    pools: the sessions, by the capabilities that the gateway has in them.
     """
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
@@ -35,7 +36,7 @@ class TargetServer:
         self.news = TargetNews(target, lambda: self.lease(alone=False))
         self.agents = TargetList("agent", lambda: self._fetched(LIST, "agents"))
         self.templates = TargetList("agent template", lambda: self._fetched(TEMPLATES, "agentTemplates"))
-        self._pools = TargetPools(pools or self._made, self._heard)
+        self.pools = TargetPools(pools or self._made, self._heard)
 
     @asynccontextmanager
     async def lease(
@@ -45,20 +46,20 @@ class TargetServer:
 
         Raises what `UpstreamPool.lease` does, and AgentError for a server that has no agents.
         """
-        async with self._pools.lease(capabilities, alone=alone) as session:
+        async with self.pools.lease(capabilities, alone=alone) as session:
             has_agents(session)
             yield session
 
     @property
     def reachable(self) -> bool | None:
-        return self._pools.reachable
+        return self.pools.reachable
 
     async def aclose(self) -> None:
         """End all sessions."""
         await self.news.aclose()
         await self.agents.aclose()
         await self.templates.aclose()
-        await self._pools.aclose()
+        await self.pools.aclose()
 
     def _made(self, capabilities: JsonObject) -> UpstreamPool:
         warm = self.target.warmed and capabilities == QUESTIONS  # that by which agents are described

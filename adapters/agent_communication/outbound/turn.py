@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import Raw
 
-from adapters.agent_communication.codec.deltas_in import PART, DeltaDecoder
+from adapters.agent_communication.codec.deltas_in import PART, Defaults, DeltaDecoder
 from adapters.agent_communication.outbound import request
 from adapters.agent_communication.outbound.asks import ServerRequests, capabilities
 from adapters.agent_communication.outbound.request import data_of
@@ -78,15 +77,16 @@ class RepeatFilter:
     def __init__(self) -> None:
         self._before: Fold | None = None  # the output as it was told, while the agent is behind that
         self._now = Fold()
-        self._seen: Counter[int] = Counter()  # beside the output, in this call
-        self._seen_before: Counter[int] = Counter()
+        self._seen: dict[int, int] = {}  # how often what was said beside the output, in this call
+        self._seen_before: dict[int, int] = {}
 
     def again(self, said: Fold) -> None:
         """Begin a new call. `said` is the output of the last one, which does not change any more."""
         if self._before is None and not said.absent:
             self._before = said
         self._now = Fold()
-        self._seen_before |= self._seen
+        for key, count in self._seen.items():
+            self._seen_before[key] = max(count, self._seen_before.get(key, 0))
         self._seen.clear()
 
     def new(self, events: Iterable[e.Event]) -> list[e.Event]:
@@ -124,8 +124,8 @@ class RepeatFilter:
         if len(self._seen) >= MOST:
             return False
         key = hash(e.encode(event))
-        self._seen[key] += 1
-        return self._seen[key] <= self._seen_before[key]
+        count = self._seen[key] = self._seen.get(key, 0) + 1
+        return count <= self._seen_before.get(key, 0)
 
 
 class Home(Protocol):
@@ -150,10 +150,12 @@ class AgentRunTurn(calls.CalledRun):
 
     late = "late_progress"
 
-    def __init__(self, context: RunContext, home: Home) -> None:
+    def __init__(self, context: RunContext, home: Home, defaults: Defaults) -> None:
+        """`defaults` are those of the agent's output schema."""
         super().__init__(context)
         self._home = home
-        self._decoder = DeltaDecoder(context.agent)
+        self._defaults = defaults
+        self._decoder = DeltaDecoder(context.agent, defaults, self.losses)
         self._declared = capabilities(context.caller)
         self._asks = ServerRequests(self.ask, lambda: context.caller, self._declared)
         self._repeats = RepeatFilter()
@@ -167,15 +169,10 @@ class AgentRunTurn(calls.CalledRun):
 
     def again(self) -> None:
         self._repeats.again(self._decoder.said)
-        self.losses += self._decoder.losses
-        self._decoder = DeltaDecoder(self.context.agent)
+        self._decoder = DeltaDecoder(self.context.agent, self._defaults, self.losses)
 
     async def asked(self, method: str, params: Raw) -> Any:
         return await self._asks.answer(method, params)
-
-    def counted(self) -> Counter[str]:
-        """Count all losses."""
-        return self.losses + self._decoder.losses
 
     def failed(self, error: RpcError) -> e.RunFailed:
         """The end of a run whose agent has answered with an error."""
@@ -188,7 +185,7 @@ class AgentRunTurn(calls.CalledRun):
         context = self.context
         configured = not self._home.configured
         given = context.run.request.input
-        request.params(context, "", given, configured=configured)  # what is wrong is said before anything is started
+        request.check(given)  # what is wrong is said before anything is started
         if configured and context.run.request.config and context.run.request.protocol != PROTOCOL:
             context.lost("config")
         async with self._home.use(context, self._declared) as (session, name):

@@ -70,10 +70,6 @@ class CalledRun(ABC):
     async def asked(self, method: str, params: Raw) -> Any:
         """See `CallListener.asked`."""
 
-    def counted(self) -> Counter[str]:
-        """All losses of the run, by name."""
-        return self.losses
-
     # --- its life --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -87,7 +83,7 @@ class CalledRun(ABC):
                 await asyncio.wait([work])
                 work.cancelled() or work.exception()
             self.flush()
-            for what, count in self.counted().items():
+            for what, count in self.losses.items():
                 self.context.lost(what, count)
         if self.stopped:
             work.cancelled() or work.exception()  # whatever it was, it came too late

@@ -157,19 +157,29 @@ class OutgoingCalls:
     @contextlib.contextmanager
     def open(self, listener: CallListener, key: str | None = None) -> Iterator[OutgoingCall]:
         """A call, as long as the block lasts. Raises ValueError for a key that another has."""
-        if key in self._keys:
-            raise ValueError(f"somebody listens to {key!r} already")
-        call = self._calls[f"{PREFIX}{self._next}"] = OutgoingCall(f"{PREFIX}{self._next}", listener, key)
-        self._next += 1
-        if key is not None:
-            self._keys[key] = call
+        call = self.begin(listener, key)
         try:
             yield call
         finally:
-            del self._calls[call.token]
-            if key is not None:
-                del self._keys[key]
-            call.end()
+            self.end(call)
+
+    def begin(self, listener: CallListener, key: str | None = None) -> OutgoingCall:
+        """A call, until `end`. Raises ValueError for a key that another has."""
+        if key in self._keys:
+            raise ValueError(f"somebody listens to {key!r} already")
+        token = f"{PREFIX}{self._next}"
+        call = self._calls[token] = OutgoingCall(token, listener, key)
+        self._next += 1
+        if key is not None:
+            self._keys[key] = call
+        return call
+
+    def end(self, call: OutgoingCall) -> None:
+        """It is answered, or given up."""
+        del self._calls[call.token]
+        if call.key is not None:
+            del self._keys[call.key]
+        call.end()
 
     def heard(self, method: str, params: Raw, on: OutgoingCall | None = None) -> Awaitable[None] | None:
         """Hand a notification to its call. on: the call on whose stream it came, None for a stream of no call.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Raw
 
@@ -53,16 +52,48 @@ class PoolSlot:
         self.users -= 1
         self.alone -= alone
 
-    @contextlib.asynccontextmanager
-    async def use(self) -> AsyncIterator[ClientSession]:
-        """See `Supervisor.use`. One that has just ended is waited out."""
+    async def join(self) -> ClientSession:
+        """See `Supervisor.join`. One that has just ended is waited out."""
         while True:
-            async with self.supervisor.use() as session:
-                self._session = session
-                if session.alive:
-                    yield session
-                    return
+            session = self._session = await self.supervisor.join()
+            if session.alive:
+                return session
+            try:
                 await asyncio.wait([session.closed])
+            finally:
+                self.supervisor.leave(session)
+
+
+class Lease:
+    """One use of a pool: see `McpPool.lease`."""
+
+    __slots__ = ("_alone", "_pool", "_session", "_slot")
+
+    def __init__(self, pool: McpPool, alone: bool) -> None:
+        self._pool = pool
+        self._alone = alone
+        self._session: ClientSession | None = None
+
+    async def __aenter__(self) -> ClientSession:
+        while True:
+            self._slot = self._pool.taken(self._alone)
+            try:
+                session = self._session = await self._slot.join()
+                if self._pool.fits(self._slot, session, self._alone):
+                    return session
+            except BaseException:
+                self._end()
+                raise
+            self._end()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._slot.supervisor.leave(session)
+        self._pool.given_back(self._slot, self._alone)
 
 
 class McpPool:
@@ -116,23 +147,17 @@ class McpPool:
     def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
         self._heard.append(heard)
 
-    @contextlib.asynccontextmanager
-    async def lease(self, *, alone: bool = True) -> AsyncIterator[ClientSession]:
+    def lease(self, *, alone: bool = True) -> Lease:
         """See `contract.McpPool`. Raises Unavailable once the pool is closed, too."""
-        while True:
-            if self._closed:
-                raise Unavailable(f"{self._opener.name} is not called any more")
-            slot = self._chosen(alone)
-            slot.take(alone)
-            try:
-                async with slot.use() as session:
-                    self._shared = session.shared if self._target.url is not None else True
-                    if self._fits(slot, alone):
-                        yield session
-                        return
-            finally:
-                slot.give_back(alone)
-                self._left(slot)
+        return Lease(self, alone)
+
+    def taken(self, alone: bool) -> PoolSlot:
+        """The slot for one more user. Raises Unavailable once the pool is closed."""
+        if self._closed:
+            raise Unavailable(f"{self._opener.name} is not called any more")
+        slot = self._chosen(alone)
+        slot.take(alone)
+        return slot
 
     def _chosen(self, alone: bool) -> PoolSlot:
         """The first that is free, so that those at the end fall idle; a new one; else that with the fewest users."""
@@ -150,14 +175,16 @@ class McpPool:
             return self._slots[-1]
         return min(free or common or self._slots, key=lambda slot: slot.users)
 
-    def _fits(self, slot: PoolSlot, alone: bool) -> bool:
+    def fits(self, slot: PoolSlot, session: ClientSession, alone: bool) -> bool:
         """Whether it may be used, now that it is known what it is: others may have waited for it too."""
+        self._shared = session.shared if self._target.url is not None else True
         if self._shared or slot.users == 1 or (not alone and not slot.alone):
             return True
         return len(self._slots) >= self._most and all(each.users for each in self._slots)
 
-    def _left(self, slot: PoolSlot) -> None:
-        """Drop a slot that failed and has no user: the first one is tried again, for all."""
+    def given_back(self, slot: PoolSlot, alone: bool) -> None:
+        """A user has left. Drop a slot that failed and has no user: the first one is tried again, for all."""
+        slot.give_back(alone)
         if slot.users or self._closed or slot is self._slots[0] or slot.reachable is not False:
             return
         self._slots.remove(slot)

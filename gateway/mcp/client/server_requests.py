@@ -32,14 +32,14 @@ def capabilities(caller: Caller | None, protocol: str, always: JsonObject) -> Js
 
     There are few that differ, since each set has connections of its own.
     """
-    if caller is None or caller.protocol != protocol:
+    if caller is None or caller.protocol != protocol or not (able := caller.capabilities):
         return always
     declared = dict(always)
-    if _has(caller.capabilities.get("elicitation"), forms.URL):
+    if _has(able.get("elicitation"), forms.URL):
         declared["elicitation"] = {forms.FORM: {}, forms.URL: {}}
     for name, kinds in _KINDS.items():
-        if _has(caller.capabilities, name):
-            declared[name] = {kind: {} for kind in kinds if _has(caller.capabilities[name], kind)}
+        if _has(able, name):
+            declared[name] = {kind: {} for kind in kinds if _has(able[name], kind)}
     return declared
 
 

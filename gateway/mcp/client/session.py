@@ -180,8 +180,11 @@ class ClientSession:
     async def _heard(self, method: str, params: JsonObject, listener: CallListener | Hearing | None) -> Raw:
         if listener is None or isinstance(listener, OutgoingCall):
             return await self._call(method, params, listener)
-        with self._calls.open(cast(CallListener, listener)) as call:
+        call = self._calls.begin(cast(CallListener, listener))
+        try:
             return await self._call(method, params, call)
+        finally:
+            self._calls.end(call)
 
     async def _call(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         if not versions.modern(self.version):

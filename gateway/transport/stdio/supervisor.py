@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout, InterlinguaError, Unavailable
+from gateway.transport.deadline import CLOCK_SLACK
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,15 @@ class Supervisor(Generic[C]):
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[C]:
-        """Use the connection within the block, starting it if needed. It may die meanwhile.
+        """Use the connection within the block: see `join`."""
+        connection = await self.join()
+        try:
+            yield connection
+        finally:
+            self.leave(connection)
+
+    async def join(self) -> C:
+        """Use the connection until `leave`, starting it if needed. It may die meanwhile.
 
         Raises what `open` raised (to every user that waited for this start), AgentTimeout if it took too long,
         AgentGone with the last failure while the next try is too far away, Unavailable after `aclose`.
@@ -116,13 +125,11 @@ class Supervisor(Generic[C]):
         if self._closed:
             raise Unavailable(f"the connection to {self._name} is closed")
         self._users += 1
-        self._cancel_expiry()
-        connection: C | None = None
         try:
-            connection = await self._connected()
-            yield connection
-        finally:
-            self._leave(connection)
+            return await self._connected()
+        except BaseException:
+            self.leave(None)
+            raise
 
     async def aclose(self) -> None:
         """Close the connection and cancel a start; users that wait for it get Unavailable. Idempotent."""
@@ -235,7 +242,8 @@ class Supervisor(Generic[C]):
         if wanted and not self._closed:
             self._begin()
 
-    def _leave(self, connection: C | None) -> None:
+    def leave(self, connection: C | None) -> None:
+        """The user that got this from `join` is done with it; None for one that got nothing."""
         self._users -= 1
         self._last_used = asyncio.get_running_loop().time()
         if connection is not None and connection is self._live and not connection.closed.done():
@@ -244,8 +252,8 @@ class Supervisor(Generic[C]):
             self._await_expiry()  # also of one that has come up since, in place of what failed its user
 
     def _await_expiry(self) -> None:
-        self._cancel_expiry()
-        if math.isfinite(self._idle):
+        """One timer looks whether nobody has used it for so long, instead of one that is set after each use."""
+        if self._expiry is None and math.isfinite(self._idle):
             self._expiry = asyncio.get_running_loop().call_later(self._idle, self._expire)
 
     def _cancel_expiry(self) -> None:
@@ -254,6 +262,14 @@ class Supervisor(Generic[C]):
             self._expiry = None
 
     def _expire(self) -> None:
+        self._expiry = None
+        if self._users:
+            return
+        loop = asyncio.get_running_loop()
+        due = max(self._last_used, self._since) + self._idle
+        if loop.time() < due - CLOCK_SLACK:
+            self._expiry = loop.call_at(due, self._expire)
+            return
         connection, self._live = self._live, None
         if connection is not None:
             log.info("%s is ended, unused for %g s", self._name, self._idle)
