@@ -24,6 +24,7 @@ from gateway.mcp.runs import (
     ToolRendering,
     WaitingRuns,
     elsewhere,
+    hears,
     keys,
     questions,
     tools,
@@ -109,6 +110,7 @@ class AgentCalls:
         """`agents/run`."""
         asked = read(call.params, wire.RunParams)
         agent = await self._runs.agent(call.session, asked.name)
+        words = AgentWords(call, agent)
         handle = questions.resumed(call.meta)
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
@@ -120,8 +122,8 @@ class AgentCalls:
             run = await self._waiting.answer(call, handle, agent, given)
         else:
             config = asked.config if asked.config is not None else keys.config(call.meta)
-            run = await self._start(call, agent, asked.input, "/input", config)
-        return await self._follow(call, agent, run, AgentWords(call, agent))
+            run = await self._start(call, agent, asked.input, config, words)
+        return await self._follow(call, agent, run, words)
 
     async def call(self, call: McpCall) -> Any:
         """`tools/call`."""
@@ -130,19 +132,20 @@ class AgentCalls:
         if asked.name == tools.ANSWER and asked.name not in self._runs.names(call.session):
             return await self._answer_tool(call, arguments)
         agent = await self._runs.agent(call.session, asked.name)
+        rendering = ToolRendering(self._runs, call, agent)
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
         else:
             try:
-                run = await self._start(call, agent, arguments, "/arguments", keys.config(call.meta))
+                run = await self._start(call, agent, arguments, keys.config(call.meta), rendering)
             except Invalid as error:
                 return tools.refused(error)
-        return await self._follow(call, agent, run, ToolRendering(self._runs, call, agent))
+        return await self._follow(call, agent, run, rendering)
 
     # --- a new run --------------------------------------------------------------------------------------------
 
-    async def _start(self, call: McpCall, agent: Agent, said: Json, place: str, config: JsonObject) -> Run:
-        """Start a run with the input `said` at `place` in the params. Raises Invalid with the place in the params."""
+    async def _start(self, call: McpCall, agent: Agent, said: Json, config: JsonObject, rendering: Rendering) -> Run:
+        """Start a run with the input `said`. Raises Invalid with the place in the params."""
         given = said
         try:
             given = codec.input_of(agent, said)
@@ -155,8 +158,10 @@ class AgentCalls:
                 traceparent=keys.traceparent(call.meta),
                 creation=jsonrpc.unpack(call.params) if call.method == wire.RUN and codec.native(agent) else {},
             )
-            return await self._runs.start(request, call)
+            told = hears(self._runs, call, agent, rendering, Notifications(call))
+            return await self._runs.start(request, call, told=told)
         except Invalid as error:
+            place = "/input" if call.method == wire.RUN else "/arguments"
             within = place if given is said else f"{place}/{INPUT}"
             raise elsewhere(error, {"/input": within, "/config/configurable": "/config"}) from None
 

@@ -94,7 +94,6 @@ class CalledRun(ABC):
             except RpcError as error:
                 end = self.failed(error)
         self.context.emit(end)
-        await self.context.drain()
 
     async def cancel(self) -> None:
         """See `Outbound.cancel`. The call ends with it, and with that the agent is told."""

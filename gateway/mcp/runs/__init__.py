@@ -36,7 +36,7 @@ from gateway.mcp.runs.log_messages import Log, wanted
 from gateway.mcp.runs.question_format import ELICITATION, Elicitation, QuestionFormat
 from gateway.mcp.runs.refusals import Refusals
 from gateway.mcp.runs.rendering import Events, Rendering, ToolRendering
-from gateway.mcp.runs.run_follower import Native, RunFollower
+from gateway.mcp.runs.run_follower import Native, RunFollower, hears
 from gateway.mcp.runs.tools import ToolProgress, Tools
 from gateway.mcp.runs.waiting_runs import Given, WaitingRuns, elsewhere, state_of
 
@@ -59,6 +59,7 @@ __all__ = [
     "Tools",
     "WaitingRuns",
     "elsewhere",
+    "hears",
     "state_of",
     "wanted",
 ]

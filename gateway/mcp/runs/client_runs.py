@@ -92,22 +92,36 @@ class ClientRuns:
     # --- runs -------------------------------------------------------------------------------------------------
 
     async def start(
-        self, request: RunRequest, call: McpCall, *, files: Sequence[Attachment] = (), outlives: bool = False
+        self,
+        request: RunRequest,
+        call: McpCall,
+        *,
+        files: Sequence[Attachment] = (),
+        outlives: bool = False,
+        told: bool = True,
     ) -> Run:
         """`Gateway.runs.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
-        where that is because the client's connection ends, nor where its token has expired."""
+        where that is because the client's connection ends, nor where its token has expired. `told`: whether the client
+        is told anything before the run has stopped.
+        """
         asked = call.can_ask or call.session.can_ask
         caller = CallCaller(self.protocol, call, self._askable) if asked else None
-        starting = asyncio.ensure_future(self.of(call.session).runs.start(request, files=files, caller=caller))
+        told = told or (caller is not None and bool(caller.capabilities))
+        work = self.of(call.session).runs.start(request, files=files, caller=caller, told=told)
+        run = await (self._kept(work, call, outlives) if outlives or call.session.visit is not None else work)
+        if caller is not None:
+            self._callers[run.id] = caller
+        return run
+
+    async def _kept(self, work: Coroutine[Any, Any, Run], call: McpCall, outlives: bool) -> Run:
+        """Start a run that may be kept although its call is cancelled meanwhile."""
+        starting = asyncio.ensure_future(work)
         try:
-            run = await self.whole(starting)
+            return await self.whole(starting)
         except asyncio.CancelledError:
             if not left(call.session, outlives=outlives):
                 starting.add_done_callback(self._unwanted)
             raise
-        if caller is not None:
-            self._callers[run.id] = caller
-        return run
 
     def goes_on(self, run: Run, call: McpCall) -> None:
         """A run that waited is followed by another call now: its agent may ask that one's client."""

@@ -16,7 +16,7 @@ from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs.client_runs import ClientRuns, left
-from gateway.mcp.runs.log_messages import Log
+from gateway.mcp.runs.log_messages import INFO, Log, wanted
 from gateway.mcp.runs.open_questions import OpenQuestions
 from gateway.mcp.runs.question_format import ELICITATION, QuestionFormat
 from gateway.mcp.runs.rendering import Events, Rendering
@@ -46,6 +46,16 @@ class Native(Protocol):
 
     def pass_on(self, event: e.Custom) -> None:
         """Tell the client, if it wants to know."""
+
+
+def passed_on(runs: ClientRuns, agent: Agent, native: Native | None) -> Native | None:
+    """What passes on the agent's own messages to a call's client; None where there is nothing to pass on."""
+    return native if native is not None and native.needed and runs.documents.native(agent) is not None else None
+
+
+def hears(runs: ClientRuns, call: McpCall, agent: Agent, rendering: Rendering, native: Native | None = None) -> bool:
+    """Whether the client of a call may be told anything of its run before that has stopped."""
+    return rendering.tells or wanted(call.log_level, INFO) or passed_on(runs, agent, native) is not None
 
 
 class Unanswerable(RpcError):
@@ -80,8 +90,7 @@ class RunFollower:
         self._run = run
         self._rendering = rendering
         self._outlives = outlives
-        passes_on = native is not None and native.needed and runs.documents.native(agent) is not None
-        self._native = native if passes_on else None
+        self._native = passed_on(runs, agent, native)
         self._log = Log(call, run)
         self._quiet = not (rendering.tells or self._log.on)
         self._questions = OpenQuestions(runs, call, run.id, asker or ELICITATION, self._log)

@@ -12,6 +12,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Run, RunQuery, RunStatus
+from gateway.mcp.wire import META_LOG_LEVEL
 from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, held, rig, says, scripted
 from tests.support.aio import run
 from tests.support.scripted import echo, until
@@ -226,7 +227,28 @@ def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -> None
     run(main())
 
 
-def test_a_call_that_is_taken_back_before_its_run_has_started_cancels_it_then(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("meta", "told"), [({}, False), ({"progressToken": 1}, True), ({META_LOG_LEVEL: "info"}, True)], ids=str
+)
+def test_only_a_run_of_which_its_client_hears_on_the_way_waits_for_the_disk(
+    meta: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as made:
+            start, asked = made.engine.runs.start, []
+
+            async def starting(*given: Any, **named: Any) -> Run:
+                asked.append(named["told"])
+                return await start(*given, **named)
+
+            monkeypatch.setattr(made.engine.runs, "start", starting)
+            await made.call("tools/call", name="scripted", arguments={"message": "hi"}, meta=meta)
+            assert asked == [told]
+
+    run(main())
+
+
+def test_a_call_that_is_taken_back_before_its_run_has_started_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with rig(scripted(held(asyncio.Event))) as made:
             start, entered, go_on = made.engine.runs.start, asyncio.Event(), asyncio.Event()
@@ -242,9 +264,9 @@ def test_a_call_that_is_taken_back_before_its_run_has_started_cancels_it_then(mo
             serving.cancel()
             go_on.set()
             await asyncio.wait([serving])
-            started = await made.newest()
             await made.inbound.runs.settled()
-            assert (await made.engine.runs.get(started.id)).cancel_reason == "cancelled by the client"
+            assert serving.cancelled()
+            assert await made.engine.runs.list(RunQuery()) == []
 
     run(main())
 
