@@ -48,14 +48,14 @@ class Native(Protocol):
         """Tell the client, if it wants to know."""
 
 
-def passed_on(runs: ClientRuns, agent: Agent, native: Native | None) -> Native | None:
+def passing(runs: ClientRuns, agent: Agent, native: Native | None) -> Native | None:
     """What passes on the agent's own messages to a call's client; None where there is nothing to pass on."""
     return native if native is not None and native.needed and runs.documents.native(agent) is not None else None
 
 
 def hears(runs: ClientRuns, call: McpCall, agent: Agent, rendering: Rendering, native: Native | None = None) -> bool:
     """Whether the client of a call may be told anything of its run before that has stopped."""
-    return rendering.tells or wanted(call.log_level, INFO) or passed_on(runs, agent, native) is not None
+    return rendering.tells or wanted(call.log_level, INFO) or passing(runs, agent, native) is not None
 
 
 class Unanswerable(RpcError):
@@ -90,7 +90,7 @@ class RunFollower:
         self._run = run
         self._rendering = rendering
         self._outlives = outlives
-        self._native = passed_on(runs, agent, native)
+        self._native = passing(runs, agent, native)
         self._log = Log(call, run)
         self._quiet = not (rendering.tells or self._log.on)
         self._questions = OpenQuestions(runs, call, run.id, asker or ELICITATION, self._log)
