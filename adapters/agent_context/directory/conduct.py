@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
@@ -74,7 +74,7 @@ class Revoking:
     def suspend(self, agent: str, reason: str, seconds: float) -> None:
         """Revoke it for a while, in the background. One that is revoked already stays as it is."""
         if agent not in self._members.revoked:
-            self._do(self._suspend(agent, reason, seconds))
+            self._work.start(self._suspend(agent, reason, seconds))
 
     async def sweep(self) -> None:
         """Give back what was taken for a while. Called about once a second."""
@@ -86,14 +86,11 @@ class Revoking:
 
     def stop(self, agent: str) -> None:
         """Another process has revoked it: its runs here end."""
-        self._do(self._stop(agent))
+        self._work.start(self._stop(agent))
 
     async def settled(self) -> None:
         """Until they have been told to."""
         await self._work.settled()
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        self._work.start(work)
 
     async def _suspend(self, agent: str, reason: str, seconds: float) -> None:
         until = self._members.now() + seconds

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_context.codec.errors import WAITED_FOR
+from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.link import AgentLine, CallListener
 from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
@@ -308,9 +308,5 @@ def unused(correlation: str, used: Any) -> str:
 
 def unknown(correlation: str) -> JsonObject:
     """The params of an `agent/error` about a message that belongs to nothing."""
-    error: JsonObject = {
-        "code": NOT_FOUND,
-        "message": "No message with this correlation id is under way.",
-        "details": {"expected": WAITED_FOR, "received": correlation},
-    }
-    return {"error": error, META: {"correlationId": correlation}}
+    said = "No message with this correlation id is under way."
+    return note(refusal(NOT_FOUND, said, "not_found", WAITED_FOR, correlation), correlation)
