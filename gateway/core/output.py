@@ -8,6 +8,7 @@ document of a run that has finished is the agent's final result.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -103,9 +104,7 @@ class Output:
         self._fold = Fold()
         self._schema = agent.output_schema
         self._text_at = agent.text_output or ""
-        steps = deltas.split(self._text_at)
-        self._inside_out = projection.inside_out(self._text_at)
-        self._pointer = deltas.join(["0" if step == projection.LAST else step for step in steps])
+        self._inside_out, self._pointer = _ways_to(self._text_at)
         self._data: str | None = None
         self._final: bytes | None = None
         self._parts = OutputParts()
@@ -272,6 +271,13 @@ class Output:
         entry = {"name": artifact.name, "url": artifact.url}
         self.delta = self._fold.apply({"artifacts": [None, entry]})
         return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _ways_to(text_at: str) -> tuple[tuple[str | None, ...], str]:
+    """The steps to a document's text from within, and its pointer where a list has but one item."""
+    steps = ["0" if step == projection.LAST else step for step in deltas.split(text_at)]
+    return tuple(projection.inside_out(text_at)), deltas.join(steps)
 
 
 def fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:

@@ -320,8 +320,9 @@ class LiveRun:
         return artifact
 
     async def uploads(self) -> Sequence[Artifact]:
-        uploaded_to = self.thread is not None and self.thread.attributes.get(UPLOADS)
-        if not self.run.request.files and not uploaded_to:
+        thread = self.conversation.thread
+        uploaded_to = thread is not None and thread.attributes.get(UPLOADS)
+        if not self.record.run.request.files and not uploaded_to:
             return []
         found = await self._store.artifacts(run=self.run.id, thread=self.run.thread)
         return [artifact for artifact in found if not artifact.agent_created]

@@ -192,10 +192,11 @@ class RunLog:
         return self.output.correction(end), msgspec.Raw(self.output.finish(end))
 
     def created(self, events: Sequence[e.Event], entries: Sequence[LogEntry]) -> None:
-        """Fold and show what was numbered, after it was committed."""
+        """Fold and show what was numbered, after it was committed. `finished` has taken the result."""
         if self._output is not None:
             for event in events:
-                self._output.apply(event)
+                if type(event) is not e.RunFinished:
+                    self._output.apply(event)
         else:
             self._unfolded.extend(events)
         self._publish(events, entries)

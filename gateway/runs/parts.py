@@ -358,7 +358,8 @@ class EngineBackchannel:
         if not isinstance(relay, Relay):
             raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
         agent = await entry.need()
-        newest = await self._store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
+        of_thread = None if thread is None else RunQuery(thread=thread.id, limit=1, brief=True)
+        newest = await self._store.runs(of_thread) if of_thread is not None else ()
         context = ConversationContext(
             agent,
             self._conversations,

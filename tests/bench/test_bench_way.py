@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from bench import way
 
-FILES = {"a chunk": 23, "/runs/wait": 59, "session/new": 67, "a prompt": 93, "a prompt through stdio": 91}
+FILES = {"a chunk": 23, "/runs/wait": 59, "session/new": 66, "a prompt": 92, "a prompt through stdio": 90}
 FILES |= {way.CALL: 92, way.STATELESS: 90}
-CALLS = {"a chunk": 60, "/runs/wait": 380, "session/new": 445, "a prompt": 810, "a prompt through stdio": 810}
+CALLS = {"a chunk": 60, "/runs/wait": 380, "session/new": 440, "a prompt": 775, "a prompt through stdio": 775}
 CALLS |= {way.CALL: 715, way.STATELESS: 685}
 ENDS = {
     "a chunk": (

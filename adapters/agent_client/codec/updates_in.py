@@ -68,6 +68,7 @@ class RunMessages:
     def __init__(self) -> None:
         self.part = ""
         """Where the last text went."""
+        self._last: _Open | None = None
         self._streams: dict[str, _Open] = {}
         self._names: set[str] = set()
         self._parts = 0
@@ -76,7 +77,7 @@ class RunMessages:
     @property
     def holding(self) -> bool:
         """Whether the last text ended in half a character, which waits for the other half."""
-        return any(message.held for message in self._streams.values())
+        return self._last is not None and bool(self._last.held)
 
     def text(self, kind: str, id: str | None, said: str) -> list[e.Event]:
         """A piece of text that is all there is to its update."""
@@ -126,10 +127,11 @@ class RunMessages:
         message = self._streams.get(kind)
         if message is None or message.id != id:
             role = Role.USER if kind == USER else Role.ASSISTANT
-            if id is None:
+            before, message = message, None
+            if id is None and self._streams:
                 out += self._end(other for other in self._now() if other.id is None and other.role is not role)
-            before = message
-            message = next((one for one in self._now() if one.id == id and one.role is role), None)
+            if self._streams:
+                message = next((one for one in self._now() if one.id == id and one.role is role), None)
             if message is None:
                 message = _Open(self._new_name(id), id, role)
                 origin = None if id is None else {PROTOCOL: {"messageId": id}}
@@ -145,7 +147,7 @@ class RunMessages:
             message.begin(part, kind)
             form = "text" if kind != event_forms.THOUGHT else "thought"
             out.append(e.PartStarted(part=part, message=message.name, kind=form))
-        self.part = message.part or ""
+        self.part, self._last = message.part or "", message
         return message, out
 
     def _end(self, messages: Iterable[_Open]) -> list[e.Event]:

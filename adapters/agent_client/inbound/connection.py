@@ -110,7 +110,7 @@ class EditorConnection:
         with self._clients.requests(method, params, id):
             if self._counted:
                 self._gateway.limits.request(PROTOCOL, self._visitor.name)
-            jsonrpc.check(params)
+            said, given = jsonrpc.check(params), params
             if method != "initialize":
                 if self._ready is None:
                     raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
@@ -119,7 +119,7 @@ class EditorConnection:
                 method, params = self.client.version.from_client(method, params)
                 self._visitor.check(method, self.client.agent)
             if method == "session/prompt":
-                return await self._prompt(params, id)
+                return await self._prompt(said if params is given else jsonrpc.unpack(params), id)
             serve = self._methods.get(method)
             answer = await (serve(params) if serve is not None else self._other(method, params))
             return self.client.version.client_answer(method, params, answer, self.sessions.noted)
@@ -278,8 +278,8 @@ class EditorConnection:
         async with self._clients.setting(session.id):
             return await set_option.set_option(session.context, session.updates, params)
 
-    async def _prompt(self, params: Raw, id: Id) -> JsonObject:
-        asked = jsonrpc.read(params, wire.Prompt)
+    async def _prompt(self, params: Any, id: Id) -> JsonObject:
+        asked = jsonrpc.converted(params, wire.Prompt)
         mine = self._prompts[id] = _Waiting(asked.session_id)
         try:
             session = await self.sessions.get(asked.session_id, own=True)

@@ -180,7 +180,9 @@ class EditorSession:
 
     # --- turns ------------------------------------------------------------------------------------------------
 
-    def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool = False) -> Coroutine[None, None, JsonObject]:
+    def prompt(
+        self, asked: wire.Prompt, params: JsonObject, *, cancelled: bool = False
+    ) -> Coroutine[None, None, JsonObject]:
         """The answer of `session/prompt`. `cancelled`: it was given up before this session was open.
 
         Raises Conflict while another prompt is in progress, Invalid for content that the agent cannot take, the agent's
@@ -188,8 +190,10 @@ class EditorSession:
         """
         return self.updates.prompt(asked, functools.partial(self.take, asked, params), cancelled=cancelled)
 
-    async def take(self, asked: wire.Prompt, params: Raw, turn: PromptTurn) -> bool:
+    async def take(self, asked: wire.Prompt, params: JsonObject, turn: PromptTurn) -> bool:
         """Begin what a prompt asks for, whose `turn` this is. False if it was cancelled before anything has begun.
+
+        `params`: all of the request's, decoded.
 
         Raises Invalid for content that the agent cannot take, and the errors of the tree.
         """

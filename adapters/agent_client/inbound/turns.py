@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
@@ -115,7 +114,7 @@ class PromptInput:
 def request_of(
     turn: PromptTurn,
     asked: wire.Prompt,
-    params: Raw,
+    params: JsonObject,
     agent: Agent,
     *,
     text: str,
@@ -138,7 +137,7 @@ def request_of(
         traceparent=traceparent if isinstance(traceparent, str) else None,
         principal=principal,
         tools=tools,
-        creation=jsonrpc.unpack(params),
+        creation=params,
         attributes={MARK: turn.mark},
     )
 

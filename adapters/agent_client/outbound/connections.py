@@ -226,13 +226,21 @@ class ConnectionLease:
     @contextlib.asynccontextmanager
     async def in_use(self) -> AsyncIterator[None]:
         """While somebody works with the session."""
-        self._users += 1
-        self.stop()
+        self.take()
         try:
             yield
         finally:
-            self._users -= 1
-            await self._rest()
+            await self.give_back()
+
+    def take(self) -> None:
+        """Somebody begins to work with the session, and is to `give_back`."""
+        self._users += 1
+        self.stop()
+
+    async def give_back(self) -> None:
+        """The work is over."""
+        self._users -= 1
+        await self._rest()
 
     def leave(self, task: asyncio.Task[Any]) -> None:
         """Let work on the session go on by itself; its result is not wanted."""

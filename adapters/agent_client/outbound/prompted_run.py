@@ -51,18 +51,17 @@ class PromptedRun:
     async def run(self) -> None:
         session = self._session
         session.enter(self._turn)
+        session.lease.take()
         try:
-            async with session.lease.in_use():
-                try:
-                    try:
-                        end = await self._ended(session)
-                    except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
-                        end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
-                    self._turn.finish(end)
-                    await self.context.drain()
-                finally:
-                    session.leave(self._turn)
+            try:
+                end = await self._ended(session)
+            except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
+                end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
+            self._turn.finish(end)
+            await self.context.drain()
         finally:
+            session.leave(self._turn)
+            await session.lease.give_back()
             if session.thread is None:
                 self._sessions.close_soon(session)
 

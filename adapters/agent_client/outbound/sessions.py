@@ -53,9 +53,9 @@ class AgentSessions:
 
     def of(self, context: ThreadContext) -> AgentSession:
         """The session of the context's thread, open or not; a new one without a thread."""
-        if context.thread is None:
+        if (thread := context.thread) is None:
             return AgentSession(None, self._target.idle, self._tunnels.forget, self._unused)
-        key = context.thread.id
+        key = thread.id
         session = self._by_thread.get(key)
         if session is None:
             self._sweep()

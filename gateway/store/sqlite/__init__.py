@@ -243,7 +243,8 @@ class SqliteStore:
         return await self._read(partial(queries.owner_of, run_id=run_id), one=True)
 
     async def runs(self, query: RunQuery) -> list[Run]:
-        return await self._read(partial(queries.runs, query=query))
+        newest = query.thread is not None and query == RunQuery(thread=query.thread, limit=1, brief=True)
+        return await self._read(partial(queries.runs, query=query), one=newest)
 
     async def count_runs(self, query: RunQuery) -> int:
         return await self._read(partial(queries.count_runs, query=query))

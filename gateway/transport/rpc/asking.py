@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Raw
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
+from gateway.transport.deadline import Deadline
 from gateway.transport.rpc.handler import Canceller
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Response, RpcError
@@ -65,7 +66,7 @@ class OutgoingRequests:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._pending[id] = future
         try:
-            async with asyncio.timeout(timeout):
+            with Deadline(timeout):
                 answer = await future
         except TimeoutError:
             if not _answered(future):

@@ -62,6 +62,7 @@ class MessageReader:
         self._answer_garbage = answer_garbage
         self._grace = grace
         self._woken = False
+        self._other: bytes | Unreadable | None = None  # the message that `at_once` has found to be of no common kind
 
     def take_batches(self, taken: bool) -> None:
         self.batches = taken
@@ -82,11 +83,11 @@ class MessageReader:
         while arrived := await self._pipe.receive():
             at, end = 0, len(arrived)
             while at < end:
-                if self.swift is not None and not self._woken:
+                if self.swift is not None and not self._woken and arrived[at] is not self._other:
                     before, at = at, self.swift(arrived, at)
                     handled += at - before
                 if at < end:
-                    data = arrived[at]
+                    data, self._other = arrived[at], None
                     if self._tap is not None:
                         await self._take_noted(data, self._tap)
                     else:
@@ -109,14 +110,16 @@ class MessageReader:
         """Handle what the handler takes undecoded, before the reader's task has woken. Passed to `Direct.direct`."""
         if self.swift is None or self._woken:
             return arrived
-        return arrived[self.swift(arrived, 0) :]
+        left = arrived[self.swift(arrived, 0) :]
+        self._other = left[0] if left else None
+        return left
 
     def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
         """Handle a message. An awaitable that it returns is to be awaited before the next; most need none."""
         if type(message) is Notification and not self._woken:
             return self._notified(message)
         if type(message) is Response and self._asking.settle(message):
-            self._woken = True
+            self._wake()
             return None
         return self._take_slowly(message)
 
@@ -182,12 +185,21 @@ class MessageReader:
         self._woken = False
         await asyncio.sleep(0)
 
+    def _wake(self) -> None:
+        """Tasks were woken or started. They have run once the loop has come to what it is asked for here."""
+        if not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._ran)
+
+    def _ran(self) -> None:
+        self._woken = False
+
     async def _accept(self, request: Request, answers: BatchAnswers | None = None) -> None:
         if len(self._serving) < self._concurrency:
             if answers is not None:
                 answers.expect()
             self._serving.accept(request, answers)
-            self._woken = True
+            self._wake()
         else:
             self.refused += 1
             error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")

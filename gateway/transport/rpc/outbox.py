@@ -52,8 +52,15 @@ class Outbox:
         first = not self._waiting
         self._waiting += messages
         self._size += sum(map(len, messages))
-        if first:
-            self._begin()
+        if first and self._offer is None:
+            self._some.set()
+        elif first:
+            loop = asyncio.get_running_loop()
+            if (now := loop.time()) < self._due:
+                loop.call_soon(self._offered)
+            else:
+                self._due = now + PAUSE
+                self._offered()
         if self._size > self._limit:
             self.flowing = False
             self._room.clear()
@@ -97,18 +104,6 @@ class Outbox:
                 await self._pipe.send(messages)
                 del messages
                 self._written(size)
-
-    def _begin(self) -> None:
-        """Plan a write, as there is something queued again."""
-        if self._offer is None:
-            self._some.set()
-            return
-        loop = asyncio.get_running_loop()
-        if (now := loop.time()) < self._due:
-            loop.call_soon(self._offered)
-        else:
-            self._due = now + PAUSE
-            self._offered()
 
     def _offered(self) -> None:
         """Offer the queue to the pipe. What it does not take is left to `run`."""

@@ -29,7 +29,7 @@ from gateway.wire.jsonrpc.messages import (
     RpcError,
     with_reason,
 )
-from gateway.wire.jsonrpc.reading import check, read
+from gateway.wire.jsonrpc.reading import check, converted, read
 
 __all__ = [
     "EMPTY_BATCH",
@@ -51,6 +51,7 @@ __all__ = [
     "Response",
     "RpcError",
     "check",
+    "converted",
     "decode",
     "encoded",
     "error",

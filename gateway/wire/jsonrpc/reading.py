@@ -32,19 +32,31 @@ def read(params: Raw, type: type[T]) -> T:
     try:
         return unpack(params or _NONE, type)
     except msgspec.ValidationError as error:
-        path, what = _where(str(error))
-        raise Invalid(f"{path or 'params'}: {what}", path=path) from None
+        raise _unfit(error) from None
 
 
-def check(params: Raw) -> None:
-    """Raise Invalid, with the path, for params that no store, agent or answer can take as they are.
+def converted(params: Any, type: type[T]) -> T:
+    """The same for params that `check` has decoded."""
+    try:
+        return msgspec.convert(params, type)
+    except msgspec.ValidationError as error:
+        raise _unfit(error) from None
+
+
+def _unfit(error: msgspec.ValidationError) -> Invalid:
+    path, what = _where(str(error))
+    return Invalid(f"{path or 'params'}: {what}", path=path)
+
+
+def check(params: Raw) -> Any:
+    """Decode params. Raises Invalid, with the path, for those that no store, agent or answer can take as they are.
 
     These have a lone surrogate in a string or a member's name, a number out of a double's range, or nesting deeper than
     there is room for. Costs a decoding of the params, so it is for what clients ask, not for the text of agents, which
     may cut a character in two (gateway/core/delta/values.py).
     """
     try:
-        _any(params or _NONE)
+        return _any(params or _NONE)
     except RecursionError:
         raise Invalid("params: nested too deep") from None
     except ValueError as error:
