@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
-_MESSAGE_ENDS: tuple[type[e.Event], ...] = (e.PartEnded, e.MessageEnded)
+_MESSAGE_ENDS: list[type[e.Event]] = [e.PartEnded, e.MessageEnded]
 
 
 @dataclass(frozen=True)
@@ -321,8 +321,7 @@ class LiveRun:
 
     async def uploads(self) -> Sequence[Artifact]:
         thread = self.conversation.thread
-        uploaded_to = thread is not None and thread.attributes.get(UPLOADS)
-        if not self.record.run.request.files and not uploaded_to:
+        if not self.record.run.request.files and (thread is None or not thread.attributes.get(UPLOADS)):
             return []
         found = await self._store.artifacts(run=self.run.id, thread=self.run.thread)
         return [artifact for artifact in found if not artifact.agent_created]
@@ -596,6 +595,5 @@ def _closed_by_end(events: Sequence[e.Event], end: e.Event) -> bool:
     """Whether nothing but the end of the last message comes before the run's end, which closes the message itself: that
     is one change of the log then, instead of two. A result may still correct what was said.
     """
-    if isinstance(end, e.RunFinished) and end.output != NULL:
-        return False
-    return tuple(map(type, events)) == _MESSAGE_ENDS and events[0].origin is events[1].origin is None
+    corrects = isinstance(end, e.RunFinished) and end.output != NULL
+    return not corrects and [*map(type, events)] == _MESSAGE_ENDS and events[0].origin is events[1].origin is None
