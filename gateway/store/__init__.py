@@ -92,6 +92,29 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
 
 
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """A use of something of which all processes on the store together may use no more than `limit`; None: any amount.
+
+    `used` is how much of it is known to have been used before; the store may know of more, and never goes by less. At
+    `until` (epoch seconds) it is over, and the store may forget it.
+    """
+
+    name: str
+    amount: int = 1
+    limit: int | None
+    used: int = 0
+    until: float
+
+    def suffices(self, used: int) -> bool:
+        """Whether the amount is still there after so much was used."""
+        return self.limit is None or used + self.amount <= self.limit
+
+
+def suffice(allowances: Sequence[Allowance], used: Sequence[int]) -> bool:
+    """Whether all of them are spent, given what `Store.spend` returned for them."""
+    return all(one.suffices(before) for one, before in zip(allowances, used, strict=True))
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A message from one process on the store to another. `answers` is the id of the message that it answers."""
 
@@ -302,6 +325,13 @@ class Store(Protocol):
         """
 
     async def delete_registration(self, name: str) -> None: ...
+
+    async def spend(self, allowances: Sequence[Allowance]) -> list[int]:
+        """Spend all of these allowances, each of another name, or none of them if one does not suffice (`suffice`).
+
+        Returns how much of each was used before. What is spent survives this process. After Unavailable it may have
+        been spent or not.
+        """
 
     async def claim(self) -> list[Recovered]:
         """Take over every unfinished run and undelivered call of dead owners. Two callers never get the same one.

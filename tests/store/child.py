@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadUpdate
-from gateway.store import Delivery, Message, Registration, RunChange, Store
+from gateway.store import Allowance, Delivery, Message, Registration, RunChange, Store, suffice
 from tests.store import place
 
 RESERVED = 1_000_000
@@ -152,7 +153,27 @@ async def correspond(store: Store, *, bell: bool) -> None:
             wanted = 0
 
 
-COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, change, claim, correspond)}
+async def spend(store: Store, *, limit: int) -> None:
+    """Spend two allowances at once, many at a time, in this order and in that, until the smaller is used up. Say how
+    much of it had been used before each; then nothing.
+    """
+    until = time.time() + 3600
+    few = Allowance(name="few", limit=limit, until=until)
+    many = Allowance(name="many", limit=limit + 50, until=until)
+    say("ready")
+    await told()
+    found: list[int] = []
+
+    async def spends(*wanted: Allowance) -> None:
+        while suffice(wanted, used := await store.spend(wanted)):
+            found.append(used[wanted.index(few)])
+
+    await asyncio.gather(*(spends(*order) for order in ((few, many), (many, few)) * 4))
+    say(found)
+    await told()
+
+
+COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, change, claim, correspond, spend)}
 OPENED_BY_THEMSELVES = (correspond.__name__,)
 
 

@@ -10,6 +10,7 @@ several processes may use at once.
 
 from __future__ import annotations
 
+from tests.store.contracts.allowances import AllowancesContract
 from tests.store.contracts.duties import DutiesContract
 from tests.store.contracts.files import FilesContract
 from tests.store.contracts.life import LifeContract
@@ -32,6 +33,7 @@ class StoreContract(
     ThreadsContract,
     FilesContract,
     DutiesContract,
+    AllowancesContract,
     RetentionContract,
 ):
     """What every engine does."""

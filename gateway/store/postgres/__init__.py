@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Delivery, LogEntry, Recovered, Registration, RunChange
+from gateway.store import Allowance, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.postgres import changes, queries, retention, schema
 from gateway.store.postgres.connections import Connection, Server
@@ -243,6 +243,10 @@ class PostgresStore:
 
     async def delete_registration(self, name: str) -> None:
         await self._write(partial(changes.delete_registration, name=name))
+
+    async def spend(self, allowances: Sequence[Allowance]) -> list[int]:
+        # not in the writer's batch, in which every other process that spends would wait for all of its work
+        return await self._read(partial(changes.spend, allowances=allowances))
 
     async def claim(self) -> list[Recovered]:
         return await self._write(self._leases.claim)

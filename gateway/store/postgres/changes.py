@@ -1,7 +1,7 @@
 """Writes threads, files, webhook deliveries, registrations and leases, one at a time, and claims runs.
 
-Every function runs in the writer's transaction. It checks before it writes: an InterlinguaError that it raises has
-written nothing.
+Every function but `spend` runs in the writer's transaction. It checks before it writes: an InterlinguaError that it
+raises has written nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Artifact, Checkpoint, Run, Thread, ThreadChange
-from gateway.store import Recovered, Registration
+from gateway.store import Allowance, Recovered, Registration, suffice
 from gateway.store.leases import StoreProcess, has_died
 from gateway.store.postgres import queries
-from gateway.store.postgres.connections import Connection, fetch
+from gateway.store.postgres.connections import Connection, fetch, text
 from gateway.store.postgres.schema import CLAIMING, LOCK, UNFINISHED
 from gateway.store.records import (
     ACTIVE,
@@ -31,6 +31,9 @@ from gateway.store.records import (
     whose,
 )
 from gateway.store.uploads import UploadSteps
+
+SPEND_SECONDS = 4
+"""How long a process may keep others from spending."""
 
 
 async def activate(connection: Connection, owner: str, run_id: str) -> bool:
@@ -326,6 +329,49 @@ async def _lock_registrations(connection: Connection) -> None:
 async def _count_registrations(connection: Connection) -> None:
     """Say that the registrations have changed."""
     await fetch(connection, "UPDATE interlingua.counters SET value = value + 1 WHERE name = 'registrations'")
+
+
+# --- allowances
+
+
+async def spend(connection: Connection, allowances: Sequence[Allowance]) -> list[int]:
+    """Implements `Store.spend`, in a transaction of its own. What is over is forgotten when something new is spent."""
+    names, amounts = [one.name for one in allowances], [one.amount for one in allowances]
+    async with connection.transaction():
+        # so that a process that hangs keeps the rows from others no longer than that
+        await connection.execute(
+            f"SET LOCAL lock_timeout = '{SPEND_SECONDS}s'; "
+            f"SET LOCAL idle_in_transaction_session_timeout = '{SPEND_SECONDS}s'"
+        )
+        rows = await fetch(  # in the order of their names, so that nobody waits in a circle
+            connection,
+            "INSERT INTO interlingua.allowances AS known (name, used, until) SELECT * FROM "
+            "unnest($1::text[], $2::bigint[], $3::float8[]) AS wanted (name, used, until) ORDER BY name "
+            "ON CONFLICT (name) DO UPDATE SET used = greatest(known.used, excluded.used), until = excluded.until "
+            "RETURNING name, used, xmax = 0 AS new",
+            names,
+            [one.used for one in allowances],
+            [one.until for one in allowances],
+        )
+        known: dict[str, int] = {row["name"]: row["used"] for row in rows}
+        used = [known[text(name)] for name in names]
+        if suffice(allowances, used):
+            await fetch(
+                connection,
+                "UPDATE interlingua.allowances known SET used = known.used + wanted.amount "
+                "FROM unnest($1::text[], $2::bigint[]) AS wanted (name, amount) WHERE known.name = wanted.name",
+                names,
+                amounts,
+            )
+        if any(row["new"] for row in rows):
+            await fetch(
+                connection,
+                "DELETE FROM interlingua.allowances WHERE name IN (SELECT name FROM interlingua.allowances "
+                "WHERE until <= extract(epoch FROM clock_timestamp())::float8 AND name <> ALL ($1::text[]) "
+                "FOR UPDATE SKIP LOCKED)",
+                names,
+            )
+    return used
 
 
 # --- leases and what dead processes leave

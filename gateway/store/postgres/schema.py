@@ -112,6 +112,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX interlingua.threads_created",
         "INSERT INTO interlingua.counters (name, value) VALUES ('pruned', 1)",
     ),
+    (
+        """CREATE TABLE interlingua.allowances (
+            name text COLLATE "C" PRIMARY KEY, used bigint NOT NULL, until double precision NOT NULL
+        ) WITH (fillfactor = 50)""",
+    ),
 )
 
 

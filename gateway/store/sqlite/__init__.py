@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Delivery, LogEntry, Recovered, Registration, RunChange
+from gateway.store import Allowance, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.records import EncodedRecords, RegistrationCache, encode
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
@@ -332,6 +332,10 @@ class SqliteStore:
 
     async def delete_registration(self, name: str) -> None:
         await self._queue.submit(partial(changes.delete_registration, name=name))
+
+    async def spend(self, allowances: Sequence[Allowance]) -> list[int]:
+        # not synced: all who may spend are of this machine, and know after a power cut what their audit logs say
+        return await self._queue.submit(partial(changes.spend, allowances=allowances), own=True, durable=False)
 
     async def claim(self) -> list[Recovered]:
         return await self._queue.submit(self._claim, long=True)

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
-from gateway.store import LogEntry, Recovered, Registration, RunChange
+from gateway.store import Allowance, LogEntry, Recovered, Registration, RunChange, suffice
 from gateway.store.leases import StoreProcess
 from gateway.store.records import (
     ACTIVE,
@@ -348,6 +348,22 @@ def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
     cursor.execute("DELETE FROM registrations WHERE name = ?", (name,))
     if not cursor.rowcount:
         raise NotFound(f"no registration {name}")
+
+
+def spend(cursor: sqlite3.Cursor, allowances: Sequence[Allowance]) -> list[int]:
+    """Implements `Store.spend`. What is over is forgotten when something new is spent."""
+    known = [
+        cursor.execute("SELECT used FROM allowances WHERE name = ?", (one.name,)).fetchone() for one in allowances
+    ]
+    used = [max(one.used, row[0] if row else 0) for one, row in zip(allowances, known, strict=True)]
+    if suffice(allowances, used):
+        if None in known:
+            cursor.execute("DELETE FROM allowances WHERE until <= ?", (time.time(),))
+        cursor.executemany(
+            "INSERT OR REPLACE INTO allowances (name, used, until) VALUES (?, ?, ?)",
+            [(one.name, before + one.amount, one.until) for one, before in zip(allowances, used, strict=True)],
+        )
+    return used
 
 
 def dead_owners(cursor: sqlite3.Cursor, me: StoreProcess) -> list[str]:

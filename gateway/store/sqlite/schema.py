@@ -135,6 +135,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX threads_created",
         "CREATE INDEX artifacts_stray ON artifacts(created_at) WHERE run IS NULL AND thread IS NULL",
     ),
+    ("CREATE TABLE allowances (name TEXT PRIMARY KEY, used INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID",),
 )
 
 

@@ -13,6 +13,7 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.types import IfBusy, RunQuery, RunStatus, ThreadStatus
 from gateway.store import Recovered, Registration, RunChange, Store
 from tests.store.child import RESERVED
+from tests.store.contracts.allowances import SharedAllowancesContract
 from tests.store.contracts.mail import MailContract
 from tests.store.place import (
     NOW,
@@ -53,7 +54,7 @@ async def taken_from(store: Store, pid: int) -> list[Recovered]:
             await asyncio.sleep(0.02)
 
 
-class SharedContract(MailContract):
+class SharedContract(MailContract, SharedAllowancesContract):
     def test_what_was_written_is_there_after_closing_and_opening(self, place: Place) -> None:
         async def main() -> None:
             one = make_run()
