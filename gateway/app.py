@@ -94,7 +94,6 @@ class App:
         """
         self.config = config
         self._serving = serving
-        self._alone = gather is None
         self._recorder = Recorder()
         self.gateway = Engine(
             open_store(config.store.url, str(config.base), fsync=config.store.fsync),
@@ -264,9 +263,10 @@ class App:
             path = self.config.base / key if key is not None else None
             name = f"{self.config.audit.name}:" if self.config.audit.name else ""
             driven = self.gateway.driven_elsewhere
-            self._enforcement = made = Enforcement(self.gateway.records, key=path, name=name, driven=driven)
+            spend = self.gateway.store.spend
+            self._enforcement = made = Enforcement(self.gateway.records, spend, key=path, name=name, driven=driven)
             self.gateway.accompany(
-                opened=partial(self._audited, made),
+                opened=made.open,
                 listed=self._promises,
                 claimed=made.inherit,
                 adopted=made.settle,
@@ -276,19 +276,6 @@ class App:
 
     def _bindings(self, config: Config) -> Sequence[Binding]:
         return [route.binding for route in config.routes if route.binding is not None]
-
-    async def _audited(self, enforcement: Enforcement) -> None:
-        """Open the audit logs. Says which budgets other gateways of the store count as well; of workers it is said when
-        their table is read. Raises as `Enforcement.open`.
-        """
-        await enforcement.open()
-        found = [policy for binding in self._bindings(self.config) for policy in binding.budgeted]
-        if self._alone and found and (others := await self.gateway.store.mailbox.others()):
-            log.warning(
-                "gateways that count for themselves what these budgets allow, beside this one: %d (%s)",
-                len(others),
-                ", ".join(dict.fromkeys(policy.slug for policy in found)),
-            )
 
     async def _promises(self) -> None:
         """Refuse to start with an agent that cannot do what its manifest promises. One that cannot be described now is

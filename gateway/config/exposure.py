@@ -132,10 +132,6 @@ def of_several(config: Config, workers: int) -> tuple[Mistake, ...]:
             if getattr(target, "command", None):
                 message = f"each of {workers} workers starts this program for its own clients"
                 found.append(config.mistake(("routes", index, *_place(route, at), "command"), message))
-        for policy in route.binding.budgeted if route.binding is not None else ():
-            message = f"each of {workers} workers counts for itself: together they allow up to {workers} times as much"
-            page = policy.page
-            found.append(Mistake(page.document.file, page.line(("budget",)), "budget", message))
     for where, limits in limited:
         if limits.runs is not None and limits.runs < workers:
             message = f"{limits.runs} cannot be divided among {workers} workers: each takes one"
@@ -144,7 +140,7 @@ def of_several(config: Config, workers: int) -> tuple[Mistake, ...]:
         if getattr(config.limits, name).model_fields_set:
             message = f"each of {workers} workers counts for itself: together they take up to {workers} times as much"
             found.append(config.mistake(("limits", name), message))
-    return tuple(dict.fromkeys(found))  # routes share policies
+    return tuple(found)
 
 
 def issuers(config: Config) -> Iterator[tuple[Where, JwtOptions]]:

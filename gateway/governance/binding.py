@@ -19,7 +19,6 @@ from gateway.governance.manifests import (
     AIP44,
     Manifest,
     Operator,
-    Policy,
     Sandbox,
     folder_of,
     load_manifest,
@@ -83,13 +82,6 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     def governed(self) -> bool:
         """Whether there is a posture to go by: then every transition and tool call is audited."""
         return self.governance is not None or (self.operator is not None and self.operator.audit_log is not None)
-
-    @property
-    def budgeted(self) -> tuple[Policy, ...]:
-        """The policies that have a budget, which every process counts for itself."""
-        levels = self.governance.levels if self.governance is not None else ()
-        found = [bound.policy for level in levels for bound in level.policies]
-        return tuple(policy for policy in found if policy.budget is not None)
 
     @property
     def roots(self) -> Roots:

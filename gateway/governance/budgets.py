@@ -1,21 +1,25 @@
-"""Counts how often a policy has allowed something: the state of `budget` (AIP-7).
+"""Counts how often policies have allowed something: the state of `budget` (AIP-7).
 
-Hours and days are those of UTC and begin at zero; nothing is carried over.
+The store counts, for all processes on it. What is known here is what it said last, and what audit logs say. Hours and
+days are those of UTC and begin at zero; nothing is carried over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from gateway.governance.manifests import Policy
+from gateway.store import Allowance, suffice
 
 HOUR: Final = 3600
 DAY: Final = 86400
 WINDOWS: Final = 64
 """Hours, and days, that are remembered. A call that claims to be older finds its budget spent."""
+NO_LIMIT: Final = 2**53
+"""More than anybody counts, and not more than a store can count."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,59 +31,92 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budgets:
-    """The counts of one set of rules. Not safe for threads of its own: `Rules.decide` holds a lock."""
+    """The budgets of all policies in one scope."""
 
-    def __init__(self, spent: Iterable[Spent] = ()) -> None:
-        """`spent` is what was allowed before, oldest first: of the audit log, where counts shall outlive a restart."""
-        self._calls: dict[tuple[str, int], dict[int, int]] = {}
-        self._cents: dict[str, dict[int, int]] = {}
-        self._floor: dict[int, int] = {HOUR: 0, DAY: 0}
-        for one in spent:
-            self.restore(one)
+    def __init__(self, scope: str = "") -> None:
+        """`scope` is the name by which processes share the counts, of one policy by its slug."""
+        self._scope = scope
+        self._used: dict[str, dict[int, int]] = {}
+        """By what is counted (`_name`) and window."""
+        self._floor: dict[str, int] = {}
 
     def restore(self, one: Spent) -> None:
-        """Count something that was allowed before."""
-        self._add(one.policy, one.at, one.cents)
+        """Count something that was allowed before: where logs say so, it counts after a power cut, too."""
+        for unit, length, amount in (("hour", HOUR, 1), ("day", DAY, 1), ("cents", DAY, one.cents)):
+            name, window = self._name(one.policy, unit), int(one.at // length)
+            self._note(name, window, self._used.get(name, {}).get(window, 0) + amount)
 
     def why_not(self, policy: Policy, at: float, cents: int | None, currency: str) -> str:
-        """Why one more call does not fit the policy's budget, or "". `cents` None: nobody knows what it costs."""
+        """Why one more call does not fit the policy's budget, as far as is known here, or "". `cents` None: nobody
+        knows what it costs.
+        """
         budget = policy.budget
         if budget is None:
             return ""
-        for length, most, name in ((HOUR, budget.per_hour, "hour"), (DAY, budget.per_day, "day")):
-            window = int(at // length)
-            if most is not None and (
-                window < self._floor[length] or self._calls.get((policy.slug, length), {}).get(window, 0) >= most
-            ):
-                return f"its {most} calls of this {name} are used up"
+        for length, most, unit in ((HOUR, budget.per_hour, "hour"), (DAY, budget.per_day, "day")):
+            if most is not None and not self._fits(policy.slug, unit, int(at // length), 1, most):
+                return f"its {most} calls of this {unit} are used up"
         if budget.cents is None:
             return ""
         if cents is None:
             return "it limits an amount, and nobody knows what this costs"
         if currency != budget.currency:
             return f"it is kept in {budget.currency}, not {currency}"
-        day = int(at // DAY)
-        if day < self._floor[DAY] or self._cents.get(policy.slug, {}).get(day, 0) + max(cents, 0) > budget.cents:
+        if not self._fits(policy.slug, "cents", int(at // DAY), max(cents, 0), budget.cents):
             return f"its {budget.cents} cents of this day do not suffice"
         return ""
 
-    def take(self, policy: Policy, at: float, cents: int | None) -> None:
-        """Count a call that is allowed."""
-        if policy.budget is not None:
-            self._add(policy.slug, at, max(cents or 0, 0))
+    def allowances(self, policies: Iterable[Policy], at: float, cents: int | None) -> tuple[Allowance, ...]:
+        """What a call uses of the budgets of these policies, if it is allowed."""
+        return merged(part for policy in policies for part in self._parts(policy, at, cents))
 
-    def _add(self, slug: str, at: float, cents: int) -> None:
-        for length in (HOUR, DAY):
-            window = int(at // length)
-            counts = self._calls.setdefault((slug, length), {})
-            counts[window] = counts.get(window, 0) + 1
-            self._forget(counts, length)
-        amounts, day = self._cents.setdefault(slug, {}), int(at // DAY)
-        amounts[day] = amounts.get(day, 0) + cents
-        self._forget(amounts, DAY)
+    def _parts(self, policy: Policy, at: float, cents: int | None) -> Iterator[Allowance]:
+        budget = policy.budget
+        if budget is None:
+            return
+        for unit, length, amount, most in (
+            ("hour", HOUR, 1, budget.per_hour),
+            ("day", DAY, 1, budget.per_day),
+            ("cents", DAY, max(cents or 0, 0), budget.cents),
+        ):
+            if unit == "cents" and most is None:
+                continue
+            name, window = self._name(policy.slug, unit), int(at // length)
+            yield Allowance(
+                name=f"{name}/{window}",
+                amount=amount,
+                limit=NO_LIMIT if most is None else min(most, NO_LIMIT),
+                used=self._used.get(name, {}).get(window, 0),
+                until=(window + 1) * length + DAY,  # a clock that was set back by up to a day goes on with it
+            )
 
-    def _forget(self, counts: dict[int, int], length: int) -> None:
+    def learn(self, allowances: Sequence[Allowance], used: Sequence[int]) -> bool:
+        """Take in what `Store.spend` returned for these. Returns whether they are spent."""
+        spent = suffice(allowances, used)
+        for one, before in zip(allowances, used, strict=True):
+            name, _, window = one.name.rpartition("/")
+            self._note(name, int(window), before + (one.amount if spent else 0))
+        return spent
+
+    def _name(self, slug: str, unit: str) -> str:
+        return f"{self._scope}/{slug}/{unit}"
+
+    def _fits(self, slug: str, unit: str, window: int, amount: int, most: int) -> bool:
+        name = self._name(slug, unit)
+        return window >= self._floor.get(name, 0) and self._used.get(name, {}).get(window, 0) + amount <= most
+
+    def _note(self, name: str, window: int, used: int) -> None:
+        counts = self._used.setdefault(name, {})
+        counts[window] = max(used, counts.get(window, 0))
         while len(counts) > WINDOWS:
             oldest = min(counts)
             del counts[oldest]
-            self._floor[length] = max(self._floor[length], oldest + 1)
+            self._floor[name] = max(self._floor.get(name, 0), oldest + 1)
+
+
+def merged(allowances: Iterable[Allowance]) -> tuple[Allowance, ...]:
+    """Each once, by its name, with the strictest limit."""
+    found: dict[str, Allowance] = {}
+    for one in allowances:
+        found[one.name] = min(one, found.get(one.name, one), key=lambda part: part.limit)
+    return tuple(found.values())

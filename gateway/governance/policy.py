@@ -11,16 +11,17 @@ operator's own class then bound what is allowed. docs/governance.md has the tabl
 from __future__ import annotations
 
 import enum
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from gateway.governance.budgets import Budgets, Spent
+from gateway.governance.budgets import Budgets, merged
 from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
 from gateway.governance.matching import MUTATES, action_matches, is_of_actions, specificity, subject_matches
 from gateway.governance.posture import Governance, Level, RegisteredPolicy, named
+from gateway.store import Allowance
 
 TOOL_CALL: Final = "tool.call"
 TURN: Final = "operator.turn"
@@ -87,7 +88,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """Policies that are only told (severity warn and info) and would have said no."""
     counted: tuple[str, ...] = ()
-    """Slugs of the policies whose budgets this used up a part of."""
+    """Slugs of the policies whose budgets this uses up a part of."""
+    allowances: tuple[Allowance, ...] = ()
+    """Those parts. An `allow` is one only once they are spent."""
 
     @property
     def signers(self) -> tuple[Signer, ...]:
@@ -108,6 +111,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.needs) and all(any(way.met(approved) for way in need.ways) for need in self.needs)
 
 
+def strictest(decisions: Sequence[Decision]) -> Decision:
+    """Return the strictest, the first of several. An `allow` uses, once, what any of them uses."""
+    found = max(decisions, key=lambda one: RANK[one.kind])
+    if found.kind is not Kind.ALLOW:
+        return found
+    counted = tuple(dict.fromkeys(slug for one in decisions for slug in one.counted))
+    return replace(found, counted=counted, allowances=merged(part for one in decisions for part in one.allowances))
+
+
 class _Act(msgspec.Struct, frozen=True, kw_only=True):
     """The action that `decide` is about."""
 
@@ -117,6 +129,7 @@ class _Act(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     cents: int | None
     currency: str
+    countable: bool
 
 
 class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,8 +144,7 @@ class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class PolicyRules:
     """The rights of one operator, or of any agent without one, under one posture.
 
-    Either may be None. The budgets in `spent` are used up already; with `budgets` the counts are shared with whoever
-    has them as well, on the same thread.
+    Either may be None. `budgets` says what is used up; whoever acts on a decision spends its `allowances`.
     """
 
     def __init__(
@@ -140,14 +152,12 @@ class PolicyRules:
         governance: Governance | None,
         operator: Operator | None = None,
         *,
-        spent: Iterable[Spent] = (),
         budgets: Budgets | None = None,
     ) -> None:
         self.governance = governance
         self.operator = operator
         self._levels = governance.levels if governance is not None else ()
-        self._budgets = Budgets(spent) if budgets is None else budgets
-        self._lock = threading.Lock()
+        self._budgets = budgets or Budgets()
 
     # --- tools --------------------------------------------------------------------------------------------------
 
@@ -163,13 +173,22 @@ class PolicyRules:
                 return grant
         return None
 
-    def call(self, tool: str, *, server: str | None = None, risk: int, at: float, cents: int | None = None) -> Decision:
+    def call(
+        self,
+        tool: str,
+        *,
+        server: str | None = None,
+        risk: int,
+        at: float,
+        cents: int | None = None,
+        countable: bool = True,
+    ) -> Decision:
         """Whether a tool may be called: as `decide`, and denied where the operator has no grant for it."""
         if self.grant(tool, server) is None:
             assert self.operator is not None
             of = f" of the MCP server {server}" if server else ""
             return Decision(kind=Kind.DENY, policy=None, why=f"{self.operator.id} has no tool {tool}{of}")
-        return self.decide(TOOL_CALL, tool, risk=risk, at=at, cents=cents)
+        return self.decide(TOOL_CALL, tool, risk=risk, at=at, cents=cents, countable=countable)
 
     def turn(self) -> Decision:
         """Whether a turn may begin: a gated operator needs an approval for each."""
@@ -192,39 +211,40 @@ class PolicyRules:
         at: float,
         cents: int | None = None,
         currency: str = "USD",
+        countable: bool = True,
     ) -> Decision:
-        """Decide about an action, now. An `allow` counts against the budgets that it used.
+        """Decide about an action, now.
 
         `action` is a class with dots (`tool.call`), `subject` what it acts on (an id, or a path of the workspace),
-        `risk` as in RISKS, `at` seconds since the epoch, `cents` what it costs if anyone knows. Raises ValueError for
-        a risk that there is none of.
+        `risk` as in RISKS, `at` seconds since the epoch, `cents` what it costs if anyone knows, `countable` whether
+        anyone can count it. Raises ValueError for a risk that there is none of.
         """
         if risk not in RISKS:
             raise ValueError(f"risk is 0 to 3, not {risk}")
-        act = _Act(action=action, subject=subject, risk=risk, at=at, cents=cents, currency=currency)
-        with self._lock:
-            notes: list[str] = []
-            verdicts: list[_Verdict] = []
-            for level in self._levels:
-                verdicts += self._level(level, act, notes)
-            if not self._levels:
-                verdicts.append(self._unmatched(None, action, risk))
-            verdicts += self._own(action, risk)
-            strictest = max(verdicts, key=lambda verdict: RANK[verdict.kind]).kind
-            speaking = {v.policy.slug: v.policy for v in verdicts if v.policy is not None}
-            counted = [policy for policy in speaking.values() if strictest is Kind.ALLOW and policy.budget is not None]
-            for policy in counted:
-                self._budgets.take(policy, at, cents)
-        said = [verdict for verdict in verdicts if verdict.kind is strictest]
+        act = _Act(
+            action=action, subject=subject, risk=risk, at=at, cents=cents, currency=currency, countable=countable
+        )
+        notes: list[str] = []
+        verdicts: list[_Verdict] = []
+        for level in self._levels:
+            verdicts += self._level(level, act, notes)
+        if not self._levels:
+            verdicts.append(self._unmatched(None, action, risk))
+        verdicts += self._own(action, risk)
+        kind = max(verdicts, key=lambda verdict: RANK[verdict.kind]).kind
+        speaking = [v.policy for v in verdicts if v.policy is not None]
+        counted = [policy for policy in speaking if kind is Kind.ALLOW and policy.budget is not None]
+        said = [verdict for verdict in verdicts if verdict.kind is kind]
         first = max(said, key=lambda v: (v.policy is not None, _narrow(v.policy), v.policy.slug if v.policy else ""))
-        needs = () if strictest in (Kind.ALLOW, Kind.DENY) else {v.need for v in verdicts if v.need is not None}
+        needs = () if kind in (Kind.ALLOW, Kind.DENY) else {v.need for v in verdicts if v.need is not None}
         return Decision(
-            kind=strictest,
+            kind=kind,
             policy=first.policy.slug if first.policy else None,
             why=first.why,
             needs=tuple(sorted(needs)),
             notes=tuple(sorted(set(notes))),
-            counted=tuple(policy.slug for policy in counted),
+            counted=tuple(dict.fromkeys(policy.slug for policy in counted)),
+            allowances=self._budgets.allowances(counted, at, cents),
         )
 
     def _level(self, level: Level, act: _Act, notes: list[str]) -> list[_Verdict]:
@@ -251,7 +271,7 @@ class PolicyRules:
         kind, why = Kind(policy.decision), f"{policy.slug} says {policy.decision}"
         if kind is not Kind.DENY and (autonomy := self._autonomy(level)) > policy.autonomy:
             kind, why = Kind.ESCALATE, f"{policy.slug} escalates above autonomy {policy.autonomy}: it is {autonomy}"
-        if kind is Kind.ALLOW and (spent := self._budgets.why_not(policy, act.at, act.cents, act.currency)):
+        if kind is Kind.ALLOW and (spent := self._why_not(policy, act)):
             kind, why = Kind.ASK, f"{policy.slug} asks: {spent}"
         need = None
         if kind in (Kind.ASK, Kind.ESCALATE):
@@ -261,6 +281,11 @@ class PolicyRules:
             ways = signed or (self._above(level, act.action, act.risk) if kind is Kind.ESCALATE else _ANYBODY.ways)
             need = Need(policy=policy.slug, ways=ways)
         return _Verdict(kind=kind, why=why, policy=policy, need=need)
+
+    def _why_not(self, policy: Policy, act: _Act) -> str:
+        if policy.budget is not None and not act.countable:
+            return "it has a budget, and nobody knows what is left of it"
+        return self._budgets.why_not(policy, act.at, act.cents, act.currency)
 
     def _default(self, level: Level, act: _Act) -> _Verdict:
         """Return the verdict about an action that no policy matches."""

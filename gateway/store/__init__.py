@@ -93,7 +93,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """A use of something of which all processes on the store together may use no more than `limit`; None: any amount.
+    """A use of something of which all processes on the store together may use no more than `limit`.
 
     `used` is how much of it is known to have been used before; the store may know of more, and never goes by less. At
     `until` (epoch seconds) it is over, and the store may forget it.
@@ -101,13 +101,13 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     amount: int = 1
-    limit: int | None
+    limit: int
     used: int = 0
     until: float
 
     def suffices(self, used: int) -> bool:
         """Whether the amount is still there after so much was used."""
-        return self.limit is None or used + self.amount <= self.limit
+        return used + self.amount <= self.limit
 
 
 def suffice(allowances: Sequence[Allowance], used: Sequence[int]) -> bool:

@@ -21,9 +21,7 @@ from gateway.governance.audit import AuditBroken, EntrySigner, Keyring, expand, 
 from gateway.governance.audit.keys import keyring
 from tests.cli.conftest import interlingua
 from tests.governance.enforcing.support import documents, told
-from tests.governance.support import policy
 from tests.support import aio
-from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Gateway
 from tests.support.scripted import AGENT
 
@@ -200,54 +198,3 @@ def test_a_key_signs_every_entry(tmp_path: Path) -> None:
     aio.run(story())
     report = verify(expand([tmp_path]), keyring=Keyring.load(tmp_path / "ring.json"))
     assert not report.mistakes, report.mistakes
-
-
-def test_check_and_serve_name_the_budgets_that_each_worker_counts_for_itself(folder: Path) -> None:
-    routes = json.loads(table())
-    twice = [*routes["routes"], {**routes["routes"][0], "name": "again"}]
-    (folder / "routes.yaml").write_text(json.dumps({**routes, "routes": twice, "store": {"url": "sqlite:///s.db"}}))
-    named = "policies/writes/POLICY.md:{} budget: each of {} workers counts for itself: together they allow up to {}"
-    lines = (folder / "policies/writes/POLICY.md").read_text().splitlines()
-    line = next(number for number, each in enumerate(lines, 1) if '"budget"' in each or each.startswith("budget:"))
-    done = interlingua("check", "--workers", "3", cwd=folder)
-    assert done.returncode == 0 and done.stdout.count(named.format(line, 3, "3 times as much")) == 1
-    assert done.stdout.count(" budget: ") == 1, "the other policies have none"
-    assert " budget: " not in interlingua("check", cwd=folder).stdout
-    text = (folder / "routes.yaml").read_text()
-    with Gateway(text, folder, args=["--workers", "2"], fresh=True) as running:
-        running.process.wait_until(lambda: "2 workers" in running.process.stdout(), "greeted", 60)
-        said = running.process.stderr()
-    assert said.count(named.format(line, 2, "2 times as much")) == 1 and "beside this one" not in said
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def shared(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """The URL of a store that two gateways have open."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{folder / 's.db'}"
-        return
-    with PostgresServer() as server:
-        yield server.database()
-
-
-@pytest.mark.parametrize("budget", [True, False])
-def test_a_gateway_says_which_budgets_others_on_its_store_count_as_well(
-    budget: bool, shared: str, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    if not budget:
-        policy(folder, "writes", match={"subject": "write"}, autonomy=3)
-    text = json.dumps({**json.loads(table()), "store": {"url": shared}})
-
-    async def story() -> None:
-        app = App(load(folder / "routes.yaml"))
-        await app.start()
-        await app.stop()
-
-    with Gateway(text, folder) as first:
-        assert "beside this one" not in first.process.stderr(), "it was alone"
-        aio.run(story())
-    told = "gateways that count for themselves what these budgets allow, beside this one: 1 (writes)"
-    assert [one for one in caplog.messages if "beside this one" in one] == ([told] if budget else [])
-    caplog.clear()
-    aio.run(story())
-    assert not [one for one in caplog.messages if "beside this one" in one], "it is alone again"

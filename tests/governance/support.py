@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gateway.core.errors import Unavailable
 from gateway.governance.front_matter import GovernanceError
+from gateway.store import Allowance
 
 Keys = dict[str, Any]
 
@@ -79,3 +82,8 @@ def policy(folder: Path, slug: str, *, match: Keys | None = None, **keys: Any) -
 def told(error: GovernanceError, base: Path) -> list[str]:
     """The mistakes with paths from `base`."""
     return [str(mistake).replace(f"{base}/", "") for mistake in error.mistakes]
+
+
+async def spends_nothing(allowances: Sequence[Allowance]) -> list[int]:
+    """In place of a store where nothing is to be counted."""
+    raise Unavailable("there is no store", detail=str(allowances))

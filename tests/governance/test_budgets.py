@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.governance.budgets import DAY, HOUR, WINDOWS, Spent
+from gateway.governance.budgets import DAY, HOUR, WINDOWS, Budgets, Spent
 from gateway.governance.manifests import Budget
-from gateway.governance.policy import Kind, PolicyRules
+from gateway.governance.policy import Decision, Kind, PolicyRules, strictest
+from gateway.governance.posture import Level
+from gateway.store import Allowance, suffice
 from tests.governance.postures import bound, level, policy, posture
 
 
-def budgeted(*spent: Spent, **keys: Any) -> PolicyRules:
-    return PolicyRules(posture(level(bound(policy("p", budget=Budget(**keys))))), spent=spent)
+class Process:
+    """Rules whose decisions are carried out, and a `store`, which other processes may have as well."""
+
+    def __init__(self, *levels: Level, store: Counter[str] | None = None, spent: Iterable[Spent] = ()) -> None:
+        self.store: Counter[str] = Counter() if store is None else store
+        self.asked = 0
+        """How often the store was."""
+        self.budgets = Budgets("here")
+        for one in spent:
+            self.budgets.restore(one)
+        self.rules = PolicyRules(posture(*levels), budgets=self.budgets)
+
+    def decide(self, *about: Any, **more: Any) -> Decision:
+        while (found := self.rules.decide(*about, **more)).allowances:
+            assert found.kind is Kind.ALLOW
+            if self.budgets.learn(found.allowances, self._spend(found.allowances)):
+                break
+        return found
+
+    def _spend(self, allowances: tuple[Allowance, ...]) -> list[int]:
+        self.asked += 1
+        used = [max(self.store[one.name], one.used) for one in allowances]
+        if suffice(allowances, used):
+            self.store.update(
+                {
+                    one.name: before + one.amount - self.store[one.name]
+                    for one, before in zip(allowances, used, strict=True)
+                }
+            )
+        return used
+
+
+def budgeted(*spent: Spent, store: Counter[str] | None = None, **keys: Any) -> Process:
+    return Process(level(bound(policy("p", budget=Budget(**keys)))), spent=spent, store=store)
+
+
+def test_what_other_processes_use_is_known_as_soon_as_the_store_was_asked() -> None:
+    one = budgeted(per_hour=2, per_day=9)
+    two = budgeted(store=one.store, per_hour=2, per_day=9)
+
+    def at(process: Process, seconds: float) -> str:
+        return process.decide("tool.call", "x", risk=1, at=seconds).kind.value
+
+    assert [at(one, 0), at(two, 0), at(two, 0), at(one, 0), at(one, HOUR)] == [
+        "allow",
+        "allow",
+        "require-approval",
+        "require-approval",
+        "allow",
+    ]
+    assert (one.asked, two.asked) == (3, 1), "one had to ask to know of the other's, and two knew"
+    assert sorted(one.store.values()) == [1, 2, 3]
+
+
+def test_what_cannot_be_counted_is_asked_if_it_has_a_budget() -> None:
+    rules = budgeted(per_day=9).rules
+    found = rules.decide("tool.call", "x", risk=1, at=0.0, countable=False)
+    assert (found.kind, found.allowances, found.counted) == (Kind.ASK, (), ())
+    assert found.why == "p asks: it has a budget, and nobody knows what is left of it"
+    free = Process(level(bound(policy("p")))).rules.decide("tool.call", "x", risk=1, at=0.0, countable=False)
+    assert free.kind is Kind.ALLOW
+
+
+def test_the_stricter_budget_of_two_levels_counts_and_a_call_uses_it_once() -> None:
+    strict, loose = policy("p", budget=Budget(per_day=1)), policy("p", budget=Budget(per_day=5))
+    for levels in ((strict, loose), (loose, strict)):
+        process = Process(*(level(bound(one)) for one in levels))
+        found = [process.rules.decide("tool.call", "x", risk=1, at=0.0) for _ in range(2)]
+        both = strictest(found)
+        assert both.counted == ("p",)
+        assert {one.name: (one.amount, one.limit) for one in both.allowances} == {
+            "here/p/hour/0": (1, 2**53),
+            "here/p/day/0": (1, 1),
+        }
+        assert len(both.allowances) == 2 and both.allowances == found[0].allowances
+        denied = Decision(kind=Kind.DENY, policy=None, why="")
+        assert strictest([found[0], denied]) is denied
 
 
 def test_a_budget_asks_when_it_is_used_up_and_begins_anew_with_the_hour() -> None:
@@ -59,7 +135,7 @@ def test_an_amount_counts_by_the_day_and_an_unknown_one_asks() -> None:
 
 def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:
     cheap, strict = policy("p", budget=Budget(per_day=1)), policy("q", "deny", subject="bad")
-    rules = PolicyRules(posture(level(bound(cheap), bound(strict))))
+    rules = Process(level(bound(cheap), bound(strict)))
     assert rules.decide("tool.call", "bad", risk=1, at=0.0).kind is Kind.DENY
     assert rules.decide("tool.call", "good", risk=1, at=0.0).kind is Kind.ALLOW
 
@@ -82,20 +158,24 @@ def test_a_call_from_before_what_is_remembered_is_asked(length: int, limit: str)
     per_hour=st.integers(1, 4),
     per_day=st.integers(1, 8),
     cents=st.integers(1, 900),
-    calls=st.lists(st.tuples(st.integers(0, 3 * 24), st.integers(0, 400), st.sampled_from("ab")), max_size=60),
+    calls=st.lists(
+        st.tuples(st.integers(0, 3 * 24), st.integers(0, 400), st.sampled_from("ab"), st.integers(0, 1)), max_size=60
+    ),
 )
-def test_a_budget_is_never_exceeded_in_whatever_order_calls_come(
-    per_hour: int, per_day: int, cents: int, calls: list[tuple[int, int, str]]
+def test_a_budget_is_never_exceeded_in_whatever_order_and_of_whatever_process_calls_come(
+    per_hour: int, per_day: int, cents: int, calls: list[tuple[int, int, str, int]]
 ) -> None:
     one = policy("p", subject="a", budget=Budget(per_hour=per_hour, per_day=per_day, cents=cents))
     two = policy("q", budget=Budget(per_day=7))
-    rules = PolicyRules(posture(level(bound(one), bound(two)), level(bound(one), bound(two))))
+    levels = (level(bound(one), bound(two)), level(bound(one), bound(two)))
+    first = Process(*levels)
+    processes = (first, Process(*levels, store=first.store))
     hours: Counter[int] = Counter()
     days: Counter[int] = Counter()
     paid: Counter[int] = Counter()
     both: Counter[int] = Counter()
-    for hour, price, subject in calls:
-        found = rules.decide("tool.call", subject, risk=1, at=hour * HOUR + 7.5, cents=price)
+    for hour, price, subject, which in calls:
+        found = processes[which].decide("tool.call", subject, risk=1, at=hour * HOUR + 7.5, cents=price)
         if found.kind is not Kind.ALLOW:
             assert found.kind is Kind.ASK
             continue
@@ -108,22 +188,3 @@ def test_a_budget_is_never_exceeded_in_whatever_order_calls_come(
     assert max(days.values(), default=0) <= per_day
     assert max(paid.values(), default=0) <= cents
     assert max(both.values(), default=0) <= 7
-
-
-def test_a_budget_is_never_exceeded_by_threads() -> None:
-    rules = budgeted(per_day=50)
-    allowed = itertools.count()
-    gate = threading.Barrier(8)
-
-    def work() -> None:
-        gate.wait(10)
-        for _ in range(25):
-            if rules.decide("tool.call", "x", risk=1, at=1.0).kind is Kind.ALLOW:
-                next(allowed)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert next(allowed) == 50

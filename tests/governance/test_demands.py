@@ -14,7 +14,7 @@ from gateway.governance.demands import terms, unmet
 from gateway.governance.enforcing import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.revision import REVISION
-from tests.governance.support import Keys, governance, manifest
+from tests.governance.support import Keys, governance, manifest, spends_nothing
 from tests.support.scripted import AGENT
 
 
@@ -155,7 +155,7 @@ def test_another_revision_is_told_with_file_and_line(tmp_path: Path, revision: s
 def test_an_agent_that_says_that_it_tracks_another_revision_is_told_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, extra: Keys, told: bool
 ) -> None:
-    governor = RouteGovernor(bound(tmp_path, {"acp_rev": REVISION[:7]}), Journal(None))
+    governor = RouteGovernor(bound(tmp_path, {"acp_rev": REVISION[:7]}), Journal(None, spend=spends_nothing))
     for _ in range(2):
         governor.broken(replace(AGENT, name="mail", extra=extra))
     line = "coder/ACP.md:9 metadata.aip44.acp_rev: pins b7f0005, and agent mail tracks abc1234"

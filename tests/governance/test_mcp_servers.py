@@ -13,7 +13,7 @@ from gateway.governance.enforcing.journal import Journal
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.mcp_servers import McpDocument
 from gateway.governance.tiers import lent
-from tests.governance.support import Keys, manifest, told, write
+from tests.governance.support import Keys, manifest, spends_nothing, told, write
 from tests.support.scripted import AGENT
 
 REMOTE = {"kind": "remote", "url": "https://mcp.example/v1"}
@@ -98,7 +98,7 @@ def test_one_without_a_document_and_one_that_is_given_twice_are_mistakes(tmp_pat
 @pytest.mark.parametrize(("able", "kept"), [({"http": True}, True), ({"sse": True}, False), ({}, False)])
 def test_an_agent_that_does_not_speak_to_its_server_breaks_the_promise(able: Keys, kept: bool, tmp_path: Path) -> None:
     bound(tmp_path, REMOTE, "http")
-    governor = RouteGovernor(bind(tmp_path / "coder" / "ACP.md", tmp_path), Journal(None))
+    governor = RouteGovernor(bind(tmp_path / "coder" / "ACP.md", tmp_path), Journal(None, spend=spends_nothing))
     said = {"agentCapabilities": {"loadSession": True, "mcpCapabilities": able}}
     agent = msgspec.structs.replace(AGENT, extra={"x": said})
     lines = [str(mistake) for mistake in governor.broken(agent)]

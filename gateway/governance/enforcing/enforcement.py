@@ -17,7 +17,7 @@ from gateway.governance.audit.files import log_numbers, log_path
 from gateway.governance.audit.last_heads import Keeping, head_name, kept_numbers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.journal import Driven, Journal
+from gateway.governance.enforcing.journal import Driven, Journal, Spend
 from gateway.governance.enforcing.outbound import GovernedOutbound, governed
 from gateway.yaml_document import Mistake
 
@@ -32,10 +32,17 @@ class Enforcement:
     """One per gateway. `key`: file of the private key (Ed25519, PEM) that entries are signed with."""
 
     def __init__(
-        self, keeping: Keeping, *, key: Path | None = None, name: str = "", driven: Driven = _by_nobody
+        self,
+        keeping: Keeping,
+        spend: Spend,
+        *,
+        key: Path | None = None,
+        name: str = "",
+        driven: Driven = _by_nobody,
     ) -> None:
-        """name: begins the logs' names in the store. driven: see `Journal.settle`."""
+        """name: begins the logs' names in the store, not those of budgets. driven: see `Journal.settle`."""
         self._keeping = keeping
+        self._spend = spend
         self._key = key
         self._name = name
         self._driven = driven
@@ -125,7 +132,8 @@ class Enforcement:
         name = os.path.realpath(folder or binding.manifest.path)
         if name not in self._journals:
             make = functools.partial(self._made, binding, name) if folder is not None else None
-            self._journals[name] = Journal(make, functools.partial(self._numbers, name))
+            known = functools.partial(self._numbers, name)
+            self._journals[name] = Journal(make, known, spend=self._spend, folder=name)
         return self._journals[name]
 
     async def _numbers(self, folder: str) -> set[int]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 
 from gateway.core.errors import InterlinguaError, Unavailable
@@ -18,6 +18,7 @@ from gateway.governance.audit import AuditEntry, AuditEvent, AuditLog, LogTaken,
 from gateway.governance.audit.aip44 import State
 from gateway.governance.budgets import DAY, Budgets
 from gateway.governance.enforcing.restoring import AT_WORK, RestoredLog, UnfinishedSession, read
+from gateway.store import Allowance
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ MOST_STATES = 10_000
 """The most sessions whose state is remembered. An older one begins anew with its next transition."""
 
 
+Spend = Callable[[Sequence[Allowance]], Awaitable[list[int]]]
+"""`Store.spend`."""
 Driven = Callable[[str], Awaitable[bool]]
 """Whether another process has a run of a session that has not ended."""
 
@@ -40,11 +43,15 @@ class Journal:
         self,
         make: Callable[[int], Awaitable[AuditLog]] | None,
         known: Callable[[], Awaitable[Collection[int]]] = _first,
+        *,
+        spend: Spend,
+        folder: str = "",
     ) -> None:
         """`make` makes the log of a number when it is to be opened; None: nothing is recorded here. `known`: the
-        numbers of the logs in the folder.
+        numbers of the logs in the folder. Processes with one `folder` and one store spend the same budgets.
         """
-        self.budgets = Budgets()
+        self.budgets = Budgets(folder)
+        self._spend = spend
         self._make = make
         self._known = known
         self._log: AuditLog | None = None
@@ -186,6 +193,10 @@ class Journal:
             log.error("%s: %s %s", audit.path, error, error.detail)
             raise Unavailable("what happens cannot be audited", detail=str(error)) from error
         self._over(session)
+
+    async def spend(self, allowances: Sequence[Allowance]) -> bool:
+        """Spend these parts of the budgets, all or none. Returns whether they are spent. Raises Unavailable."""
+        return self.budgets.learn(allowances, await self._spend(allowances))
 
     # --- what an earlier process has begun -----------------------------------------------------------------------
 

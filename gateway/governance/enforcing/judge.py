@@ -8,14 +8,14 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from gateway.contract import InterceptedRun
 from gateway.contract.governing import Instruction, risk_of
 from gateway.core import events as e
-from gateway.core.errors import Denied, InterlinguaError
+from gateway.core.errors import Denied, InterlinguaError, Unavailable
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import approval
@@ -23,7 +23,7 @@ from gateway.governance.enforcing.approval import AskedApproval
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.governance.enforcing.session import ANONYMOUS, AuditedSession
-from gateway.governance.policy import RANK, TURN, Decision, Kind, PolicyRules
+from gateway.governance.policy import TURN, Decision, Kind, PolicyRules, strictest
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Judge:
     async def _settle(self, call: GovernedCall) -> None:
         """Decide a call, and wait for approvals that others have asked for. Raises Denied when the run is over."""
         await self.decide(call)
-        while call.phase in (CallPhase.ANNOUNCED, CallPhase.ASKING):
+        while call.phase in (CallPhase.NEW, CallPhase.ANNOUNCED, CallPhase.ASKING):
             if self.closed:
                 raise Denied("the run is over")
             if call.phase is CallPhase.ASKING:
@@ -219,7 +219,7 @@ class Judge:
         Called for one answer at a time. Raises Denied for a person who may not approve, and Unavailable; the question
         then stays open.
         """
-        asked = self._asked.get(interrupt.id) or self._recalled(interrupt)
+        asked = self._asked.get(interrupt.id) or await self._recalled(interrupt)
         if asked is None:
             return True
         call, by = asked.call, approval.signatory(answer)
@@ -229,7 +229,7 @@ class Judge:
                 await self.session.answered(call, by.id, role, approved=False, enough=False)
             return True
         if call.rules is not self._rules:  # others than asked for the approval
-            self._judge(call)
+            await self._judge(call)
         if call.decision.kind is Kind.DENY:
             return True  # and it is not released
         approval.check(call, by)
@@ -296,25 +296,31 @@ class Judge:
     async def decide(self, call: GovernedCall) -> None:
         """Decide a call unless it is decided. An allowed one is recorded as called, a denied one as refused."""
         async with call.deciding:
-            if not call.take_up():
-                return
-            if not call.act and (act := self._twins.find(call)) is not None:
-                call.to(CallPhase.ASKING)
-                if act.phase is CallPhase.ALLOWED:
-                    await self._settled_twin(act)
-                return
-            self._judge(call)
-            match call.decision.kind:
-                case Kind.ALLOW:
-                    await self.session.called(call)
-                    call.allow()
-                case Kind.DENY:
-                    await self.refuse(call, call.decision.why)
-                case _ if call.signed and call.decision.released(call.signed):
-                    await self.session.called(call, call.approval)
-                    call.allow(call.approval)
-                case _:
-                    call.to(CallPhase.ANNOUNCED)
+            while call.take_up():
+                if not call.act and (act := self._twins.find(call)) is not None:
+                    call.to(CallPhase.ASKING)
+                    if act.phase is CallPhase.ALLOWED:
+                        await self._settled_twin(act)
+                    return
+                await self._judge(call)
+                if self.closed:
+                    return
+                if not call.stale:  # else it has changed while it was counted
+                    await self._decided(call)
+                    return
+
+    async def _decided(self, call: GovernedCall) -> None:
+        match call.decision.kind:
+            case Kind.ALLOW:
+                await self.session.called(call)
+                call.allow()
+            case Kind.DENY:
+                await self.refuse(call, call.decision.why)
+            case _ if call.signed and call.decision.released(call.signed):
+                await self.session.called(call, call.approval)
+                call.allow(call.approval)
+            case _:
+                call.to(CallPhase.ANNOUNCED)
 
     async def refuse(self, call: GovernedCall, why: str) -> None:
         """Refuse a call: it is never shown."""
@@ -426,27 +432,38 @@ class Judge:
     def _rules(self) -> PolicyRules:
         return self._now()
 
-    def _judge(self, call: GovernedCall) -> None:
-        """Have the current rules decide about a call."""
-        rules = self._rules
-        call.ruled(rules.turn() if call.turn else self._decision(rules, call), rules)
+    async def _judge(self, call: GovernedCall) -> None:
+        """Have the current rules decide about a call, until what it uses of budgets is spent, if it is allowed.
 
-    def _decision(self, rules: PolicyRules, call: GovernedCall) -> Decision:
+        Where the store cannot say whether it is, nobody knows what is left, and the policies ask.
+        """
+        countable = True
+        while True:
+            rules = self._rules
+            decision = rules.turn() if call.turn else self._decision(rules, call, countable)
+            try:
+                if not decision.allowances or await self.session.spend(decision.allowances):
+                    break
+            except Unavailable as error:
+                log.warning("run %s: what is left of a budget is not known: %s", self.run.run.id, error.detail or error)
+                countable = False
+        call.ruled(decision, rules)
+
+    def _decision(self, rules: PolicyRules, call: GovernedCall, countable: bool) -> Decision:
         said = [(call.tool, call.server), *(call.earlier - {(call.tool, call.server)})]
         for tool, _ in said:
             if not approval.within(self.run.run.request, tool):
                 return Decision(kind=Kind.DENY, policy=None, why=f"whoever asked for the run has no tool {tool}")
-        decisions = [rules.call(tool, server=server, risk=call.risk, at=self.session.now()) for tool, server in said]
-        return max(decisions, key=lambda one: RANK[one.kind])
+        how: dict[str, Any] = {"risk": call.risk, "at": self.session.now(), "countable": countable}
+        return strictest([rules.call(tool, server=server, **how) for tool, server in said])
 
-    def _recalled(self, interrupt: Interrupt) -> AskedApproval | None:
+    async def _recalled(self, interrupt: Interrupt) -> AskedApproval | None:
         """Recall a question of before a restart whose call was not told again. The current rules decide it."""
         call = approval.recalled(interrupt)
         if call is None:
             return None
-        self._judge(call)
-        asked = self._asked[interrupt.id] = AskedApproval(call)
-        return asked
+        await self._judge(call)
+        return self._asked.setdefault(interrupt.id, AskedApproval(call))  # it may have been told again meanwhile
 
     def _name(self, call: GovernedCall) -> str:
         """Name a question: the name of before a restart, if it was asked then."""

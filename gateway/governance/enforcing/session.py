@@ -13,6 +13,7 @@ from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.restoring import UnfinishedSession
 from gateway.governance.policy import Decision
 from gateway.governance.skills import Skill
+from gateway.store import Allowance
 
 if TYPE_CHECKING:
     from gateway.governance.enforcing.calls import GovernedCall
@@ -108,6 +109,10 @@ class AuditedSession:
         self._journal.told[self.name] = _digest(skills)
 
     # --- tool calls ----------------------------------------------------------------------------------------------
+
+    async def spend(self, allowances: Sequence[Allowance]) -> bool:
+        """Spend these parts of budgets, all or none. Returns whether they are spent."""
+        return await self._journal.spend(allowances)
 
     async def called(self, call: GovernedCall, approval: str | None = AUTO) -> None:
         """Record a call. Without `approval` it waits for one."""

@@ -352,9 +352,7 @@ def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
 
 def spend(cursor: sqlite3.Cursor, allowances: Sequence[Allowance]) -> list[int]:
     """Implements `Store.spend`. What is over is forgotten when something new is spent."""
-    known = [
-        cursor.execute("SELECT used FROM allowances WHERE name = ?", (one.name,)).fetchone() for one in allowances
-    ]
+    known = [cursor.execute("SELECT used FROM allowances WHERE name = ?", (one.name,)).fetchone() for one in allowances]
     used = [max(one.used, row[0] if row else 0) for one, row in zip(allowances, known, strict=True)]
     if suffice(allowances, used):
         if None in known:

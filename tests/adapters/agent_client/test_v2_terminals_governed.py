@@ -37,7 +37,7 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
     scripted = Ruled(script, agent=AGENT)
     scripted.cancel = it.outbound.cancel  # type: ignore[method-assign]
     engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), rules=Rules(cancel_grace=0.2))
-    enforcement = Enforcement(engine.records)
+    enforcement = Enforcement(engine.records, engine.store.spend)
     engine.accompany(opened=enforcement.open, closing=enforcement.aclose)
     engine.use([Entry(route(), enforcement.wrap(scripted, documents(folder)))])
     await engine.open()

@@ -159,7 +159,7 @@ async def rig(
     half: Outbound = outbound
     engine = Engine(open_store("sqlite://"))
     if governed is not None:
-        enforcement = Enforcement(engine.records)
+        enforcement = Enforcement(engine.records, engine.store.spend)
         half = enforcement.wrap(outbound, governed)
         engine.accompany(opened=enforcement.open, closing=enforcement.aclose)
     engine.use([Entry(Route(name="prog", target=options), half)])

@@ -127,7 +127,7 @@ async def house(
     outbound = half(script, attach=attach)
     outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
-    enforcement = Enforcement(engine.records)
+    enforcement = Enforcement(engine.records, engine.store.spend)
     wrapped = enforcement.wrap(outbound, binding or documents(folder, **posture))
     engine.accompany(
         opened=enforcement.open,

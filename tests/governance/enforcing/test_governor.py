@@ -19,18 +19,20 @@ from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.governance.enforcing.support import audited, calling, documents, house
 from tests.governance.enforcing.test_wrapper import silent
-from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, with_, write
+from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, spends_nothing, with_, write
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted
 
 
 def governor(folder: Path, **how: Any) -> RouteGovernor:
-    return RouteGovernor(documents(folder, **how), Journal(None))
+    return RouteGovernor(documents(folder, **how), Journal(None, spend=spends_nothing))
 
 
 def alone(folder: Path, aip44: dict[str, Any] | None = None, **keys: Any) -> RouteGovernor:
     """Of a manifest without an operator or a posture."""
-    return RouteGovernor(bind(manifest(folder / "scripted", aip44, **keys), folder), Journal(None))
+    return RouteGovernor(
+        bind(manifest(folder / "scripted", aip44, **keys), folder), Journal(None, spend=spends_nothing)
+    )
 
 
 def test_clients_are_told_the_tier_the_operator_and_a_revision_that_is_not_spoken(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_nothing_is_done_before_its_log_is_open(tmp_path: Path) -> None:
         raise AssertionError("nobody opens it")
 
     with pytest.raises(Unavailable, match="the audit log is not open"):
-        run(RouteGovernor(documents(tmp_path), Journal(never)).opened("t"))
+        run(RouteGovernor(documents(tmp_path), Journal(never, spend=spends_nothing)).opened("t"))
 
 
 def test_of_a_run_without_a_thread_nothing_is_remembered(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_of_a_run_without_a_thread_nothing_is_remembered(tmp_path: Path) -> None
 
 
 def test_a_route_without_rules_before_or_after_a_reload_keeps_the_rules_of_its_runs(tmp_path: Path) -> None:
-    enforcement, free = Enforcement(Engine(open_store("sqlite://")).records), Scripted(silent)
+    enforcement, free = Enforcement(Engine(open_store("sqlite://")).records, spends_nothing), Scripted(silent)
     before, after = (enforcement.wrap(Scripted(silent), documents(tmp_path)) for _ in range(2))
     for one, other in ((before, free), (free, before), (before, after)):
         assert before.governor.current is before.governor
@@ -196,7 +198,7 @@ def test_a_route_without_rules_before_or_after_a_reload_keeps_the_rules_of_its_r
 
 
 def test_a_deviation_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    enforcement = Enforcement(Engine(open_store("sqlite://")).records)
+    enforcement = Enforcement(Engine(open_store("sqlite://")).records, spends_nothing)
     binding = documents(tmp_path, aip44={"acp_rev": "1234567"})
     for _ in range(2):
         enforcement.wrap(Scripted(silent), binding)

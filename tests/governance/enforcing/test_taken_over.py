@@ -21,6 +21,7 @@ from gateway.governance.enforcing import journal as journal_module
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.restoring import UnfinishedSession
 from tests.governance.enforcing.support import verified
+from tests.governance.support import spends_nothing
 from tests.support.aio import run
 from tests.support.scripted import until
 
@@ -45,7 +46,7 @@ class Folder:
         self.made: list[int] = []
 
     def journal(self) -> Journal:
-        return Journal(self._make, self._known)
+        return Journal(self._make, self._known, spend=spends_nothing)
 
     async def _make(self, number: int) -> AuditLog:
         self.made.append(number)
@@ -268,12 +269,12 @@ def test_a_process_takes_the_first_log_that_nobody_writes_and_alone_it_makes_no_
             await journal.aclose()
         assert folder.told(2) == ["operator.running s"]
         folder.made.clear()
-        alone = Journal(folder._make)
+        alone = Journal(folder._make, spend=spends_nothing)
         await alone.open()
         await alone.open()
         assert folder.made == [1]
         await alone.aclose()
-        nothing = Journal(None)
+        nothing = Journal(None, spend=spends_nothing)
         await nothing.open()
         await nothing.inherit()
         await nothing.write("s", moved("s", "running"))

@@ -20,7 +20,7 @@ from gateway.governance.enforcing import journal as journals
 from gateway.governance.enforcing.journal import Journal
 from tests.governance.audit.test_keys import KEY, ring
 from tests.governance.enforcing.support import audited, calling, documents, house, told, verified
-from tests.governance.support import policy
+from tests.governance.support import policy, spends_nothing
 from tests.support.aio import run
 
 DAY = 86_400.0
@@ -175,7 +175,7 @@ def test_of_a_log_that_several_share_nothing_goes_that_any_of_them_keeps(
         async def make(number: int) -> AuditLog:
             return made
 
-        journal = Journal(make)
+        journal = Journal(make, spend=spends_nothing)
         for index, terms in enumerate(wanted):
             journal.want(tmp_path / str(index), terms)
         await journal.open()

@@ -20,6 +20,7 @@ from gateway.governance.enforcing import Enforcement, GovernedOutbound
 from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.governance.enforcing.support import YES, Ruled, audited, call, documents, house, told, verified
+from tests.governance.support import spends_nothing
 from tests.support.aio import run
 from tests.support.scripted import Scripted, until
 
@@ -27,7 +28,7 @@ NOTHING = msgspec.Raw(b"{}")
 
 
 def wrapped(folder: Path, half: Outbound) -> Any:
-    return Enforcement(Engine(open_store("sqlite://")).records).wrap(half, documents(folder))
+    return Enforcement(Engine(open_store("sqlite://")).records, spends_nothing).wrap(half, documents(folder))
 
 
 async def silent(context: RunContext) -> None:
@@ -83,7 +84,7 @@ def test_it_asks_of_an_agent_what_the_manifest_promises_and_closes_the_half_that
     async def scene() -> None:
         half = Scripted(silent)
         promising = documents(tmp_path, aip44={"capabilities": {"agent": {"promptCapabilities": {"audio": True}}}})
-        able = Enforcement(Engine(open_store("sqlite://")).records).wrap(half, promising)
+        able = Enforcement(Engine(open_store("sqlite://")).records, spends_nothing).wrap(half, promising)
         assert "agent.promptCapabilities.audio" in able.unmet(half.agent)
         await able.aclose()
         assert half.closed

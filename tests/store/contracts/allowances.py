@@ -12,7 +12,7 @@ from tests.store.place import Place
 from tests.support.aio import run
 
 
-def allowance(name: str, limit: int | None = None, *, lasts: float = 3600.0, **fields: Any) -> Allowance:
+def allowance(name: str, limit: int = 2**53, *, lasts: float = 3600.0, **fields: Any) -> Allowance:
     return Allowance(name=name, limit=limit, until=time.time() + lasts, **fields)
 
 
