@@ -88,13 +88,21 @@ def test_the_stricter_budget_of_two_levels_counts_and_a_call_uses_it_once() -> N
         found = [process.rules.decide("tool.call", "x", risk=1, at=0.0) for _ in range(2)]
         both = strictest(found)
         assert both.counted == ("p",)
-        assert {one.name: (one.amount, one.limit) for one in both.allowances} == {
-            "here/p/hour/0": (1, 2**53),
-            "here/p/day/0": (1, 1),
+        assert {one.name: (one.amount, one.limit, one.until) for one in both.allowances} == {
+            "here/p/hour/0": (1, 2**53, HOUR + DAY),
+            "here/p/day/0": (1, 1, 2 * DAY),
         }
         assert len(both.allowances) == 2 and both.allowances == found[0].allowances
-        denied = Decision(kind=Kind.DENY, policy=None, why="")
-        assert strictest([found[0], denied]) is denied
+
+
+def test_a_call_that_was_said_to_be_of_several_tools_uses_the_budgets_of_all_and_none_if_one_is_not_allowed() -> None:
+    names = ("x", "y", "z")
+    process = Process(level(*(bound(policy(name, subject=name, budget=Budget(per_day=1))) for name in names)))
+    found = [process.rules.decide("tool.call", name, risk=1, at=0.0) for name in names]
+    all_of_them = strictest(found)
+    assert (all_of_them.kind, all_of_them.counted, len(all_of_them.allowances)) == (Kind.ALLOW, names, 6)
+    denied = Decision(kind=Kind.DENY, policy=None, why="")
+    assert strictest([*found, denied]) is denied
 
 
 def test_a_budget_asks_when_it_is_used_up_and_begins_anew_with_the_hour() -> None:

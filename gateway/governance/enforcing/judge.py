@@ -463,7 +463,8 @@ class Judge:
         if call is None:
             return None
         await self._judge(call)
-        return self._asked.setdefault(interrupt.id, AskedApproval(call))  # it may have been told again meanwhile
+        asked = self._asked[interrupt.id] = AskedApproval(call)
+        return asked
 
     def _name(self, call: GovernedCall) -> str:
         """Name a question: the name of before a restart, if it was asked then."""

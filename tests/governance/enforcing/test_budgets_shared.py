@@ -18,7 +18,7 @@ from gateway.governance.enforcing import journal as journals
 from gateway.store import Allowance
 from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore
-from tests.governance.enforcing.support import ANN, YES, House, call, calling, documents, house, told, verified
+from tests.governance.enforcing.support import YES, House, calling, documents, house, told, verified
 from tests.support.aio import run
 from tests.support.postgres import PostgresServer
 
@@ -166,33 +166,3 @@ def test_a_call_whose_run_ends_while_it_is_counted_is_not_made(tmp_path: Path, p
 
     run(scene())
     assert not [line for line in told(tmp_path) if line.startswith("tool.")]
-
-
-def test_a_call_that_is_told_again_while_its_question_of_before_a_restart_is_decided_has_one_question(
-    tmp_path: Path, path: Path
-) -> None:
-    async def again(context: RunContext) -> None:
-        await store.asked.wait()
-        await call(context, "write", "c1")
-        context.emit(e.RunFinished())
-
-    async def first(context: RunContext) -> None:
-        await context.set_upstream({"id": 7})
-        await calling("write")(context)
-
-    store = Counting(path)
-
-    async def scene() -> None:
-        async with house(tmp_path, calling("write"), writes=1) as at:
-            await at.ended(await at.start())
-        async with house(tmp_path, first, writes=1) as at:
-            one = await at.asked(await at.start())
-        async with house(tmp_path, first, writes=9, attach=again, store=store) as at:
-            answering = asyncio.ensure_future(at.answer(one, YES, by=ANN))
-            await store.asked.wait()
-            store.go.set()
-            await answering
-            await at.ended(one)
-
-    run(scene())
-    verified(tmp_path)
