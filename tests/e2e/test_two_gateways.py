@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -228,11 +229,15 @@ class Editor:
         self.notify(method, id=self._id, params=params)
         return self._id
 
+    def next(self) -> dict[str, Any]:
+        """The next message."""
+        message: dict[str, Any] = json.loads(self._connection.recv(timeout=PATIENCE))
+        return message
+
     def until(self, key: str, value: Any) -> dict[str, Any]:
         """The next message that has this."""
         while True:
-            message: dict[str, Any] = json.loads(self._connection.recv(timeout=PATIENCE))
-            if message.get(key) == value:
+            if (message := self.next()).get(key) == value:
                 return message
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
@@ -304,7 +309,9 @@ def test_a_prompt_of_one_gateway_s_editor_is_cancelled_by_an_editor_of_the_other
 
 
 class Mason:
-    """An agent that joins a gateway: it says `one `, and `two` once it may go on."""
+    """An agent that joins a gateway: it says `one `, and `two` once it may go on. Told `ask`, it asks instead, and says
+    what it is answered.
+    """
 
     def __init__(self, connection: ClientConnection, name: str = "mason") -> None:
         """`name` is what it is called, and what it can do."""
@@ -312,6 +319,7 @@ class Mason:
         self._name = name
         self.asked: list[str] = []
         self.busy = self.most_busy = 0
+        self._answers: queue.Queue[str] = queue.Queue()
         self._connection = connection
         capabilities = {"tools": [], "models": [], "specializations": [name], "protocols": ["ACP-0.1"]}
         agent = {"id": name, "name": name.title(), "capabilities": capabilities}
@@ -339,10 +347,19 @@ class Mason:
                     threading.Thread(target=self._work, args=[message], daemon=True).start()
                 elif "method" in message and "id" in message:
                     self._send(id=message["id"], result={})
+                elif message.get("id") == "question":
+                    self._answers.put(json.dumps(message["result"]["content"]["payload"]["answer"]))
 
     def _work(self, message: dict[str, Any]) -> None:
         params, meta = message["params"], message["params"]["_meta"]
         self.asked.append(params["content"]["payload"]["messages"][0]["text"])
+        if self.asked[-1] == "ask":
+            question = {"messages": [{"text": "May I?"}], "answerSchema": {"type": "object"}}
+            asked = {"source": self._name, "content": {"type": "request", "payload": question}, "_meta": meta}
+            self._send(id="question", method="agent/message", params=asked)
+            said = {"type": "response", "payload": {"messages": [{"text": self._answers.get(timeout=PATIENCE)}]}}
+            self._send(id=message["id"], result={"content": said, "_meta": meta})
+            return
         self.busy += 1
         self.most_busy = max(self.busy, self.most_busy)
         with contextlib.suppress(ConnectionClosed):
