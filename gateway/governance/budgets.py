@@ -72,8 +72,7 @@ class Budgets:
 
     def _parts(self, policy: Policy, at: float, cents: int | None) -> Iterator[Allowance]:
         budget = policy.budget
-        if budget is None:
-            return
+        assert budget is not None, "only those that have one are counted"
         for unit, length, amount, most in (
             ("hour", HOUR, 1, budget.per_hour),
             ("day", DAY, 1, budget.per_day),

@@ -117,6 +117,8 @@ def test_a_budget_asks_when_it_is_used_up_and_begins_anew_with_the_hour() -> Non
 def test_a_budget_remembers_what_was_spent_before() -> None:
     rules = budgeted(Spent(policy="p", at=5.0), Spent(policy="q", at=5.0), per_day=2)
     assert [rules.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
+    hourly = budgeted(Spent(policy="p", at=5.0), per_hour=2)
+    assert [hourly.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
     paid = budgeted(Spent(policy="p", at=5.0), Spent(policy="p", at=5.0, cents=3), cents=5)
     assert [paid.decide("tool.call", "x", risk=1, at=9.0, cents=cents).kind for cents in (3, 2)] == [
         Kind.ASK,
