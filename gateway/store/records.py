@@ -56,14 +56,19 @@ _encode_entries = msgspec.msgpack.Encoder().encode
 _decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 
+def size_of(entries: Sequence[LogEntry]) -> int:
+    """Bytes that entries have, all told."""
+    size = 0
+    for entry in entries:
+        size += len(entry.data)
+    return size
+
+
 def few(entries: Sequence[LogEntry]) -> bytearray | None:
     """Encode entries for their run's own row, written with its creation and its end anyway. None for none, or too
     many.
     """
-    size = 0
-    for entry in entries:
-        size += len(entry.data)
-    return bytearray(_encode_entries(entries)) if 0 < size <= FEW_BYTES else None
+    return bytearray(_encode_entries(entries)) if 0 < size_of(entries) <= FEW_BYTES else None
 
 
 def of_few(data: bytes | None) -> list[LogEntry]:

@@ -62,9 +62,10 @@ async def _store(queue: WriteQueue, content: AsyncIterator[bytes], max_bytes: in
         waiting += piece
         while len(waiting) >= CHUNK_BYTES:
             data = bytes(waiting[:CHUNK_BYTES])
-            await queue.submit(partial(add, number=number, data=data), durable=False, long=True)
+            await queue.submit(partial(add, number=number, data=data), durable=False, long=True, size=len(data))
             del waiting[:CHUNK_BYTES]
             number += 1
     if waiting:
-        await queue.submit(partial(add, number=number, data=bytes(waiting)), durable=False, long=True)
+        last = partial(add, number=number, data=bytes(waiting))
+        await queue.submit(last, durable=False, long=True, size=len(waiting))
     return size

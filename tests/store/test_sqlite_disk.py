@@ -96,6 +96,57 @@ def test_what_begins_the_log_anew_is_written_with_the_checkpoint_and_not_by_the_
     run(main())
 
 
+class Meanwhile:
+    """A cursor. What another connection reads ends when a checkpoint has left what was written since it began."""
+
+    def __init__(self, cursor: sqlite3.Cursor, other: sqlite3.Connection) -> None:
+        self._cursor = cursor
+        self._other = other
+        self._rows: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        done = self._cursor.execute(sql, *values)
+        if "PASSIVE" not in sql:
+            return done
+        self._rows = done.fetchall()
+        self._other.execute("COMMIT")
+        return self
+
+    def fetchall(self) -> list[Any]:
+        return self._rows
+
+
+def test_a_large_log_of_which_a_checkpoint_leaves_some_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_thread, "RESTART_PAGES", 3)
+
+    async def main() -> None:
+        store = SqliteStore(path, lease_seconds=3600.0)
+        await store.open()
+        await store.create_run(make_run(), [entry(1)], reserved=9)
+        disk = store._writer._disk
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN")
+        assert other.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+        await store.create_run(make_run(), [entry(1)], reserved=9)
+        assert disk.batches is not None
+        disk.batches.cursor = Meanwhile(disk.batches.cursor, other)  # type: ignore[assignment]
+        before = wal(path)[12:16]
+        disk.do(disk.checkpoint)
+
+        async def anew() -> bool:
+            return wal(path)[12:16] != before
+
+        await eventually(anew)
+        assert await store.count_runs(RunQuery()) == 2
+        other.close()
+        await store.close()
+
+    run(main())
+
+
 def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_between_the_pieces(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from gateway.store.records import (
     EncodedRecords,
     encode,
     few,
+    size_of,
 )
 from gateway.store.write_queue import Answer, WriteBehind, WriteJob
 
@@ -380,7 +381,7 @@ def _insertion(new: Sequence[Created]) -> Statement:
             work.run.created_at,
             work.run.updated_at,
             work.reserved,
-            len(work.record) + _size(work.events),
+            len(work.record) + size_of(work.events),
             work.record,
             head,
         )
@@ -413,7 +414,7 @@ def _changing(changes: Sequence[Changed]) -> tuple[Statement, dict[str, list[Log
                 work.records.run,
                 tail,
                 change.reserved,
-                _size(said),
+                size_of(said),
                 change.release,
                 status is not None and status.ended,
                 work.overrules,
@@ -433,7 +434,3 @@ def _logging(rows: Sequence[tuple[str, Row]]) -> Statement:
 def _records(behind: Iterable[WriteBehind]) -> list[Run]:
     """The newest record of each run that has one."""
     return list({held.run: held.record for held in behind if held.record is not None}.values())
-
-
-def _size(entries: Sequence[LogEntry]) -> int:
-    return sum([len(entry.data) for entry in entries])

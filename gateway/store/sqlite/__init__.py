@@ -22,7 +22,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Allowance, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
-from gateway.store.records import EncodedRecords, RegistrationCache, encode
+from gateway.store.records import EncodedRecords, RegistrationCache, encode, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
 from gateway.store.sqlite.disk_thread import DiskThread
 from gateway.store.sqlite.faults import unavailable
@@ -214,7 +214,7 @@ class SqliteStore:
     async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
         record = encode(run)
         work = partial(changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record)
-        return await self._queue.submit(work, soon=soon, own=True, size=len(record))
+        return await self._queue.submit(work, soon=soon, own=True, size=len(record) + size_of(events))
 
     async def activate(self, run_id: str) -> bool:
         return await self._queue.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
@@ -222,7 +222,8 @@ class SqliteStore:
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         records = EncodedRecords.of(change.run, change.checkpoint)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
-        await self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=records.size)
+        size = records.size + size_of(change.events)
+        await self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=size)
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         self._queue.append(run_id, entries)

@@ -26,6 +26,11 @@ from gateway.store.write_queue import Answer
 
 T = TypeVar("T")
 
+RESTART_PAGES = 4000
+"""Pages in the WAL from which a checkpoint sees to it that it begins anew."""
+RESTART_SECONDS = 0.05
+"""How long everybody who writes waits then for who reads."""
+
 logger = logging.getLogger(__name__)
 sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -110,12 +115,12 @@ class DiskThread:
         try:
             with batches.lock:
                 if self.shared and self._path is not None:
-                    batches.cursor.execute(f"PRAGMA busy_timeout = {int(schema.BUSY_SECONDS * 1000)}")
+                    _wait_at_most(batches, schema.BUSY_SECONDS)
                 try:
                     return work(batches)
                 finally:
                     if self.shared and self._path is not None:
-                        batches.cursor.execute("PRAGMA busy_timeout = 0")
+                        _wait_at_most(batches, 0)
         finally:
             if batches.wanted:
                 self.post(self._free)
@@ -140,7 +145,11 @@ class DiskThread:
         """Move the WAL's pages to the file."""
 
         def work(batches: Batches) -> None:
-            batches.cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            ((_, pages, _),) = batches.cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            if pages > RESTART_PAGES:  # other processes write while it moves pages, so that some are always left
+                _wait_at_most(batches, RESTART_SECONDS)
+                batches.cursor.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                _wait_at_most(batches, schema.BUSY_SECONDS)
             if self._path is not None:
                 batches.alone(self._beat)  # the first write to a new WAL makes SQLite sync: not on the event loop
 
@@ -216,6 +225,11 @@ class DiskThread:
                 except sqlite3.Error:
                     logger.warning("the store's lease could not be refreshed", exc_info=True)
                 beat_at = time.monotonic() + self._beat_seconds
+
+
+def _wait_at_most(batches: Batches, seconds: float) -> None:
+    """For other processes."""
+    batches.cursor.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
 
 def _empty_wal(batches: Batches) -> None:
