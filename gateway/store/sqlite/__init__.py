@@ -213,8 +213,9 @@ class SqliteStore:
 
     async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
         record = encode(run)
+        size = len(record) + (size_of(events) if events else 0)
         work = partial(changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record)
-        return await self._queue.submit(work, soon=soon, own=True, size=len(record) + size_of(events))
+        return await self._queue.submit(work, soon=soon, own=True, size=size)
 
     async def activate(self, run_id: str) -> bool:
         return await self._queue.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
@@ -222,7 +223,7 @@ class SqliteStore:
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         records = EncodedRecords.of(change.run, change.checkpoint)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
-        size = records.size + size_of(change.events)
+        size = records.size + (size_of(change.events) if change.events else 0)
         await self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=size)
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
