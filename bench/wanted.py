@@ -117,7 +117,12 @@ WANTED = (
         _beside("socket", "acpremote"),
         _beside("socket", "acpremote", peers.ROWS),
     ),
-    Wanted("tools/call with a session, added, of mcp-proxy's", (1.0,), _beside("tool", "mcp-proxy")),
+    Wanted(
+        "tools/call with a session, added, of mcp-proxy's",
+        (1.0,),
+        _beside("tool", "mcp-proxy"),
+        _beside("tool", "mcp-proxy", peers.ROWS),
+    ),
     Wanted("stateless tools/call a second, of those with a session", (0.9,), _stateless, least=True),
     Wanted("requests/s, chunks/s, of the best peer's", (1.0, 1.0), _ahead, least=True),
     Wanted(

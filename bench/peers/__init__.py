@@ -4,7 +4,8 @@ Each runs as its documentation starts it, with its log in a file, in an environm
 bench.peers` makes from the lock beside this file (`make test` makes none). One whose environment is not there is named
 and left out. What they are asked is what they are for: a prompt through HTTP or WebSocket, or a tool call of MCP; the
 gateway and the agent itself are asked the same, in turns. `direct` is the agent on the load's own pipes, `lean` a
-translator without anything else (bench/agent_client/lean.py), `lean, 2 rows` the same with what the gateway promises.
+translator without anything else (lean.py of bench/agent_client and bench/agent_communication), `lean, 2 rows` the same
+with what the gateway promises.
 """
 
 from __future__ import annotations
@@ -221,19 +222,24 @@ def _own(stack: contextlib.ExitStack, stage: Stage) -> Iterator[Contestant]:
     yield Contestant(GATEWAY, "prompt", waits, streams, pid)
     yield Contestant("direct", "socket", *_editors(pipes))
     yield Contestant(GATEWAY, "socket", *_editors({"url": f"ws://127.0.0.1:{port}/agent-client/editor"}), pid)
-    yield _lean(stage, LEAN, [])
-    yield _lean(stage, ROWS, ["--rows", str(stage.directory / "prompts.db")])
+    for name in (LEAN, ROWS):
+        place = _lean(stage, name, "agent_client", EDITORS_AGENT)
+        yield Contestant(name, "socket", *_editors({"url": f"ws://127.0.0.1:{place[0]}/"}), place[1])
     url = f"http://127.0.0.1:{port}/agent-communication/mcp"
     yield Contestant("direct", "tool", _piped)
     yield Contestant(GATEWAY, "tool", _tools(url, session=True), None, pid)
     yield Contestant(STATELESS, "tool", _tools(url, session=False), None, pid)
+    for name in (LEAN, ROWS):
+        place = _lean(stage, name, "agent_communication", TOOLS_AGENT)
+        yield Contestant(name, "tool", _tools(f"http://127.0.0.1:{place[0]}/mcp", session=True), None, place[1])
 
 
-def _lean(stage: Stage, name: str, rows: list[str]) -> Contestant:
-    port = free_port()
-    child = stage.start(name, ["-m", "bench.agent_client.lean", "--port", str(port), *rows, *EDITORS_AGENT])
+def _lean(stage: Stage, name: str, of: str, agent: list[str]) -> tuple[int, int]:
+    """Its port and its process."""
+    port, rows = free_port(), ["--rows", str(stage.directory / f"{of}.db")] if name == ROWS else []
+    child = stage.start(f"{name} {of}", ["-m", f"bench.{of}.lean", "--port", str(port), *rows, *agent])
     child.until_answers(f"http://127.0.0.1:{port}/")
-    return Contestant(name, "socket", *_editors({"url": f"ws://127.0.0.1:{port}/"}), child.popen.pid)
+    return port, child.popen.pid
 
 
 def _started(stage: Stage, peer: Peer, python: Path) -> Contestant:

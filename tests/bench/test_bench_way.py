@@ -7,9 +7,9 @@ from __future__ import annotations
 from bench import way
 
 FILES = {"a chunk": 23, "/runs/wait": 59, "session/new": 66, "a prompt": 92, "a prompt through stdio": 90}
-FILES |= {way.CALL: 92, way.STATELESS: 90}
+FILES |= {way.CALL: 90, way.STATELESS: 88}
 CALLS = {"a chunk": 60, "/runs/wait": 380, "session/new": 440, "a prompt": 775, "a prompt through stdio": 775}
-CALLS |= {way.CALL: 715, way.STATELESS: 685}
+CALLS |= {way.CALL: 705, way.STATELESS: 675}
 ENDS = {
     "a chunk": (
         "gateway/transport/stdio/lines.py",
