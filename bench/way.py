@@ -6,8 +6,8 @@ they are first called: for one chunk of an agent on standard output to a client 
 through a WebSocket and through `interlingua stdio`, and for a `tools/call` with a session of MCP and without. A file
 counts once. What runs meanwhile by chance (timers, what is
 written a moment later) is left out: only what is called for each of several chunks or requests counts. Below them
-stands how many calls each room had, the median of the chunks or requests: a profile by room that is the same on every
-machine. `--calls` prints the functions of the last of each kind, in the order of their calls.
+stands how many calls each room had, of the chunk or request with the fewest: a profile by room that is the same on
+every machine. `--calls` prints the functions of the last of each kind, in the order of their calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -113,11 +112,10 @@ def _passed(calls: Calls, windows: Windows) -> list[str]:
     return [name for name in found[-1] if all(name in window for window in found)]
 
 
-def _rooms(calls: Calls, windows: Windows) -> dict[str, float]:
-    """How many calls each room had, the most first: the median of the windows."""
+def _rooms(calls: Calls, windows: Windows) -> dict[str, int]:
+    """How many calls each room had, the most first, in the window with the fewest: chance only adds some."""
     counted = [Counter(map(_room, calls.within(window))) for window in windows]
-    every = {room: statistics.median(one[room] for one in counted) for room in set().union(*counted)}
-    return {room: count for room, count in sorted(every.items(), key=lambda one: -one[1]) if count}
+    return dict(min(counted, key=Counter.total).most_common())
 
 
 def _file(name: str) -> str:
@@ -149,12 +147,14 @@ class Way(NamedTuple):
     """The files that one of its kind passes, in order, how many calls each room has, and the calls of the last."""
 
     files: list[str]
-    rooms: dict[str, float]
+    rooms: dict[str, int]
     calls: list[str]
 
 
 def _way(calls: Calls, windows: Windows) -> Way:
-    return Way(_passed(calls, windows), _rooms(calls, windows), calls.within(windows[-1]))
+    return Way(
+        _passed(calls, windows), _rooms(calls, windows), min((calls.within(window) for window in windows), key=len)
+    )
 
 
 def measure() -> dict[str, Way]:
@@ -250,8 +250,8 @@ if __name__ == "__main__":
         print(f"{what}: {len(found.files)} files")
         for file in found.files:
             print(f"  {file}")
-        print(f"{what}: {sum(found.rooms.values()):.0f} calls of functions of our own")
+        print(f"{what}: {sum(found.rooms.values())} calls of functions of our own")
         for room, count in found.rooms.items():
-            print(f"  {room} {count:.0f}")
+            print(f"  {room} {count}")
         if "--calls" in sys.argv:
             print("\n".join(f"    {name}" for name in found.calls))
