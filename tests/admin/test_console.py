@@ -105,6 +105,15 @@ def test_a_run_is_cancelled(gateway: Gateway, http: httpx2.Client) -> None:
     assert http.get(f"/admin/runs/{run}").json()["cancel_reason"] == "cancelled by the operator"
 
 
+def test_focus_and_what_was_entered_stay_while_others_answer_and_a_run_ends(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    run = begun(http, "flood", "twoperm")
+    http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60})
+    found = seen(gateway, "redrawn", run)
+    assert found == {"asked": ["SELECT", "2", 1], "listed": ["A", f"#/run/{run}"]}
+
+
 def test_every_page_is_reached_by_the_keyboard_and_every_field_has_a_label(gateway: Gateway) -> None:
     _, agents, _, protocols = seen(gateway, "keys")["seen"]
     assert "gardener" in agents and "Agent Connect Protocol" in protocols and "agent_client" in agents

@@ -53,11 +53,8 @@ const STORIES = {
     // By the keyboard: the columns scroll as one, a message opens and closes.
     await page.focus(".columns");
     const head = await page.$eval(".columns .head", (one) => one.getBoundingClientRect().top);
-    for (let up = false; !up;) {
-      await page.focus(".columns"); // a view that has been drawn anew has no focus
-      await page.keyboard.press("Home");
-      up = await page.waitForFunction(() => document.querySelector(".columns").scrollTop === 0, null, { timeout: 3000 }).then(() => true, () => false);
-    }
+    await page.keyboard.press("Home");
+    await page.waitForFunction(() => document.querySelector(".columns").scrollTop === 0);
     const stays = await page.$eval(".columns .head", (one) => one.getBoundingClientRect().top);
     await page.focus(".columns summary");
     await page.keyboard.press("Enter");
@@ -106,6 +103,30 @@ const STORIES = {
     await page.click("text=Record the next runs of");
     await page.waitForSelector("#told:has-text('are recorded')");
     return { columns: await page.$$eval(".columns", (all) => all.length) };
+  },
+  // A person is at the second of a run's two questions while another answers the first, and at the run in the list when it ends; then at a filter.
+  async redrawn(run) {
+    const operator = (what, body) => page.evaluate(([path, said]) => fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(said) }), [`/admin/runs/${run}/${what}`, body]);
+    const focused = () => page.evaluate(() => { const { nodeName, value, hash } = document.activeElement; return [nodeName, value ?? hash]; });
+    await page.goto(`${url}/ui/#/run/${run}`);
+    const [first, second] = [0, 1].map((at) => page.locator(".question").nth(at));
+    await second.locator("summary").click();
+    await second.locator("select").selectOption("2");
+    await second.locator("select").focus();
+    const interrupt = (await first.getAttribute("id")).slice("question-".length);
+    await operator("answer", { interrupt, outcome: "declined" });
+    await second.waitFor({ state: "detached" });
+    const asked = [...await focused(), await first.locator("details[open]").count()];
+    await page.goto(`${url}/ui/#/runs?agent=flood`);
+    await page.focus(`a[href="#/run/${run}"]`);
+    await operator("cancel", {});
+    await page.waitForSelector("tr:first-child .cancelled");
+    const listed = await focused();
+    await page.focus("select[name=agent]"); // another filter is another list
+    await page.keyboard.press("g");
+    await page.waitForSelector("option[value=gardener][selected]", { state: "attached" });
+    await page.waitForFunction(() => document.activeElement.name === "agent");
+    return { asked, listed };
   },
   async cancel(run) {
     await page.goto(`${url}/ui/#/run/${run}`);

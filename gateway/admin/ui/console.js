@@ -5,7 +5,7 @@ import { Columns } from "./columns.js";
 import { fields } from "./forms.js";
 import { Log } from "./log.js";
 import { trial } from "./try.js";
-import { definitions, duration, el, json, moment, size, status, table, tell } from "./view.js";
+import { definitions, duration, el, json, moment, renew, size, status, table, tell } from "./view.js";
 
 const REFRESH = 2000;
 const PAGE = 50;
@@ -89,15 +89,14 @@ async function listOfRuns(signal, query) {
     if (now === drawn) return;
     drawn = now;
     counted.textContent = `${found.count} runs`;
-    place.replaceChildren(table(["run", "agent", "from", "status", "begun", { text: "took", number: true }, "person", "lost"],
+    renew(place, table(["run", "agent", "from", "status", "begun", { text: "took", number: true }, "person", "lost"],
       found.runs.map((run) => [
         el("a", { href: `#/run/${encodeURIComponent(run.id)}` }, run.id.slice(0, 8) + "…" + run.id.slice(-4)), run.agent, run.protocol,
         status(run.status), moment(run.created_at), STATUSES.indexOf(run.status) > 2 ? duration(run.updated_at - run.created_at) : "",
         run.principal, losses(run.losses),
       ]), "Runs, newest first"));
     const step = (to, name) => el("a", { href: `#/runs?${new URLSearchParams({ ...filter, offset: to })}` }, name);
-    pages.replaceChildren(...[offset > 0 && step(Math.max(0, offset - PAGE), "newer"), " ",
-      offset + PAGE < found.count && step(offset + PAGE, "older")].filter(Boolean));
+    renew(pages, offset > 0 && step(Math.max(0, offset - PAGE), "newer"), " ", offset + PAGE < found.count && step(offset + PAGE, "older"));
   };
   await refresh();
   repeatedly(refresh, signal);
@@ -119,17 +118,15 @@ async function oneRun(signal, query, id) {
     first.recorded ? el("p", { class: "faint" }, "Without secrets, in the memory of the process that drove it, and gone with that.") : recording(first.agent),
     log.left, log.element, ends);
   const draw = (run) => {
-    head.replaceChildren(definitions([
+    renew(head, definitions([
       ["status", status(run.status)], ["agent", run.agent], ["from", run.protocol], ["person", run.principal],
       ["thread", run.thread && el("a", { href: `#/runs?${new URLSearchParams({ thread: run.thread })}` }, run.thread)],
       ["begun", moment(run.created_at)], ["trace", trace ? el("a", { href: trace, rel: "noreferrer" }, run.traceparent.split("-")[1]) : run.traceparent?.split("-")[1]],
       ["stopped", run.stop_reason ?? run.cancel_reason], ["failure", run.failure && `${run.failure.code}: ${run.failure.message}`],
       ["lost", losses(run.losses)],
-    ]), ...run.interrupts.map((asked) => question(path, asked)));
-    if (STATUSES.indexOf(run.status) < 3) {
-      head.append(el("p", {}, el("button", { onclick: () => post(`${path}/cancel`, {}).then(draw, (error) => tell(error.message)) }, "Cancel this run")));
-    }
-    ends.replaceChildren(el("h2", {}, "Input"), shown(run.input), el("h2", {}, "Output"), shown(run.output));
+    ]), run.interrupts.map((asked) => question(path, asked)), STATUSES.indexOf(run.status) < 3 &&
+      el("p", {}, el("button", { onclick: () => post(`${path}/cancel`, {}).then(draw, (error) => tell(error.message)) }, "Cancel this run")));
+    renew(ends, el("h2", {}, "Input"), shown(run.input), el("h2", {}, "Output"), shown(run.output));
   };
   draw(first);
   const failed = (error) => { if (!signal.aborted) tell(error.message); };
@@ -217,7 +214,7 @@ function question(path, asked) {
       tell(error.message);
     }
   };
-  return el("section", { class: "question", "aria-label": "A question waits" },
+  return el("section", { id: `question-${asked.id}`, class: "question", "aria-label": "A question waits" },
     el("h2", {}, asked.message || `The agent asks (${asked.kind})`),
     el("details", {}, el("summary", {}, "The question as the agent put it"), json(asked.payload ?? null)),
     el("form", { class: "answer", onsubmit: (event) => send(event) }, inputs,
@@ -238,7 +235,7 @@ async function listOfAgents(signal) {
     const now = JSON.stringify([agents, found]);
     if (now === drawn) return;
     drawn = now;
-    place.replaceChildren(table(["agent", "speaks", "where", "ready", { text: "now", number: true }, { text: "ended", number: true },
+    renew(place, table(["agent", "speaks", "where", "ready", { text: "now", number: true }, { text: "ended", number: true },
       { text: "half within", number: true }, { text: "95% within", number: true }, "can", ""],
     agents.map((agent) => [
       el("span", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, agent.name), agent.governed && " (governed)",
@@ -249,9 +246,9 @@ async function listOfAgents(signal) {
       Object.entries(agent.capabilities ?? {}).filter(([, can]) => can === true).map(([name]) => name).join(", "),
       el("a", { href: `#/try?${new URLSearchParams({ agent: agent.name })}`, "aria-label": `try ${agent.name}` }, "try"),
     ]), "Agents, and how their runs went since the gateway started"));
-    lost.replaceChildren(...(found.losses.length ? [el("h2", {}, "Lost since the gateway started"),
+    renew(lost, found.losses.length > 0 && [el("h2", {}, "Lost since the gateway started"),
       table(["agent", "protocol", "what", { text: "times", number: true }, "why"],
-        found.losses.map((one) => [one.agent, one.protocol, one.what, one.count, one.why]), "Losses")] : []));
+        found.losses.map((one) => [one.agent, one.protocol, one.what, one.count, one.why]), "Losses")]);
   };
   await refresh();
   repeatedly(refresh, signal);
@@ -286,5 +283,10 @@ async function matrix(signal) {
 get("/admin").then((found) => {
   document.getElementById("who").textContent = found.operator ?? "on this machine";
 }, () => {});
-addEventListener("hashchange", () => { show(); main.focus(); });
+addEventListener("hashchange", async () => {
+  const { name } = document.activeElement; // of the filter that asked for the other page
+  main.focus();
+  await show();
+  if (name && document.activeElement === main) main.querySelector(`.filter [name="${CSS.escape(name)}"]`)?.focus();
+});
 show();

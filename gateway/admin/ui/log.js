@@ -1,6 +1,6 @@
 // Shows a run's events: one row each, but what grows in pieces is one row that grows.
 
-import { el, json, clean } from "./view.js";
+import { el, json, clean, renew } from "./view.js";
 
 const MOST = 1000; // rows that are shown; of more, the newest
 const TEXT = 100000; // characters of one part that are shown
@@ -86,6 +86,6 @@ export class Log {
 
   open(row) {
     if (!row.element.open) return;
-    row.body.replaceChildren(...[row.text && json(row.text), json(row.event)].filter(Boolean));
+    renew(row.body, row.text && json(row.text), json(row.event));
   }
 }

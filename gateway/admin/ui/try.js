@@ -7,7 +7,7 @@
 
 import { Failed, get } from "./api.js";
 import { fields } from "./forms.js";
-import { clean, el, json, tell } from "./view.js";
+import { clean, el, json, renew, tell } from "./view.js";
 
 const CLIENTS = ["agent_connect", "agent_protocol", "agent_client", "agent_communication", "agent_context"];
 const TEXT = 200000; // characters of an answer that are shown
@@ -144,7 +144,7 @@ class Turn {
   event(name, value) {
     if (typeof value === "string" && this.last?.name === name) {
       if (this.last.value.length < TEXT) this.last.value += value;
-      this.last.body.replaceChildren(json(this.last.value));
+      renew(this.last.body, json(this.last.value));
       return;
     }
     this.events += 1;

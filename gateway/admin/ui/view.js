@@ -20,6 +20,48 @@ export function el(name, attributes = {}, ...children) {
   return element;
 }
 
+// Draws a place anew. Elements that are alike stay the elements they were, and are given the new attributes and content:
+// focus, selection, scrolling and open details stay. One with an id stays as it is, with its listeners and what was
+// entered there; of others the listeners must not depend on what is drawn. If the focus was in what went, it is at main.
+export function renew(place, ...children) {
+  const focused = place.contains(document.activeElement) ? document.activeElement : null;
+  match(place, el("div", {}, ...children));
+  if (focused && !focused.isConnected) document.getElementById("main").focus({ preventScroll: true });
+}
+
+function match(place, wanted) {
+  let next = place.firstChild;
+  for (const child of [...wanted.childNodes]) {
+    let found = next;
+    while (found && !alike(found, child)) found = found.nextSibling;
+    if (!found) {
+      place.insertBefore(child, next);
+      continue;
+    }
+    while (next !== found) next = gone(next);
+    next = found.nextSibling;
+    if (found.nodeType === Node.TEXT_NODE) {
+      if (found.data !== child.data) found.data = child.data;
+    } else if (!found.id) {
+      for (const { name } of [...found.attributes]) if (name !== "open" && !child.hasAttribute(name)) found.removeAttribute(name);
+      for (const { name, value } of child.attributes) if (found.getAttribute(name) !== value) found.setAttribute(name, value);
+      match(found, child);
+    }
+  }
+  while (next) next = gone(next);
+}
+
+function gone(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
+// Rows are known by their first cells: a row that is new above others does not become one of them.
+function alike(one, other) {
+  return one.nodeName === other.nodeName && (one.nodeName === "TR" ? one.firstElementChild.textContent === other.firstElementChild.textContent : (one.id ?? "") === (other.id ?? ""));
+}
+
 export function table(heads, rows, caption) {
   return el("table", {}, el("caption", { class: "skip" }, caption),
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col", class: head.number && "number" }, head.text ?? head)))),
