@@ -209,10 +209,13 @@ class _Gateway:
         tracing.configure(self._config.telemetry, worker=self._link.number if self._link is not None else None)
         metrics.routes_current.set(1)
         tls = self._tls
+        from gateway.transport.asgi.uvicorn import HandedProtocol, behind_proxies
+
         server = _Server(
             uvicorn.Config(
-                self._router or self._app.asgi,
+                behind_proxies(self._router or self._app.asgi),
                 interface="asgi3",
+                proxy_headers=False,
                 lifespan="off",
                 http="gateway.transport.asgi.uvicorn:PieceProtocol",
                 ws="gateway.transport.websocket.uvicorn:MessageProtocol",
@@ -230,8 +233,6 @@ class _Gateway:
             lambda: self._announce(server),
         )
         if self._link is not None:
-            from gateway.transport.asgi.uvicorn import HandedProtocol
-
             server.hear(self._link.socket_of(self._link.number), partial(HandedProtocol, self._app.asgi))
         self._on_signals(server)
         await self._app.start()

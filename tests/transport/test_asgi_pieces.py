@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.transport.asgi import HttpRequest, Reply
 from gateway.transport.asgi.request import EventStream
-from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite
+from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite, behind_proxies
 from tests.support.aio import run
 from tests.transport.asgi_support import WHOLE, connected
 
@@ -240,3 +240,29 @@ def test_a_header_that_would_begin_another_is_never_sent() -> None:
             assert b"x-more" not in said
 
     run(scene())
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "seen"),
+    [
+        ("127.0.0.1", [], ("127.0.0.1", "http")),
+        ("127.0.0.1", [(b"x-forwarded-for", b"203.0.113.7")], ("203.0.113.7", "http")),
+        ("127.0.0.1", [(b"x-forwarded-proto", b"https")], ("127.0.0.1", "https")),
+        ("198.51.100.1", [(b"x-forwarded-for", b"203.0.113.7")], ("198.51.100.1", "http")),
+    ],
+)
+def test_a_proxy_of_this_machine_says_who_asks(
+    client: str, headers: list[tuple[bytes, bytes]], seen: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    told: list[tuple[str, str]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        told.append((scope["client"][0], scope["scheme"]))
+
+    async def ask() -> None:
+        scope = {"type": "http", "client": (client, 4000), "scheme": "http", "headers": headers}
+        await behind_proxies(app)(scope, None, None)  # type: ignore[arg-type]
+
+    run(ask())
+    assert told == [seen]
