@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bench import way
 
-FILES = {"a chunk": 22, "/runs/wait": 44, "session/new": 66, "a prompt": 91, "a prompt through stdio": 89}
+FILES = {"a chunk": 22, "/runs/wait": 43, "session/new": 66, "a prompt": 91, "a prompt through stdio": 89}
 FILES |= {way.CALL: 90, way.STATELESS: 87}
 CALLS = {"a chunk": 60, "/runs/wait": 390, "session/new": 460, "a prompt": 755, "a prompt through stdio": 755}
 CALLS |= {way.CALL: 700, way.STATELESS: 665}
