@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.wire import AIP44, JsonObject, meta_of, with_meta
-from gateway.contract.governing import Governor
+from gateway.contract import governing
 from gateway.core.errors import Denied, Invalid
 from gateway.wire import jsonrpc
 
@@ -22,7 +22,7 @@ _UNTRUSTED: Final = b'"_meta":{"aip44":{"untrusted":true}}}'
 _members = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-async def admitted(governor: Governor, path: Any, at: str, *, write: bool = False) -> str:
+async def admitted(governor: governing.Governor, path: Any, at: str, *, write: bool = False) -> str:
     """An absolute path with its links gone. Raises Invalid (`at` is its place in the params) where it is not admitted.
 
     A path that is no file's name at all (a URI, a NUL, half a character, a very long one) is not admitted.
@@ -41,7 +41,7 @@ async def admitted(governor: Governor, path: Any, at: str, *, write: bool = Fals
         raise Invalid(f"{at}: not a path", path=at, detail=repr(error)) from None
 
 
-async def folders(governor: Governor | None, params: Raw) -> Raw:
+async def folders(governor: governing.Governor | None, params: Raw) -> Raw:
     """Params of a request that opens a session, with `cwd` and `additionalDirectories` as they are without links.
 
     Raises Invalid for a folder that is not within the authorised roots. Unchanged where nothing governs.

@@ -31,6 +31,11 @@ def to_rpc(error: Exception) -> RpcError:
     return jsonrpc.failing(error, ERRORS) if isinstance(error, errors.InterlinguaError) else jsonrpc.internal()
 
 
+def unknown(method: str) -> RpcError:
+    """The answer to a request that nobody here serves."""
+    return RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+
+
 def answer(error: Exception) -> ErrorObject:
     """Its error object."""
     return to_rpc(error).error

@@ -16,8 +16,7 @@ from msgspec import UNSET
 
 from adapters.agent_client.codec import event_forms, tools
 from adapters.agent_client.wire import AIP44
-from gateway.contract import reading
-from gateway.contract.governing import APPROVAL
+from gateway.contract import governing, reading
 from gateway.core import choices, delta, wording
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
@@ -132,7 +131,7 @@ def is_permission(interrupt: Interrupt) -> bool:
 def is_approval(interrupt: Interrupt) -> bool:
     """Whether a gateway asks, by the rules of a governed route, if a tool may be called."""
     payload = interrupt.payload
-    return interrupt.kind == APPROVAL and isinstance(payload, dict) and {"call", "tool"} <= payload.keys()
+    return interrupt.kind == governing.APPROVAL and isinstance(payload, dict) and {"call", "tool"} <= payload.keys()
 
 
 def is_question(payload: JsonObject) -> bool:

@@ -37,7 +37,6 @@ from gateway.contract import Callback, Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.transport.asgi import origin, refusals
-from gateway.transport.asgi.refusals import refusal
 from gateway.transport.pipe import Pipe
 from gateway.transport.streamable_http import JSON
 from gateway.transport.websocket import ServerSocket
@@ -141,7 +140,7 @@ class EditorSocket:
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:
-            await websocket.send_denial_response(refusal(error))
+            await websocket.send_denial_response(refusals.refusal(error))
 
     def _visitor(self, websocket: WebSocket) -> Visitor | None:
         """Identify a client by its headers. None if its token is unknown."""

@@ -17,7 +17,7 @@ from adapters.agent_client.inbound.states import EditorSessionState, PromptStep,
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.contract.governing import Governor
+from gateway.contract import governing
 from gateway.core.types import Run, Thread, ThreadUpdate
 from gateway.wire import jsonrpc
 
@@ -56,40 +56,10 @@ class SessionContext:
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    def opening(self, way: OpenedBy) -> None:
-        """Opening begins."""
-        self.state.advance(SessionStep.OPEN)
-        self.way = way
-
-    def replay(self) -> None:
-        """The replay from the record begins."""
-        self.state.advance(SessionStep.REPLAY)
-
-    def reloading(self) -> None:
-        """The replay by the agent begins."""
-        self.state.advance(SessionStep.RELOAD)
-
-    def told(self, way: OpenedBy | None = None) -> None:
-        """The replay has ended, if there was one. `way`: how the client sees the session opened."""
-        self.state.advance(SessionStep.TOLD)
+    def advance(self, step: SessionStep, way: OpenedBy | None = None) -> None:
+        """Take one step of its life. `way`: how the client sees the session opened then. Raises IllegalEvent."""
+        self.state.advance(step)
         self.way = way or self.way
-
-    def known(self) -> None:
-        """The client has the answer to the request that opened it."""
-        self.state.advance(SessionStep.GO)
-
-    def reopen(self) -> None:
-        """Check that the client may open it again. Raises Conflict while a prompt waits for its answer."""
-        self.state.prompt(PromptStep.REOPEN)
-
-    def closed(self) -> None:
-        """It is closed."""
-        self.state.advance(SessionStep.CLOSE)
-
-    @property
-    def replaying(self) -> bool:
-        """Whether a replay is going on."""
-        return self.state.replaying
 
     @property
     def resumed(self) -> bool:
@@ -148,7 +118,7 @@ class SessionContext:
         return self.client.agent is None
 
     @property
-    def governor(self) -> Governor | None:
+    def governor(self) -> governing.Governor | None:
         """The governor of its agent's route."""
         return governed.of(self.gateway, self.agent)
 

@@ -16,7 +16,6 @@ from adapters.agent_client.governed import admitted, folders
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.wire import AIP44, PROTOCOL, JsonObject, meta_of, with_meta
 from gateway.contract import Gateway, governing
-from gateway.contract.governing import Governor
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, RunQuery, Thread
 from gateway.wire import jsonrpc
@@ -29,7 +28,7 @@ SPOKEN_OF: Final[Mapping[str, tuple[str, ...]]] = {
 PAGE: Final = 50
 
 
-def of(gateway: Gateway, name: str | None) -> Governor | None:
+def of(gateway: Gateway, name: str | None) -> governing.Governor | None:
     """The governor of an agent that clients of this protocol may call. None for an unknown agent: it does nothing."""
     try:
         return None if name is None else governing.governor_named(gateway.agents, name, PROTOCOL)
@@ -40,7 +39,7 @@ def of(gateway: Gateway, name: str | None) -> Governor | None:
 # --- what is declared ---------------------------------------------------------------------------------------------
 
 
-def initialize(result: JsonObject, governors: Iterable[Governor | None], *, one: bool) -> JsonObject:
+def initialize(result: JsonObject, governors: Iterable[governing.Governor | None], *, one: bool) -> JsonObject:
     """The answer of `initialize` (v1), of what it declares only what the manifests promise, and who is bound.
 
     `one`: the client has the one agent of these, not a choice. Raises Unavailable where its manifest promises more than
@@ -56,7 +55,7 @@ def initialize(result: JsonObject, governors: Iterable[Governor | None], *, one:
     return result
 
 
-def _narrowed(capabilities: JsonObject, governor: Governor) -> JsonObject:
+def _narrowed(capabilities: JsonObject, governor: governing.Governor) -> JsonObject:
     """Without what is not promised. What no manifest can speak of stays; of MCP only where any of it is promised."""
     may = governor.effective({"agent": capabilities}).get("agent", {})
     found = {key: value for key, value in capabilities.items() if key not in ("loadSession", *SPOKEN_OF)}
@@ -70,7 +69,7 @@ def _narrowed(capabilities: JsonObject, governor: Governor) -> JsonObject:
     return found
 
 
-def check(prompt: list[Any], agent: Agent, governor: Governor | None) -> None:
+def check(prompt: list[Any], agent: Agent, governor: governing.Governor | None) -> None:
     """Raises Invalid (with path) for a prompt with what `initialize` did not declare."""
     if governor is not None:
         declared = _narrowed(agents.initialize_result(agent)["agentCapabilities"], governor)
@@ -80,7 +79,7 @@ def check(prompt: list[Any], agent: Agent, governor: Governor | None) -> None:
 # --- folders ------------------------------------------------------------------------------------------------------
 
 
-async def known(governor: Governor | None, thread: Thread, *, ending: bool = False) -> Raw:
+async def known(governor: governing.Governor | None, thread: Thread, *, ending: bool = False) -> Raw:
     """Params of a session that is taken up by nothing but its id: where it was, if it may still be there.
 
     Raises Conflict where it may not, unless it is taken up to be ended.
@@ -94,7 +93,7 @@ async def known(governor: Governor | None, thread: Thread, *, ending: bool = Fal
         raise Conflict(f"session {thread.id} is in a folder that may not be worked in: {error}") from error
 
 
-async def listed(governor: Governor | None, answer: Any) -> Any:
+async def listed(governor: governing.Governor | None, answer: Any) -> Any:
     """A list of sessions without those of folders that may not be worked in."""
     if governor is None:
         return answer
@@ -108,7 +107,7 @@ async def listed(governor: Governor | None, answer: Any) -> Any:
     return {**said, "sessions": [each for each in sessions if may[each["cwd"]]]}
 
 
-async def _may(governor: Governor, folder: str) -> bool:
+async def _may(governor: governing.Governor, folder: str) -> bool:
     try:
         await admitted(governor, folder, "/cwd")
     except Invalid:
@@ -119,13 +118,13 @@ async def _may(governor: Governor, folder: str) -> bool:
 # --- life -----------------------------------------------------------------------------------------------------------
 
 
-async def opened(governor: Governor | None, thread: str, client: str | None) -> None:
+async def opened(governor: governing.Governor | None, thread: str, client: str | None) -> None:
     """A session is made, and its client is about to be told. Raises Unavailable if that cannot be audited."""
     if governor is not None:
         await governor.opened(thread, principal=client, protocol=PROTOCOL)
 
 
-async def closed(governor: Governor | None, thread: str) -> bool:
+async def closed(governor: governing.Governor | None, thread: str) -> bool:
     """Its client has closed it. Returns whether it is to be forgotten. Raises Unavailable if it cannot be audited."""
     if governor is None:
         return False

@@ -17,6 +17,7 @@ from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.context import SessionContext
+from adapters.agent_client.inbound.states import SessionStep
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.contract import Gateway
@@ -99,7 +100,7 @@ async def past(
     """
     thread = await session.gateway.threads.get(session.id)
     if everything:
-        session.replay()
+        session.advance(SessionStep.REPLAY)
         going_on = await _conversation(session, updates, follow, thread)
     else:
         going_on = await active(session.gateway, session.id)

@@ -20,7 +20,7 @@ from adapters.agent_client.inbound import config_options, governed, replay, turn
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.follower import PromptFollower
-from adapters.agent_client.inbound.states import SessionLife
+from adapters.agent_client.inbound.states import SessionLife, SessionStep
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.inbound.updates_v2 import V2SessionUpdates
@@ -73,7 +73,7 @@ class EditorSession:
 
         What happens from now on is told once `go` was called.
         """
-        self.context.opening(way)
+        self.context.advance(SessionStep.OPEN, way)
         try:
             if way is not OpenedBy.NEW:
                 await self.updates.prepare()
@@ -101,26 +101,22 @@ class EditorSession:
 
     def go(self) -> None:
         """The client has been answered, and knows the session."""
-        self.context.known()
+        self.context.advance(SessionStep.GO)
         self._gate.set()
 
     async def reload(self, ask: Callable[[], Awaitable[Raw]], way: OpenedBy) -> Raw:
         """The agent's own answer to a request on which it tells what was; the session was opened in this `way` then."""
-        self.context.reloading()
+        self.context.advance(SessionStep.RELOAD)
         answer = await ask()
         if self._gate.is_set():
             await self.caught_up()
-        self.context.told(way)
+        self.context.advance(SessionStep.TOLD, way)
         self.updates.standing()
         return answer
 
-    def reopen(self) -> None:
-        """Its client opens it once more. Raises Conflict while a prompt waits for its answer."""
-        self.context.reopen()
-
     async def close(self) -> None:
         """Follow it no more, also if it is being opened. A run in progress goes on."""
-        self.context.closed()
+        self.context.advance(SessionStep.CLOSE)
         self.client.clients.closed(self)
         self._left(self)
         if self._task is not None:
@@ -312,7 +308,7 @@ class EditorSession:
 
     async def _told(self) -> None:
         """Called when the history has been told: let the client be answered, and wait until it is."""
-        self.context.told()
+        self.context.advance(SessionStep.TOLD)
         self._ready.set()
         await self._gate.wait()
 

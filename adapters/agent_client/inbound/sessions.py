@@ -24,6 +24,7 @@ from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
 from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.session import EditorSession
+from adapters.agent_client.inbound.states import PromptStep
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import LOST_SERVERS, OURS, PROTOCOL, JsonObject, with_meta
@@ -400,7 +401,7 @@ class EditorSessions:
     async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: OpenedBy) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
-            there.reopen()
+            there.context.state.prompt(PromptStep.REOPEN)
             await there.close()
         try:
             thread = await self.find(asked.session_id)

@@ -28,9 +28,13 @@ class SessionStep(enum.StrEnum):
 
     OPEN = "open"
     REPLAY = "replay"
+    """It is told from the record."""
     RELOAD = "reload"
+    """It is told by its agent."""
     TOLD = "told"
+    """The replay has ended, if there was one."""
     GO = "go"
+    """The client has the answer to the request that opened it."""
     CLOSE = "close"
 
 

@@ -37,90 +37,6 @@ from gateway.wire.jsonrpc import RpcError
 _KEYS = {UPDATE, "messageId", "content"}
 
 
-class V2SessionState:
-    """The state of one session, for one client.
-
-    state: the last state that the client was told.
-    modes, options: the session's, in version 1's words.
-    """
-
-    def __init__(self, session: SessionContext) -> None:
-        self._session = session
-        self.state = IDLE
-        self.modes: Json = None
-        self.options: Json = None
-        self.history = MessageFolding()
-        """Of the history, while that is told."""
-        self._strand = ("", "")  # what was last said between runs: after which run, and by whom
-        self._strands = 0
-
-    def remember(self, said: JsonObject) -> Json:
-        self.modes = said.get("modes", self.modes)
-        self.options = said.get("configOptions", self.options)
-        return self.modes
-
-    def to(self, state: str, *, again: bool = False) -> list[bytes]:
-        """The update that says that the session is running, or waits for an action. `again`: even if it was told."""
-        if state == self.state and not again:
-            return []
-        self.state = state
-        return [{RUNNING: turn.running, REQUIRES_ACTION: turn.requires_action, IDLE: turn.idle}[state]()]
-
-    def agent_state(self, said: JsonObject, *, works: bool) -> list[bytes]:
-        """A `state_update` of an agent of version 2 that says more than which it is. `works`: a run is being told.
-
-        Then it is not idle before the run has ended, and the end of the run says it.
-        """
-        state = said.get("state")
-        if state == IDLE and works:
-            return []
-        if state in (IDLE, RUNNING, REQUIRES_ACTION):
-            self.state = state
-        return [delta.encode(said)]
-
-    def ended(self) -> None:
-        """Note that the client is told the idle state."""
-        self.state = IDLE
-
-    def news(self, update: ThreadUpdate) -> list[bytes]:
-        data = update.data
-        if update.protocol == ORIGIN_V2 and update.kind == STATE and isinstance(data, dict):
-            return self.agent_state(data, works=self._session.busy)
-        if update.protocol == PROTOCOL and isinstance(data, dict):
-            if update.kind == "config_option_update" and isinstance(data.get("configOptions"), list):
-                own = config_options.choice(self._session)
-                ids = [option["id"] for option in own]
-                rest = [each for each in data["configOptions"] if isinstance(each, dict) and each.get("id") not in ids]
-                self.options = [*own, *rest]
-                data = {**data, "configOptions": self.options}
-            elif update.kind == "current_mode_update" and isinstance(self.modes, dict):
-                self.modes = {**self.modes, "currentModeId": data.get("currentModeId")}
-            elif update.kept:
-                data = self._stray(data, update.after or "session")
-        noted = ThreadUpdate(protocol=update.protocol, kind=update.kind, data=data, after=update.after)
-        said = updates.told(noted, options=self.options, modes=self.modes)
-        if said is None:
-            return []
-        if self._session.replaying:
-            self.history.heard(said)
-        return [delta.encode(said)]
-
-    def _stray(self, said: JsonObject, after: str) -> JsonObject:
-        """An update said between runs. Chunks without an id that follow one another are one message."""
-        kind = said.get(UPDATE)
-        if kind not in CHUNKS or said.get("messageId") is not None:
-            self._strand = (after, "")
-            return said
-        if (after, kind) != self._strand:
-            self._strands = 1 if after != self._strand[0] else self._strands + 1
-            self._strand = (after, kind)
-        return {**said, "messageId": f"{after}-more-{self._strands}"}
-
-    def is_mode(self, option: str) -> bool:
-        known = len(conversions.options_to_v2(self.options))
-        return option == MODE and len(conversions.options_to_v2(self.options, self.modes)) > known
-
-
 class MessageFolding:
     """History as whole messages: chunks of one message become the message (docs: session-setup, resuming).
 
@@ -215,13 +131,20 @@ class V2RunUpdates(RunUpdates):
     """
 
     def __init__(
-        self, session: SessionContext, state: V2SessionState, run: Run, agent: Agent | None, *, mine: bool, past: bool
+        self,
+        session: SessionContext,
+        updates: V2SessionUpdates,
+        run: Run,
+        agent: Agent | None,
+        *,
+        mine: bool,
+        past: bool,
     ) -> None:
         super().__init__(session, run, agent, mine=mine)
-        self.encoder = self._encoder = V2UpdateEncoder(agent, run=run.id)
-        self._state = state
+        self._encoder = self.encoder = V2UpdateEncoder(agent, run=run.id)
+        self._updates = updates
         self._past = past
-        self._history = state.history if past else None
+        self._history = updates.history if past else None
         self._rounds = None if self._encoder.says_user else AnswerRounds(run.id)
         self._unsaid = False
         self._dismissed = 0
@@ -257,7 +180,7 @@ class V2RunUpdates(RunUpdates):
         mine = self._session.turn
         if self._dismissed:  # the agent goes on, unless this is the end
             if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
-                updates = [*self._state.to(RUNNING), *updates]
+                updates = [*self._updates.to(RUNNING), *updates]
             self._dismissed = 2 if self._dismissed == 1 or not updates else 0
         updates = self._named(updates)
         self._session.tell(*(updates if self._history is None else self._history.fold(updates)))
@@ -304,17 +227,17 @@ class V2RunUpdates(RunUpdates):
             await mine.answered.wait()
 
     def _running(self) -> list[bytes]:
-        return [] if self._past else self._state.to(RUNNING)
+        return [] if self._past else self._updates.to(RUNNING)
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         data: Any = event.data
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
-            return self._state.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+            return self._updates.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
         if (event_forms.beyond(event, ORIGIN_V2) or {}).get("aside"):
             return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
-            return [] if self._past else self._state.agent_state(data, works=True)
+            return [] if self._past else self._updates.agent_state(data, works=True)
         return None
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -326,7 +249,7 @@ class V2RunUpdates(RunUpdates):
         if answer.outcome is Outcome.CANCELLED:
             self._dismissed = 1
             return [ANSWERED]
-        return [*self._state.to(RUNNING), ANSWERED]
+        return [*self._updates.to(RUNNING), ANSWERED]
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
         mine = self._prompt if here else None
@@ -336,10 +259,10 @@ class V2RunUpdates(RunUpdates):
         return [out.user(blocks, answer_id(self._run.id, interrupt.id))] if blocks else []
 
     def waiting(self) -> None:
-        self._session.tell(*self._state.to(REQUIRES_ACTION))
+        self._session.tell(*self._updates.to(REQUIRES_ACTION))
 
     def snapshot(self, *, asks: bool) -> None:
-        self._session.tell(*self._state.to(REQUIRES_ACTION if asks else RUNNING, again=True))
+        self._session.tell(*self._updates.to(REQUIRES_ACTION if asks else RUNNING, again=True))
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -360,7 +283,7 @@ class V2RunUpdates(RunUpdates):
         if self._past:
             said.pop()
         else:
-            self._state.ended()
+            self._updates.ended()
         if mine is not None:
             self._session.finish(mine)
             mine.end(self._result(run))
@@ -420,36 +343,106 @@ class AnswerRounds:
 
 
 class V2SessionUpdates(SessionUpdates):
-    """See `SessionUpdates`."""
+    """See `SessionUpdates`.
+
+    state: the last state that the client was told.
+    modes, options: the session's, in version 1's words. Modes are an option of version 2: neither is told without the
+    other.
+    history: what was told of the history, while that is told.
+    """
 
     version: ProtocolVersion = V2
 
     def __init__(self, session: SessionContext) -> None:
         super().__init__(session)
-        self._state = V2SessionState(session)
+        self.state = IDLE
+        self.modes: Json = None
+        self.options: Json = None
+        self.history = MessageFolding()
+        self._strand = ("", "")  # what was last said between runs: after which run, and by whom
+        self._strands = 0
 
     async def prepare(self) -> None:
         self.remember(await config_options.settings(self._session))
-
-    def remember(self, said: JsonObject) -> Json:
-        return self._state.remember(said)
 
     def say(self, *updates: bytes) -> None:
         """Options are completed where they are told (`news`)."""
         self._session.tell(*updates)
 
-    def news(self, update: ThreadUpdate) -> list[bytes]:
-        return self._state.news(update)
-
-    def is_mode(self, option: str) -> bool:
-        return self._state.is_mode(option)
-
     def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
-        return V2RunUpdates(self._session, self._state, run, agent, mine=mine, past=past)
+        return V2RunUpdates(self._session, self, run, agent, mine=mine, past=past)
 
     def standing(self) -> None:
         if self._session.resumed:
-            self.say(*self._state.to(self._state.state, again=True))
+            self.say(*self.to(self.state, again=True))
+
+    # --- states and options -----------------------------------------------------------------------------------
+
+    def remember(self, said: JsonObject) -> Json:
+        self.modes = said.get("modes", self.modes)
+        self.options = said.get("configOptions", self.options)
+        return self.modes
+
+    def to(self, state: str, *, again: bool = False) -> list[bytes]:
+        """The update that says that the session is running, or waits for an action. `again`: even if it was told."""
+        if state == self.state and not again:
+            return []
+        self.state = state
+        return [{RUNNING: turn.running, REQUIRES_ACTION: turn.requires_action, IDLE: turn.idle}[state]()]
+
+    def agent_state(self, said: JsonObject, *, works: bool) -> list[bytes]:
+        """A `state_update` of an agent of version 2 that says more than which it is. `works`: a run is being told.
+
+        Then it is not idle before the run has ended, and the end of the run says it.
+        """
+        state = said.get("state")
+        if state == IDLE and works:
+            return []
+        if state in (IDLE, RUNNING, REQUIRES_ACTION):
+            self.state = state
+        return [delta.encode(said)]
+
+    def ended(self) -> None:
+        """Note that the client is told the idle state."""
+        self.state = IDLE
+
+    def news(self, update: ThreadUpdate) -> list[bytes]:
+        data = update.data
+        if update.protocol == ORIGIN_V2 and update.kind == STATE and isinstance(data, dict):
+            return self.agent_state(data, works=self._session.busy)
+        if update.protocol == PROTOCOL and isinstance(data, dict):
+            if update.kind == "config_option_update" and isinstance(data.get("configOptions"), list):
+                own = config_options.choice(self._session)
+                ids = [option["id"] for option in own]
+                rest = [each for each in data["configOptions"] if isinstance(each, dict) and each.get("id") not in ids]
+                self.options = [*own, *rest]
+                data = {**data, "configOptions": self.options}
+            elif update.kind == "current_mode_update" and isinstance(self.modes, dict):
+                self.modes = {**self.modes, "currentModeId": data.get("currentModeId")}
+            elif update.kept:
+                data = self._stray(data, update.after or "session")
+        noted = ThreadUpdate(protocol=update.protocol, kind=update.kind, data=data, after=update.after)
+        said = updates.told(noted, options=self.options, modes=self.modes)
+        if said is None:
+            return []
+        if self._session.state.replaying:
+            self.history.heard(said)
+        return [delta.encode(said)]
+
+    def _stray(self, said: JsonObject, after: str) -> JsonObject:
+        """An update said between runs. Chunks without an id that follow one another are one message."""
+        kind = said.get(UPDATE)
+        if kind not in CHUNKS or said.get("messageId") is not None:
+            self._strand = (after, "")
+            return said
+        if (after, kind) != self._strand:
+            self._strands = 1 if after != self._strand[0] else self._strands + 1
+            self._strand = (after, kind)
+        return {**said, "messageId": f"{after}-more-{self._strands}"}
+
+    def is_mode(self, option: str) -> bool:
+        known = len(conversions.options_to_v2(self.options))
+        return option == MODE and len(conversions.options_to_v2(self.options, self.modes)) > known
 
     # --- prompts ----------------------------------------------------------------------------------------------
 
@@ -510,15 +503,15 @@ class V2SessionUpdates(SessionUpdates):
 
     def asked(self, mine: PromptTurn | None) -> None:
         """The client may prompt, so the session is idle."""
-        if self._state.state != IDLE:
+        if self.state != IDLE:
             self.say(turn.idle(StopReason.END_TURN))
-        self._state.ended()
+        self.ended()
         if mine is not None:
             self._finish(mine, turns.END_TURN)
 
     def over(self, mine: PromptTurn | None, how: JsonObject | RpcError) -> None:
         self.say(delta.encode(turn.failure(how)) if isinstance(how, RpcError) else turn.idle(StopReason.END_TURN))
-        self._state.ended()
+        self.ended()
         if mine is not None:
             self._finish(mine, how)
 

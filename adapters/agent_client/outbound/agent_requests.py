@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from msgspec import Raw, Struct
 
 from adapters.agent_client import forwarded
-from adapters.agent_client.codec import questions
+from adapters.agent_client.codec import errors, questions
 from adapters.agent_client.options import AgentClientTarget, Permissions
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
@@ -203,12 +203,12 @@ class AgentRequests:
         """A file or a command. On a governed route it is a tool call, if anything serves it."""
         governor = session.governor
         if governor is not None and not governed.lent(governor, method):
-            raise _unknown(method)
+            raise errors.unknown(method)
         if governor is None or method not in governed.ACTS:
             return await self._serve(session, method, params)
         if _client(session.context, method) is None:
             if self._files is None or (method in CREATING and not self._may_run):
-                raise _unknown(method)
+                raise errors.unknown(method)
             if method in CREATING and not forwarded.members(params).get("cwd"):
                 params = forwarded.replaced(params, cwd=self._files.root)
         return await governed.act(
@@ -224,7 +224,7 @@ class AgentRequests:
         if caller is not None:
             return await self._lent(session, caller, method, params)
         if self._files is None or self._workspace is None:
-            raise _unknown(method)
+            raise errors.unknown(method)
         if method == "fs/read_text_file":
             asked = _read(params, _Read)
             read = self._files.read
@@ -237,7 +237,7 @@ class AgentRequests:
             return await self._create(session, self._files, _read(params, _Create))
         if self._workspace.terminals:
             raise NotFound(f"there is no terminal {_read(params, _OfTerminal).terminal_id}")
-        raise _unknown(method)
+        raise errors.unknown(method)
 
     async def _lent(self, session: AgentSession, caller: Caller, method: str, params: Raw) -> Raw:
         """A file or command of a client. A command stays with the client that began it, whichever others are there."""
@@ -275,17 +275,17 @@ class AgentRequests:
         if method == "terminal/kill":
             await terminal.kill()
             return {}
-        raise _unknown(method)
+        raise errors.unknown(method)
 
     async def _of_client(
         self, session: AgentSession | None, context: ThreadContext | None, method: str, params: Raw
     ) -> Raw:
         """Extensions above all: ask the clients of this protocol, the newest first, until one knows the method."""
         if method in governed.FILES or method.startswith("terminal/"):
-            raise _unknown(method)
+            raise errors.unknown(method)
         if method.startswith("fs/") and context is not None and governing.governor_of(context) is not None:
-            raise _unknown(method)  # a path in it could lead anywhere
-        unknown = _unknown(method)
+            raise errors.unknown(method)  # a path in it could lead anywhere
+        unknown = errors.unknown(method)
         for caller in _clients(context):
             try:
                 answer = await _asked(session, caller, method, params)
@@ -373,7 +373,3 @@ def _read(params: Raw, type: type[T]) -> T:
 def _object(params: Raw) -> JsonObject:
     found: JsonObject = _read(params, dict[str, Any])
     return found
-
-
-def _unknown(method: str) -> RpcError:
-    return RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})

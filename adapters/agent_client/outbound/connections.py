@@ -166,9 +166,9 @@ class AgentConnections:
             return await websocket.connect(
                 target.url, auth=self._auth, limit=target.max_message, open_timeout=target.start_timeout
             )
-        from adapters.agent_client.outbound.http import connect
+        from adapters.agent_client.outbound.http import HttpPipe
 
-        return await connect(target.url, auth=self._auth, limit=target.max_message, timeout=target.request_timeout)
+        return HttpPipe(target.url, auth=self._auth, limit=target.max_message, timeout=target.request_timeout)
 
     @functools.cached_property
     def _spares(self) -> Reserve:

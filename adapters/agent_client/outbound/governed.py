@@ -21,7 +21,6 @@ from adapters.agent_client.outbound.session import OUTSIDE, AgentSession
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
 from adapters.agent_client.wire import AIP44, LOST_SERVERS
 from gateway.contract import governing
-from gateway.contract.governing import Governor, Instruction, RunGovernor, ToolServer
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
 from gateway.core.types import Json, JsonObject
@@ -48,7 +47,7 @@ ACTS: Final[Mapping[str, Act]] = {
 }
 
 
-def preface(rules: RunGovernor, capabilities: JsonObject) -> list[JsonObject]:
+def preface(rules: governing.RunGovernor, capabilities: JsonObject) -> list[JsonObject]:
     """The blocks of a prompt that come before what was asked: the skills of the agent's operator, for the agent alone.
 
     `capabilities` are its `promptCapabilities`: one that takes no resources is given text.
@@ -56,7 +55,7 @@ def preface(rules: RunGovernor, capabilities: JsonObject) -> list[JsonObject]:
     return [_skill(one, capabilities) for one in rules.preface]
 
 
-def _skill(one: Instruction, capabilities: JsonObject) -> JsonObject:
+def _skill(one: governing.Instruction, capabilities: JsonObject) -> JsonObject:
     about: JsonObject = {"annotations": {"audience": ["assistant"]}, "_meta": {AIP44: {"skill": one.name}}}
     if capabilities.get("embeddedContext") is True:
         inner = {"uri": one.uri, "mimeType": "text/markdown", "text": one.text}
@@ -78,13 +77,13 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
         place = await _place(governor, wanted, path)
         return await do(params if place is None else forwarded.replaced(params, **{wanted.path: place}))
     if turn is None or rules is None:
-        await _refuse(governor, session, wanted, arguments, OUTSIDE)
+        await governor.stray(session.thread or "", wanted.tool, arguments, why=OUTSIDE)
         raise RpcError(jsonrpc.INVALID_REQUEST, f"{method}: {OUTSIDE}", {"code": Denied.code})
     turn.flush()
     try:
         place = await _place(governor, wanted, path)
     except Invalid as error:
-        await _refuse(governor, session, wanted, arguments, str(error))
+        await governor.stray(session.thread or "", wanted.tool, arguments, why=str(error))
         raise
     try:
         call = await rules.act(wanted.tool, arguments, risk=wanted.risk)
@@ -102,7 +101,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
     return await _audited(rules, call, done())
 
 
-async def _audited(rules: RunGovernor, call: str, work: Awaitable[Any]) -> Any:
+async def _audited(rules: governing.RunGovernor, call: str, work: Awaitable[Any]) -> Any:
     """Await the work, audit its result or error, and return or raise it."""
     try:
         result = await work
@@ -118,15 +117,11 @@ async def _audited(rules: RunGovernor, call: str, work: Awaitable[Any]) -> Any:
     return result
 
 
-async def _place(governor: Governor, wanted: Act, path: Json) -> str | None:
+async def _place(governor: governing.Governor, wanted: Act, path: Json) -> str | None:
     """The path without links; None where a command names no folder, and has that of its session."""
     if path is None and wanted.path == "cwd":
         return None
     return await admitted(governor, path, f"/{wanted.path}", write=wanted.tool == "fs.write")
-
-
-async def _refuse(governor: Governor, session: AgentSession, wanted: Act, arguments: JsonObject, why: str) -> None:
-    await governor.stray(session.thread or "", wanted.tool, arguments, why=why)
 
 
 def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
@@ -141,7 +136,7 @@ def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
     return delta.sound(found), said.get(wanted.path)
 
 
-def lent(governor: Governor, method: str) -> bool:
+def lent(governor: governing.Governor, method: str) -> bool:
     """Whether an agent may ask for that file or command at all, by what the manifest has its client do."""
     if method in FILES:
         return bool(governor.lends({"fs": {FILES[method]: True}}).get("fs"))
@@ -151,7 +146,7 @@ def lent(governor: Governor, method: str) -> bool:
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-async def placed(governor: Governor | None, asked: SessionRecord) -> SessionRecord:
+async def placed(governor: governing.Governor | None, asked: SessionRecord) -> SessionRecord:
     """The session as the agent is asked to open it for a run, with its folders checked. Raises Denied for others."""
     if governor is None:
         return asked
@@ -163,7 +158,7 @@ async def placed(governor: Governor | None, asked: SessionRecord) -> SessionReco
     return replace(asked, cwd=cwd, additional_directories=more)
 
 
-def mounted(governor: Governor | None, params: Raw) -> tuple[Raw, list[str]]:
+def mounted(governor: governing.Governor | None, params: Raw) -> tuple[Raw, list[str]]:
     """The params that open a session with the manifest's MCP servers before the client's; and the loss of those of the
     client's that have the same names: grants of tools go by the server's name.
     """
@@ -178,7 +173,7 @@ def mounted(governor: Governor | None, params: Raw) -> tuple[Raw, list[str]]:
     return forwarded.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
 
 
-def _entry(one: ToolServer) -> JsonObject:
+def _entry(one: governing.ToolServer) -> JsonObject:
     """As the protocol has it (schema: McpServer)."""
     if one.transport != "stdio":
         return {"type": one.transport, "name": one.name, "url": one.url, "headers": []}

@@ -172,33 +172,8 @@ BUSY = frozenset({429, 503})
 """Of a POST: the message was not taken."""
 
 
-async def connect(
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    auth: HttpAuth | None = None,
-    cookies: Mapping[str, str] | None = None,
-    limit: int = LIMIT,
-    timeout: float = TIMEOUT,
-    buffer: int = BUFFER_BYTES,
-) -> HttpPipe:
-    """A Pipe to the agent at `url` (http or https). Nothing is sent yet: the first message must be `initialize`.
-
-    headers, auth: sent with every request.
-    cookies: sent too; what the server sets is kept in `HttpPipe.cookies`, to be handed on to the next connection.
-    limit: greatest message in bytes that is taken; larger ones are Unreadable.
-    timeout: seconds that the server may take to answer a POST, a large one more.
-    buffer: bytes that may wait to be received; then nothing more is read.
-
-    Raises Invalid for a malformed url.
-    """
-    return HttpPipe(
-        url, headers=headers or {}, auth=auth, cookies=cookies or {}, limit=limit, timeout=timeout, buffer=buffer
-    )
-
-
 class HttpPipe:
-    """See `gateway.transport.pipe.Pipe`; made by `connect`.
+    """See `gateway.transport.pipe.Pipe`: to the agent at `url` (http or https). The first message must be `initialize`.
 
     What a server does not take is answered by us, with an error, where it was a request. AgentGone is raised once the
     server has forgotten the connection, or cannot be reached any more.
@@ -208,24 +183,32 @@ class HttpPipe:
         self,
         url: str,
         *,
-        headers: Mapping[str, str],
-        auth: HttpAuth | None,
-        cookies: Mapping[str, str],
-        limit: int,
-        timeout: float,
-        buffer: int,
+        headers: Mapping[str, str] | None = None,
+        auth: HttpAuth | None = None,
+        cookies: Mapping[str, str] | None = None,
+        limit: int = LIMIT,
+        timeout: float = TIMEOUT,
+        buffer: int = BUFFER_BYTES,
     ) -> None:
+        """Nothing is sent yet. Raises Invalid for a malformed url.
+
+        headers, auth: sent with every request.
+        cookies: sent too; what the server sets is kept in `self.cookies`, to be handed on to the next connection.
+        limit: greatest message in bytes that is taken; larger ones are Unreadable.
+        timeout: seconds that the server may take to answer a POST, a large one more.
+        buffer: bytes that may wait to be received; then nothing more is read.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
             raise Invalid(f"not an HTTP URL: its scheme is {parts.scheme!r}")
         self.url = url
         self.limit = limit
         self._timeout = timeout
-        self.cookies = dict(cookies)
+        self.cookies = dict(cookies or {})
         accepted = {"Accept": f"{JSON}, {EVENTS}"}
         self.client = HttpClient(
             f"{parts.scheme}://{parts.netloc}",
-            headers={**accepted, **headers},
+            headers={**accepted, **(headers or {})},
             auth=auth,
             timeout=timeout,
             pool_size=MOST_STREAMS,

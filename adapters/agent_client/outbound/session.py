@@ -27,7 +27,6 @@ from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
-from gateway.contract.governing import Governor
 from gateway.core.errors import AgentBroken, Conflict
 from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
@@ -206,7 +205,7 @@ class AgentSession:
         return self._turn.context if self._turn is not None else self._context
 
     @property
-    def governor(self) -> Governor | None:
+    def governor(self) -> governing.Governor | None:
         """The governor of its route; None where no rules govern it."""
         return governing.governor_of(self.context) if self.context is not None else None
 

@@ -25,7 +25,6 @@ from adapters.agent_client.outbound.states import OpeningStep
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import OURS, PROTOCOL, as_object, with_meta
 from gateway.contract import ThreadContext, governing
-from gateway.contract.governing import Governor
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
 from gateway.transport.tasks import TaskSet
@@ -363,7 +362,7 @@ class AgentSessions:
         if session.context is not None:
             await session.context.set_thread(session.record.upstream)
 
-    def _default(self, governor: Governor | None) -> SessionRecord:
+    def _default(self, governor: governing.Governor | None) -> SessionRecord:
         """For a client that names no folder."""
         target = self._target
         named = target.cwd or (target.workspace.root if target.workspace else None)

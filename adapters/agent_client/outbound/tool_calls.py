@@ -18,7 +18,6 @@ from adapters.agent_client.codec import questions, tools
 from adapters.agent_client.codec.questions import offered
 from adapters.agent_client.wire import JsonObject
 from gateway.contract import governing
-from gateway.contract.governing import RunGovernor, risk_of
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Json, Outcome, ThreadUpdate
@@ -73,7 +72,7 @@ class AgentToolCall:
 class AgentToolCalls:
     """The tool calls of one run, by the agent's own ids."""
 
-    def __init__(self, rules: RunGovernor, lost: Callable[[str], None], heard: dict[str, None]) -> None:
+    def __init__(self, rules: governing.RunGovernor, lost: Callable[[str], None], heard: dict[str, None]) -> None:
         """`heard`: the ids of the session's calls, of earlier runs too; those of this run are put in."""
         self._heard = heard
         self._earlier = frozenset(heard)
@@ -285,7 +284,7 @@ def stated_risk(said: JsonObject, kinds: Iterable[Json]) -> int:
     """The risk of a call of these kinds; where the agent contradicts itself, the greatest."""
     stated = tools.profile(said).get("risk")
     known = [kind for kind in (*kinds, said.get("kind")) if isinstance(kind, str)]
-    return max((risk_of(kind, stated) for kind in known), default=risk_of(None, stated))
+    return max((governing.risk_of(kind, stated) for kind in known), default=governing.risk_of(None, stated))
 
 
 def grants(answer: Answer, payload: Json) -> bool:

@@ -68,7 +68,7 @@ class Doors:
         return door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from gateway.transport.asgi.refusals import refusal
+        from gateway.transport.asgi import refusals
 
         door = self._open.get(scope["path_params"]["door"])
         try:
@@ -76,7 +76,7 @@ class Doors:
                 raise NotFound("there is no such server")
             await door.serve(scope, receive, send)
         except InterlinguaError as error:
-            await refusal(error)(scope, receive, send)
+            await refusals.refusal(error)(scope, receive, send)
 
 
 class HttpDoor:

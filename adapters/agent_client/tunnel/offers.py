@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from msgspec import Raw
 
 from adapters.agent_client.tunnel.mcp_messages import Offered
-from gateway.contract import RunContext, ThreadContext
-from gateway.contract.governing import Governor
+from gateway.contract import RunContext, ThreadContext, governing
 
 
 class AgentPeer(Protocol):
@@ -44,7 +43,7 @@ class OfferingSession(Protocol):
         """The conversation as it was last seen."""
 
     @property
-    def governor(self) -> Governor | None:
+    def governor(self) -> governing.Governor | None:
         """The governor of its route."""
 
     @property

@@ -12,7 +12,6 @@ from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.access.patterns import fits
 from gateway.contract import governing
-from gateway.contract.governing import Governor, RunGovernor, risk_of
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -58,13 +57,13 @@ async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[
         await governor.stray(server.session.thread or "", tool, arguments, why=why)
         raise _denied(Denied(why))
     try:
-        call = await governed.act(tool, arguments, risk=risk_of(None), server=name)
+        call = await governed.act(tool, arguments, risk=governing.risk_of(None), server=name)
     except Denied as error:
         raise _denied(error) from error
     return await _called(governed, call, send)
 
 
-async def _called(governed: RunGovernor, call: str, send: Callable[[], Awaitable[Raw]]) -> Raw:
+async def _called(governed: governing.RunGovernor, call: str, send: Callable[[], Awaitable[Raw]]) -> Raw:
     try:
         result = await send()
     except RpcError as error:
@@ -80,7 +79,7 @@ async def _called(governed: RunGovernor, call: str, send: Callable[[], Awaitable
     return result
 
 
-def _allowed(result: Raw, governor: Governor, server: OfferedServer) -> Raw:
+def _allowed(result: Raw, governor: governing.Governor, server: OfferedServer) -> Raw:
     """The list of tools without those that the operator, or the person it is for, may not have."""
     name, patterns = server.offered.name, _patterns(server)
 
@@ -104,7 +103,7 @@ def _patterns(server: OfferedServer) -> Iterable[str] | None:
     return caller.tools if isinstance(caller, Scoped) else None
 
 
-def _governor(server: OfferedServer) -> Governor | None:
+def _governor(server: OfferedServer) -> governing.Governor | None:
     governor = server.session.governor
     return governor if governor is not None and governor.judges else None
 

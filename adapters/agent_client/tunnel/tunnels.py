@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_client import forwarded
+from adapters.agent_client.codec import errors
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.agent_end import (
@@ -107,7 +108,7 @@ class Tunnels:
     async def answer(self, connection: AgentPeer, method: str, params: Raw) -> Raw:
         """A request of an agent that speaks this itself. Raises RpcError and errors of the tree."""
         if not self._servers:
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+            raise errors.unknown(method)
         if method == CONNECT:
             return await self._connect(connection, params)
         said = mcp_messages.read(params)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from adapters.agent_client.outbound.http import HttpPipe, connect
+from adapters.agent_client.outbound.http import HttpPipe
 from gateway.core.errors import AgentGone, Invalid
 from gateway.transport.rpc import Peer
 from gateway.wire.jsonrpc import RpcError
@@ -64,7 +64,7 @@ class Connected:
 
 @contextlib.asynccontextmanager
 async def connected(url: str, **options: Any) -> AsyncIterator[Connected]:
-    here = Connected(await connect(url, **options))
+    here = Connected(HttpPipe(url, **options))
     async with here.peer:
         assert (await here.ask("initialize", {"protocolVersion": 1}))["protocolVersion"] == 1
         yield here
@@ -238,7 +238,7 @@ def test_a_server_that_ends_the_connection_is_gone() -> None:
 def test_an_agent_that_is_not_there_refuses_initialize() -> None:
     async def case() -> None:
         async with rig() as there:
-            here = Connected(await connect(there.url + "nobody"))
+            here = Connected(HttpPipe(there.url + "nobody"))
             async with here.peer:
                 with pytest.raises(RpcError, match="404: no agent nobody"):
                     await here.ask("initialize", {})
@@ -248,7 +248,7 @@ def test_an_agent_that_is_not_there_refuses_initialize() -> None:
 
 def test_a_server_that_is_not_there_is_gone() -> None:
     async def case() -> None:
-        here = Connected(await connect("http://127.0.0.1:1/"))
+        here = Connected(HttpPipe("http://127.0.0.1:1/"))
         async with here.peer:
             with pytest.raises(AgentGone, match="no connection"):
                 await here.ask("initialize", {})
@@ -258,4 +258,4 @@ def test_a_server_that_is_not_there_is_gone() -> None:
 
 def test_an_url_of_another_kind_is_refused() -> None:
     with pytest.raises(Invalid):
-        run(connect("ws://127.0.0.1/"))
+        HttpPipe("ws://127.0.0.1/")

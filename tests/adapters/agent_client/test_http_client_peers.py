@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from adapters.agent_client.outbound import http
-from adapters.agent_client.outbound.http import connect
+from adapters.agent_client.outbound.http import HttpPipe
 from adapters.agent_client.wire import SESSION_ID
 from gateway.core.errors import AgentGone
 from gateway.wire.jsonrpc import RpcError
@@ -307,7 +307,7 @@ def test_the_stream_of_a_session_that_was_closed_is_closed_too() -> None:
 def test_what_is_not_received_is_not_read_for_ever() -> None:
     async def case() -> None:
         async with fake() as there:
-            here = await connect(there.url, buffer=10_000)
+            here = HttpPipe(there.url, buffer=10_000)
             await here.send([b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'])
             assert await here.receive()
             there.tell(None, *(update("s1", "x" * 1000) for _ in range(20_000)))
@@ -424,7 +424,7 @@ def test_initialize_that_is_refused_says_why(status: str) -> None:
     async def case() -> None:
         async with fake() as there:
             there.initialize = lambda exchange: exchange.answer(body, status)
-            here = Connected(await connect(there.url))
+            here = Connected(HttpPipe(there.url))
             async with here.peer:
                 with pytest.raises(RpcError, match=told) as caught:
                     await here.ask("initialize", {})
@@ -447,7 +447,7 @@ def test_what_a_refusal_says_is_kept_with_the_error() -> None:
 def test_nothing_can_be_said_before_initialize() -> None:
     async def case() -> None:
         async with fake() as there:
-            one = await connect(there.url)
+            one = HttpPipe(there.url)
             with pytest.raises(AgentGone, match="before initialize"):
                 await one.send([b'{"jsonrpc":"2.0","method":"x"}'])
             await one.aclose()

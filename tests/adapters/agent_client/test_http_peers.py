@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_client.outbound import http
-from adapters.agent_client.outbound.http import connect
+from adapters.agent_client.outbound.http import HttpPipe
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Pipe
 from gateway.wire.jsonrpc import RpcError
@@ -46,7 +46,7 @@ class Relay:
         self.url = url
 
     async def __call__(self, client: Pipe, agent: str | None) -> None:
-        server = await connect(self.url)
+        server = HttpPipe(self.url)
         down = asyncio.create_task(self._pass(client, server))
         up = asyncio.create_task(self._pass(server, client))
         try:
@@ -137,7 +137,7 @@ def test_their_example_client_works_unchanged(client: Sdk) -> None:
 
 def test_our_client_talks_to_their_server(server: tuple[Sdk, Process]) -> None:
     async def case(url: str) -> None:
-        here = Connected(await connect(url))
+        here = Connected(HttpPipe(url))
         async with here.peer:
             await here.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
             session = await here.new(cwd=str(Path.cwd()))
@@ -156,7 +156,7 @@ def test_our_client_notices_that_their_server_is_gone(sdk: Sdk, monkeypatch: pyt
 
     async def case() -> None:
         with agent_client_agent_server(sdk) as process:
-            here = Connected(await connect(process.url + "/acp"))
+            here = Connected(HttpPipe(process.url + "/acp"))
             async with here.peer:
                 await here.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
                 session = await here.new(cwd=str(Path.cwd()))

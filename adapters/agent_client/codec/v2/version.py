@@ -13,7 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
-from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.codec import questions as asking
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
@@ -26,7 +26,7 @@ from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, RpcError
+from gateway.wire.jsonrpc import Id
 
 _OWN: Final = ("toolCall", "options", "sessionId")
 
@@ -244,7 +244,7 @@ class Version2:
 
     def from_agent(self, method: str, params: Raw, id: Id = None) -> tuple[str, Raw]:
         if id is not None and method.startswith(_OF_V1_CLIENTS):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+            raise errors.unknown(method)
         if method == asking.PERMISSION and params:
             said = _object(params)
             return method, jsonrpc.raw({**said, "toolCall": tool_call_of(said, f"permission-{id}")})
