@@ -64,6 +64,11 @@ INTERRUPTS: Final = (
 BRIDGED: Final = "agent_client.mcp"
 """In `Agent.extra`: whether its clients may offer MCP servers over the connection, whatever it says of that itself."""
 _SESSIONS: Final = ("list", "resume", "close", "delete")
+AGENT_OPTION: Final = "agent"
+"""Id of the option that chooses the agent."""
+_MOST: Final = 1000
+UNSET: Final = "default"
+"""Value of a list that leaves the setting to the agent."""
 
 
 def agent_of(initialize: JsonObject, source: str) -> Agent:
@@ -190,11 +195,9 @@ def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-AGENT_OPTION: Final = "agent"
-"""Id of the option that chooses the agent."""
-_MOST: Final = 1000
-UNSET: Final = "default"
-"""Value of a list that leaves the setting to the agent."""
+# --- options of a session -------------------------------------------------------------------------------------------
+# Only for agents of other protocols; one of this protocol has its own. What is offered are the schema's lists of values
+# and its booleans; other settings have no control in this protocol, and stay at their defaults.
 
 
 def agent_option(names: Mapping[str, str], current: str) -> JsonObject:

@@ -23,6 +23,12 @@ from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, Role, ThreadUpdate
 from gateway.wire import jsonrpc
 
+OUTPUT: Final = "output"
+"""Kind of a ThreadUpdate that is said content outside of a run."""
+
+
+# --- chunks to messages and parts -----------------------------------------------------------------------------------
+
 
 class _Open:
     """A message that is not over. `part` is its newest part and `kind` the chunks that go there."""
@@ -174,8 +180,7 @@ class RunMessages:
         return name
 
 
-OUTPUT: Final = "output"
-"""Kind of a ThreadUpdate that is said content outside of a run."""
+# --- updates --------------------------------------------------------------------------------------------------------
 
 
 class _Text(Struct, forbid_unknown_fields=True, gc=False):

@@ -26,6 +26,23 @@ from gateway.core.types import Agent, Json, JsonObject, Run
 
 _USER: Final = ("user", "human")
 _ASSISTANT: Final = ("assistant", "ai", "agent", "bot", "AIMessageChunk")
+Around = tuple[bytes, bytes, Callable[[str], object] | None]
+"""The bytes before and after a part's text in an update, and a function to call with the text, if any."""
+SMALL: Final = 64 * 1024
+"""Bytes up to which the whole document is looked up after every batch that rewrote something."""
+GROWTH: Final = 1.25
+"""A larger one, when it has grown by this factor; what is left is told at the end."""
+_encode: Final = delta.encode
+_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_PARAMS_META: Final = PARAMS_META.encode()
+
+
+# --- the text inside of a data part, followed delta by delta without folding the document ---------------------------
+# At a pointer of keys ("/message") the text grows by what each delta has there. In a conversation
+# ("/messages/-/content") what counts is the item that speaks last: a delta's first item goes on with it, each further
+# one is a new item, and what is told are the items of the assistant's after the last of the user's. Any other pointer,
+# text in content blocks, and a conversation that was rewritten are looked up in the whole document: `unsure` says so,
+# and `look` does it.
 
 
 class DocumentGrowth:
@@ -165,12 +182,9 @@ def _speaker(item: Json) -> str | None:
     return projection.ASSISTANT
 
 
-Around = tuple[bytes, bytes, Callable[[str], object] | None]
-"""The bytes before and after a part's text in an update, and a function to call with the text, if any."""
-SMALL: Final = 64 * 1024
-"""Bytes up to which the whole document is looked up after every batch that rewrote something."""
-GROWTH: Final = 1.25
-"""A larger one, when it has grown by this factor; what is left is told at the end."""
+# --- the output of an agent of another protocol, as far as both versions follow it alike ----------------------------
+# Which parts are the output's is decided in gateway/core/output.py. A data part is told by its text. How it is told is
+# for `v1/updates_out.py`, as one growing text, and for `v2/updates_out.py`, as messages that may be rewritten.
 
 
 class ForeignOutput:
@@ -227,9 +241,7 @@ class ForeignOutput:
         return document, None if document is None else projection.text_of(document, self._pointer)
 
 
-_encode: Final = delta.encode
-_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
-_PARAMS_META: Final = PARAMS_META.encode()
+# --- updates --------------------------------------------------------------------------------------------------------
 
 
 class UpdateEncoder:

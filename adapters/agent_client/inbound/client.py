@@ -40,6 +40,11 @@ METHODS: Final = frozenset(
     )
 )
 """The requests of clients of both versions, by which they are traced. Agents may know others."""
+Relay = Callable[[str, Raw], Awaitable[Raw]]
+"""Hands a method and its params to an agent, and returns its answer."""
+
+
+# --- state that all connections of this protocol share --------------------------------------------------------------
 
 
 class SharedSession(Offering, Protocol):
@@ -150,8 +155,7 @@ def _code(error: Exception) -> int:
     return errors.answer(error).code
 
 
-Relay = Callable[[str, Raw], Awaitable[Raw]]
-"""Hands a method and its params to an agent, and returns its answer."""
+# --- one client -----------------------------------------------------------------------------------------------------
 
 
 class EditorClient:

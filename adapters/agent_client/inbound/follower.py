@@ -30,6 +30,14 @@ log = logging.getLogger(__name__)
 TRIES = 3
 """How often a form is shown whose answers do not fit the question; then it is declined."""
 UNKNOWN_TO_CLIENT = (jsonrpc.METHOD_NOT_FOUND,)
+LAGGING = 32
+"""Events at once from which on neighbouring chunks are joined, whoever the agent is."""
+_APART = frozenset({e.Interrupted, e.Resumed, e.Custom})
+
+
+# --- the open questions of the run ----------------------------------------------------------------------------------
+# Each that the client has a form for is asked in a task of its own; an answer from elsewhere withdraws it. What no form
+# can show is told as text: that ends the turn, and the next prompt is the answer.
 
 
 class RunQuestions:
@@ -221,10 +229,7 @@ def _said(answer: Answer) -> str | None:
     return bytes(jsonrpc.raw(answer.value)).decode()
 
 
-LAGGING = 32
-"""Events at once from which on neighbouring chunks are joined, whoever the agent is."""
-
-_APART = frozenset({e.Interrupted, e.Resumed, e.Custom})
+# --- the run --------------------------------------------------------------------------------------------------------
 
 
 class PromptFollower:

@@ -22,6 +22,13 @@ from gateway.wire.jsonrpc import Id, Notification, Request, Response
 SERVED = (*TAKING_UP, "session/prompt", "session/set_mode", "session/set_config_option")
 """Methods that succeed only where the session exists."""
 _OUTSIDE = re.compile(r"[^\x00-\x7f]+")
+log = logging.getLogger(__name__)
+INBOX_BYTES = 4 * 1024 * 1024
+BUFFER_BYTES = 16 * 1024 * 1024
+STALL_SECONDS = 60.0
+
+
+# --- the sessions of one connection, as far as its streams go -------------------------------------------------------
 
 
 class StreamedSession:
@@ -173,11 +180,7 @@ def _escaped(found: re.Match[str]) -> str:
     return "\\u" + found[0].encode("utf-16-be").hex(" ", 2).replace(" ", "\\u")
 
 
-log = logging.getLogger(__name__)
-
-INBOX_BYTES = 4 * 1024 * 1024
-BUFFER_BYTES = 16 * 1024 * 1024
-STALL_SECONDS = 60.0
+# --- the connection -------------------------------------------------------------------------------------------------
 
 
 class ClientRequest(NamedTuple):

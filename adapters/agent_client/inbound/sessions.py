@@ -37,6 +37,10 @@ from gateway.wire.jsonrpc import RpcError
 PAGE = 50
 LOOKED_AT = 500
 """Threads that one request looks at, at most: a page may be short, and still not be the last."""
+log = logging.getLogger(__name__)
+
+
+# --- `session/list` -------------------------------------------------------------------------------------------------
 
 
 async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], bool]) -> JsonObject:
@@ -124,7 +128,8 @@ def _offset(cursor: str | None) -> int:
         raise Invalid("cursor: it is none that was given here", path="/cursor") from None
 
 
-log = logging.getLogger(__name__)
+# --- MCP servers that are named when a session is taken up again, of which its agent may not know -------------------
+# For a session that is told from the gateway's record: its agent is asked for nothing but this then.
 
 
 async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
@@ -184,6 +189,9 @@ def _new(asked: list[JsonObject], recorded: Any) -> bool:
 
 def _identity(server: JsonObject) -> JsonObject:
     return {"name": server.get("name")} if server.get("type") == tunnel.TYPE else server
+
+
+# --- the sessions of a connection -----------------------------------------------------------------------------------
 
 
 class EditorSessions:

@@ -35,6 +35,12 @@ from gateway.core.types import Agent, Answer, Interrupt, Json, Outcome, Run, Run
 from gateway.wire.jsonrpc import RpcError
 
 _KEYS = {UPDATE, "messageId", "content"}
+ANSWERED: Final = b""
+"""Stands among updates where a question has been answered."""
+_USER: Final = frozenset(("user_message", "user_message_chunk"))
+_WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
+_CONTENT: Final = b',"content":'
+_CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk"))
 
 
 class MessageFolding:
@@ -101,12 +107,7 @@ def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] == "text"
 
 
-ANSWERED: Final = b""
-"""Stands among updates where a question has been answered."""
-_USER: Final = frozenset(("user_message", "user_message_chunk"))
-_WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
-_CONTENT: Final = b',"content":'
-_CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk"))
+# --- one run --------------------------------------------------------------------------------------------------------
 
 
 class _About(msgspec.Struct, rename="camel"):
@@ -340,6 +341,9 @@ class AnswerRounds:
             {UPDATE: about.session_update, "messageId": each, "content": []} for each in self._more.get(name, ())
         ]
         return [update, *map(msgspec.json.encode, emptied)]
+
+
+# --- the session ----------------------------------------------------------------------------------------------------
 
 
 class V2SessionUpdates(SessionUpdates):

@@ -1,4 +1,9 @@
-"""Identifies the client of one connection, as far as it has said, and gives it its view of the gateway."""
+"""Identifies the client of one connection, as far as it has said, and gives it its view of the gateway.
+
+A client is known by a token: in `Authorization` of the connection, or in `_meta.token` of `authenticate`. It owns the
+sessions that it makes: to all others they do not exist. A client on standard input and output started the gateway, and
+is not asked. Its sessions have no owner, nor have those that were made while clients were not asked.
+"""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ from gateway.wire.jsonrpc import RpcError
 NOT_PASSED_ON = ("subagents",)
 """Client capabilities that a proxy cannot pass on: a subagent's updates come in a session that no client opened."""
 _encode = msgspec.json.Encoder(order="sorted").encode
+log = logging.getLogger(__name__)
 
 
 class SharedConnection:
@@ -200,7 +201,7 @@ def _name(target: AgentClientTarget) -> str:
     return Path(target.command[0]).name if target.url is None else urlsplit(target.url).netloc.rpartition("@")[2]
 
 
-log = logging.getLogger(__name__)
+# --- how long a session keeps its connection ------------------------------------------------------------------------
 
 
 class ConnectionLease:

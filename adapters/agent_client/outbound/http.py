@@ -48,6 +48,22 @@ BODY_SECONDS = 1.0
 GONE = frozenset({404, 410})
 """The session, or the whole connection, is not there."""
 AUTH_REQUIRED = -32000
+TIMEOUT = 60.0
+BUFFER_BYTES = 4 * 1024 * 1024
+OPEN_SECONDS = 5.0
+"""How long a message waits for its session's stream: some servers answer a GET only when there is something to say."""
+CLOSE_SECONDS = 2.0
+SETTLE_SECONDS = 0.1
+SETTLE_MOST = 5.0
+MOST_STREAMS = 10_000
+HEAD_SECONDS = 300.0
+IDLE_SECONDS = 300.0
+"""Servers send comments every 15 s. One that sends nothing for this long may have gone without a word."""
+BUSY = frozenset({429, 503})
+"""Of a POST: the message was not taken."""
+
+
+# --- one stream of the agent's messages -----------------------------------------------------------------------------
 
 
 class RequestRefused(InterlinguaError):
@@ -157,19 +173,7 @@ class EventStreamReader:
         return False
 
 
-TIMEOUT = 60.0
-BUFFER_BYTES = 4 * 1024 * 1024
-OPEN_SECONDS = 5.0
-"""How long a message waits for its session's stream: some servers answer a GET only when there is something to say."""
-CLOSE_SECONDS = 2.0
-SETTLE_SECONDS = 0.1
-SETTLE_MOST = 5.0
-MOST_STREAMS = 10_000
-HEAD_SECONDS = 300.0
-IDLE_SECONDS = 300.0
-"""Servers send comments every 15 s. One that sends nothing for this long may have gone without a word."""
-BUSY = frozenset({429, 503})
-"""Of a POST: the message was not taken."""
+# --- the connection -------------------------------------------------------------------------------------------------
 
 
 class HttpPipe:

@@ -33,6 +33,14 @@ MAX_LINKS = 40
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)  # enough to go through a folder that may not be listed
 _FOLDER = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is refused, not waited for
+MAX_TERMINALS = 32
+DEFAULT_OUTPUT = 1024 * 1024
+MAX_OUTPUT = 16 * 1024 * 1024
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
+GRACE = Grace(eof=0.0, term=1.0)
+SHELL = "/bin/sh"
+PREFIX = "gateway-"
+"""Of our terminals' ids: a client may have terminals in the same session."""
 
 
 class Files:
@@ -260,14 +268,10 @@ def _lines(text: str, first: int, limit: int | None) -> str:
     return text[start:end]
 
 
-MAX_TERMINALS = 32
-DEFAULT_OUTPUT = 1024 * 1024
-MAX_OUTPUT = 16 * 1024 * 1024
-PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
-GRACE = Grace(eof=0.0, term=1.0)
-SHELL = "/bin/sh"
-PREFIX = "gateway-"
-"""Of our terminals' ids: a client may have terminals in the same session."""
+# --- commands that an agent runs in a workspace ---------------------------------------------------------------------
+# Each runs under a warden of its own (see `gateway.transport.stdio`), so that nothing of it is left when the session
+# ends or the gateway is killed. Its standard input is empty; what it prints on both outputs is kept up to a limit, the
+# newest of it. It gets none of the gateway's environment but what every program needs: the agent may be someone else's.
 
 
 class Terminals:

@@ -31,6 +31,10 @@ MODERN_ONLY: Final = frozenset((wire.UNSUPPORTED_VERSION, jsonrpc.METHOD_NOT_FOU
 """Errors of a server that knows no handshake."""
 MOST_ENDS: Final = 100
 """Connections of an agent's to one server."""
+Asked: TypeAlias = Callable[[Raw], Awaitable[Raw]]
+Told: TypeAlias = Callable[[Raw], Awaitable[None]]
+OUTER: Final = frozenset((mcp_messages.UNAVAILABLE, mcp_messages.BROKEN, jsonrpc.REQUEST_CANCELLED))
+"""Errors that are not the MCP server's."""
 
 
 class McpTranslation(Protocol):
@@ -46,8 +50,6 @@ class McpTranslation(Protocol):
         """End it, and tell the client."""
 
 
-Asked: TypeAlias = Callable[[Raw], Awaitable[Raw]]
-Told: TypeAlias = Callable[[Raw], Awaitable[None]]
 Translate: TypeAlias = Callable[[OfferedServer, mcp_messages.McpMessage, Asked, Told], Awaitable[McpTranslation]]
 """Begins a translation: the server, the agent's first request, and what reaches the agent, as in `AgentEnd`."""
 
@@ -295,8 +297,7 @@ class AgentEnd:
             client.caller.tell(MESSAGE, forwarded.replaced(self._initialized, connectionId=client.id))
 
 
-OUTER: Final = frozenset((mcp_messages.UNAVAILABLE, mcp_messages.BROKEN, jsonrpc.REQUEST_CANCELLED))
-"""Errors that are not the MCP server's."""
+# --- ends of agents that speak MCP over the connection themselves ---------------------------------------------------
 
 
 class ConnectedEnd(AgentEnd):

@@ -30,6 +30,36 @@ from gateway.wire.jsonrpc import ErrorObject, RpcError
 INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
 """Capabilities declared until those of the agent's MCP client are known: until then it refuses what it cannot do."""
+log = logging.getLogger(__name__)
+SUBSCRIBE: Final = "resources/subscribe"
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+FILTER: Final = "resourceSubscriptions"
+ACKNOWLEDGED_WITHIN: Final = 10.0
+_DONE: Final = Raw(b"{}")
+METHODS: Final = (
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+)
+STATE: Final = "requestState"
+RESPONSES: Final = "inputResponses"
+PATIENCE: Final = 600.0
+"""Seconds that a call waits for an agent of 2026-07-28 to come back with what its server asked."""
+MOST_WAITING: Final = 100
+_OURS: Final = frozenset(
+    (wire.META_VERSION, wire.META_CAPABILITIES, wire.META_CLIENT, wire.META_LOG_LEVEL, wire.PROGRESS_TOKEN)
+)
+"""Keys of `_meta` that are between the two ends of one connection, and not passed through."""
+
+
+# --- the gateway as the MCP client of a client's server -------------------------------------------------------------
 
 
 def _unheard(agreed: JsonObject) -> None:
@@ -175,13 +205,7 @@ class UpstreamEnd(AgentEnd):
         """See `Channel`."""
 
 
-log = logging.getLogger(__name__)
-
-SUBSCRIBE: Final = "resources/subscribe"
-UNSUBSCRIBE: Final = "resources/unsubscribe"
-FILTER: Final = "resourceSubscriptions"
-ACKNOWLEDGED_WITHIN: Final = 10.0
-_DONE: Final = Raw(b"{}")
+# --- resources that MCP clients follow ------------------------------------------------------------------------------
 
 
 class Subscriptions:
@@ -289,27 +313,7 @@ class Subscriptions:
         self._work.start(quietly())
 
 
-METHODS: Final = (
-    "tools/list",
-    "tools/call",
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-)
-STATE: Final = "requestState"
-RESPONSES: Final = "inputResponses"
-PATIENCE: Final = 600.0
-"""Seconds that a call waits for an agent of 2026-07-28 to come back with what its server asked."""
-MOST_WAITING: Final = 100
-_OURS: Final = frozenset(
-    (wire.META_VERSION, wire.META_CAPABILITIES, wire.META_CLIENT, wire.META_LOG_LEVEL, wire.PROGRESS_TOKEN)
-)
-"""Keys of `_meta` that are between the two ends of one connection, and not passed through."""
+# --- the server that agents see -------------------------------------------------------------------------------------
 
 
 class McpProxy:

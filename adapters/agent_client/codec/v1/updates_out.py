@@ -21,6 +21,18 @@ from gateway.core.output import SEPARATOR, PartOf
 from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
 
 _JOIN = 512
+UPDATES: Final = "unknown_update"
+OPTION: Final = "unknown_option"
+_QUIET: Final = (STATE, "tool_call_content_chunk", TERMINAL, TERMINAL_CHUNK)
+"""Updates that a client of version 1 does not need: it learns the same in another way."""
+_encode: Final = delta.encode
+_TEXT_END: Final = b"}}"
+_TEXT_START: Final = {
+    kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in event_forms.CHUNKS
+}
+
+
+# --- the output of an agent of another protocol, as one growing text ------------------------------------------------
 
 
 class OutputText(ForeignOutput):
@@ -216,10 +228,9 @@ class ToldText:
         return self.say(text[self._length :])
 
 
-UPDATES: Final = "unknown_update"
-OPTION: Final = "unknown_option"
-_QUIET: Final = (STATE, "tool_call_content_chunk", TERMINAL, TERMINAL_CHUNK)
-"""Updates that a client of version 1 does not need: it learns the same in another way."""
+# --- agents of version 2, whose events are in version 1's words already ---------------------------------------------
+# A rewritten message is told as a new one. Cleared content, terminals and all that version 1 cannot express are counted
+# (losses.py). Options that it has no type for are left out, of answers too (`told`).
 
 
 class V2ForV1:
@@ -310,11 +321,7 @@ def _says_nothing(said: Json) -> bool:
     return isinstance(said, dict) and said.get(UPDATE) in WHOLE and not said.get("content")
 
 
-_encode: Final = delta.encode
-_TEXT_END: Final = b"}}"
-_TEXT_START: Final = {
-    kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in event_forms.CHUNKS
-}
+# --- updates --------------------------------------------------------------------------------------------------------
 
 
 class V1UpdateEncoder(UpdateEncoder):

@@ -34,6 +34,22 @@ _ELSEWHERE: Final[JsonObject] = {
     "type": "content",
     "content": {"type": "text", "text": "(Its terminal is shown with an earlier tool call.)"},
 }
+MOST: Final = 10_000
+"""Messages, and calls, that are remembered by name."""
+TERMINALS: Final = 64
+"""Terminals that are remembered, with what they show."""
+SMALL: Final = 2048
+GROWTH: Final = 1.25
+"""A call's content is told again with each piece that is added while it is small (in bytes), then when it has grown by
+this factor, and in the end."""
+_WORKING: Final = ("pending", "in_progress")
+_FINAL: Final = ("completed", "failed")
+
+
+# --- terminals of version 2 as text ---------------------------------------------------------------------------------
+# They are the agent's and only shown; those of version 1 are the client's, so that none may be made of them. Version 1
+# is told a transcript instead, in the tool call that shows the terminal: the command, what it printed without control
+# sequences, and how it ended.
 
 
 class ShownTerminal:
@@ -179,16 +195,7 @@ def _bytes(data: Any) -> bytes:
         return b""
 
 
-MOST: Final = 10_000
-"""Messages, and calls, that are remembered by name."""
-TERMINALS: Final = 64
-"""Terminals that are remembered, with what they show."""
-SMALL: Final = 2048
-GROWTH: Final = 1.25
-"""A call's content is told again with each piece that is added while it is small (in bytes), then when it has grown by
-this factor, and in the end."""
-_WORKING: Final = ("pending", "in_progress")
-_FINAL: Final = ("completed", "failed")
+# --- what an agent has said in a session ----------------------------------------------------------------------------
 
 
 class CallContent:

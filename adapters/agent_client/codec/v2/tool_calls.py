@@ -19,6 +19,19 @@ _MOST: Final = 2000
 """Lines up to which changes that lie apart are told apart; more of them are one change."""
 _AROUND: Final = 3
 _PATHS: Final = ("path", "oldPath")
+Shown = Callable[[JsonObject], Any]
+DELETION: Final = "deletion"
+TERMINAL: Final = "terminal"
+UNKNOWN: Final = "unknown_content"
+WORD: Final = "unknown_word"
+_PATCHED: Final = ("title", "kind", "status", "content", "locations", "rawInput", "rawOutput")
+_LISTS: Final = ("content", "locations")
+_DEFAULTS: Final = {"kind": "other", "status": "pending", "content": [], "locations": []}
+_STATUSES: Final = {
+    **{name: name for name in ("pending", "in_progress", "completed", "failed")},
+    "cancelled": "failed",
+    "paused": "in_progress",  # the TypeScript SDK's
+}
 
 
 def diff_to_v2(diff: JsonObject) -> JsonObject:
@@ -39,6 +52,10 @@ def diff_as_text(diff: JsonObject) -> str:
         return event_forms.fenced(text.rstrip("\n"), "diff")
     changes = diff.get("changes")
     return "\n".join(map(_line, changes if isinstance(changes, list) else []))
+
+
+# --- changes of files -----------------------------------------------------------------------------------------------
+# There is no way from a patch back to whole texts: version 1 is told it as text.
 
 
 def _line(change: Any) -> str:
@@ -87,20 +104,7 @@ def _line_ended(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-Shown = Callable[[JsonObject], Any]
-
-DELETION: Final = "deletion"
-TERMINAL: Final = "terminal"
-UNKNOWN: Final = "unknown_content"
-WORD: Final = "unknown_word"
-_PATCHED: Final = ("title", "kind", "status", "content", "locations", "rawInput", "rawOutput")
-_LISTS: Final = ("content", "locations")
-_DEFAULTS: Final = {"kind": "other", "status": "pending", "content": [], "locations": []}
-_STATUSES: Final = {
-    **{name: name for name in ("pending", "in_progress", "completed", "failed")},
-    "cancelled": "failed",
-    "paused": "in_progress",  # the TypeScript SDK's
-}
+# --- calls ----------------------------------------------------------------------------------------------------------
 
 
 def to_v1(said: JsonObject, *, first: bool, shown: Shown | None = None) -> tuple[JsonObject, list[str]]:

@@ -37,6 +37,16 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
+_SAYING = (e.PartDelta, e.PartReplaced, e.PartStarted, e.Custom)
+_SILENT: Final = {"silent": True}
+_PLAIN_STATES: Final = (RUNNING, REQUIRES_ACTION, IDLE)
+
+
+# --- messages of version 2 ------------------------------------------------------------------------------------------
+# A chunk is version 1's. A whole message that was not heard of is chunks of each of its blocks; one that goes on from
+# what was said is a chunk of the rest; any other replaces what was said: `PartReplaced`, also of parts that have ended.
+# What is cleared is the empty text. Of files that are not in the new content nothing can be said to other protocols.
+
 
 class SaidMessage:
     """One message, as far as it was said in this run."""
@@ -169,15 +179,11 @@ class V2RunMessages:
         return out
 
 
-_SAYING = (e.PartDelta, e.PartReplaced, e.PartStarted, e.Custom)
-
-
 def _is_text(block: JsonObject) -> bool:
     return block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-_SILENT: Final = {"silent": True}
-_PLAIN_STATES: Final = (RUNNING, REQUIRES_ACTION, IDLE)
+# --- updates --------------------------------------------------------------------------------------------------------
 
 
 class V2UpdateDecoder(UpdateDecoder):

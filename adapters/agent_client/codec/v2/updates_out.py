@@ -23,6 +23,12 @@ from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
 
 _encode: Final = delta.encode
 END: Final = b"}}"
+_OURS: Final = (PROTOCOL, ORIGIN_V2)
+
+
+# --- the output of an agent of another protocol ---------------------------------------------------------------------
+# Messages keep their names. Thoughts are messages of their own beside them. A rewritten message is told again as a
+# whole (an upsert).
 
 
 def start_of(kind: str, message_id: str) -> bytes:
@@ -254,7 +260,7 @@ class V2OutputText(ForeignOutput):
                 out.append(message.whole())
 
 
-_OURS: Final = (PROTOCOL, ORIGIN_V2)
+# --- updates --------------------------------------------------------------------------------------------------------
 
 
 class V2UpdateEncoder(UpdateEncoder):

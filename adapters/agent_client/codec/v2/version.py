@@ -29,6 +29,21 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id
 
 _OWN: Final = ("toolCall", "options", "sessionId")
+SET_OPTION: Final = "session/set_config_option"
+_NAMES_V1: Final = {"auth/login": "authenticate", "auth/logout": "logout"}
+_NAMES_V2: Final = {old: new for new, old in _NAMES_V1.items()}
+CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *OPTIONS))
+"""Methods of version 1 and 2 whose name, params or result differ. `initialize` is agents.py's."""
+_START: Final[JsonObject] = {"type": "start"}
+_NOTHING: Final = Raw(b"{}")
+_V1_ONLY: Final = frozenset(("authenticate", "logout", "session/load", "session/set_mode"))
+_OF_V1_CLIENTS: Final = ("fs/", "terminal/")
+"""Beginnings of requests that are made of clients of version 1 alone."""
+
+
+# --- permissions in version 2 ---------------------------------------------------------------------------------------
+# The question in between is version 1's, so that whoever asks or answers in other words sees no difference: `toolCall`
+# and `options`, with version 2's own keys (`title`, `description`, `subject`) beside them, verbatim.
 
 
 def permission(params: JsonObject, id: str, known: str | None = None) -> Interrupt:
@@ -115,12 +130,11 @@ def whole(asked: JsonObject) -> JsonObject:
     return {**asked, "requestedSchema": {"type": "object", "properties": {}, **schema}}
 
 
-SET_OPTION: Final = "session/set_config_option"
-_NAMES_V1: Final = {"auth/login": "authenticate", "auth/logout": "logout"}
-_NAMES_V2: Final = {old: new for new, old in _NAMES_V1.items()}
-CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *OPTIONS))
-"""Methods of version 1 and 2 whose name, params or result differ. `initialize` is agents.py's."""
-_START: Final[JsonObject] = {"type": "start"}
+# --- requests between client and agent, version 1 to 2 and back -----------------------------------------------------
+# Between the halves of the adapter requests are version 1's. The inbound half turns what a client of version 2 asks
+# into that (`to_v1`) and answers it (`result_to_v2`); the outbound half asks an agent of version 2 (`to_v2`) and turns
+# its answer back (`result_to_v1`). A method that is not in CHANGED is the same in both, params and result. Unknown keys
+# are kept. Nothing here raises.
 
 
 def to_v1(method: str, params: JsonObject) -> tuple[str, JsonObject]:
@@ -190,10 +204,7 @@ def result_to_v2(method: str, result: Any, *, modes: Any = None) -> Any:
     return {**rest, "configOptions": options} if said else rest
 
 
-_NOTHING: Final = Raw(b"{}")
-_V1_ONLY: Final = frozenset(("authenticate", "logout", "session/load", "session/set_mode"))
-_OF_V1_CLIENTS: Final = ("fs/", "terminal/")
-"""Beginnings of requests that are made of clients of version 1 alone."""
+# --- the version ----------------------------------------------------------------------------------------------------
 
 
 class V2Spoken:
