@@ -16,13 +16,13 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 96_950
+LINES = 96_990
 FILES = 531
 IN_CIRCLES = 0
-SMALL_WITH_ONE_IMPORTER = 11
+SMALL_WITH_ONE_IMPORTER = 10
 FOREIGN_ATTRIBUTES = 18
 NAMES_USED_TWICE = 0
-IMPORTED_BY_AGENT_CLIENT = 153
+IMPORTED_BY_AGENT_CLIENT = 146
 SMALL = 80
 """Lines up to which a module that one other imports belongs into that one."""
 
