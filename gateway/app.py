@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -154,7 +154,7 @@ class App:
         except BaseException:
             await self.gateway.close()
             raise
-        work = (self._webhooks.run(), self._keep_house(), self._look_around(), self._take_over())
+        work = (self._webhooks.run(), *self._chores())
         self._tasks = [asyncio.create_task(one) for one in work]
         self.ready = True
 
@@ -344,42 +344,22 @@ class App:
         doors = {path: self._inbound[name] for path, name in open_to_all.items()}
         return BrowserGuard(inner, names, doors, judging, private=private)
 
-    async def _keep_house(self) -> None:
-        """Retention now and then; runs of other gateways that died, oftener."""
-        while True:
-            await self._prune()
-            for _ in range(int(PRUNE_SECONDS / ADOPT_SECONDS)):
-                await asyncio.sleep(ADOPT_SECONDS)
-                try:
-                    await self.gateway.adopt()
-                except Exception as error:  # whatever it is, the house is to be kept
-                    unforeseen = None if isinstance(error, InterlinguaError) else error
-                    log.error("runs of other gateways: %s", error, exc_info=unforeseen)
-
-    async def _look_around(self) -> None:
-        """Look every moment for agents hosted at other gateways on the store."""
-        while True:
-            await asyncio.sleep(HOSTED_SECONDS)
-            await self.gateway.roster.refresh_hosted()
-
-    async def _take_over(self) -> None:
-        """Runs of other gateways that died, at once; what comes of it otherwise is for `_keep_house` to tell."""
-        while True:
-            await asyncio.sleep(ORPHANED_SECONDS)
-            try:
-                await self.gateway.adopt_orphans()
-            except Exception as error:
-                log.debug("runs of other gateways: %s", error)
+    def _chores(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """What is done now and then for as long as the gateway runs."""
+        gateway = self.gateway
+        return (
+            _every(PRUNE_SECONDS, self._prune, "retention", at_once=True),
+            _every(ADOPT_SECONDS, gateway.adopt, "runs of other gateways"),
+            # what comes of it is told by the line above
+            _every(ORPHANED_SECONDS, gateway.adopt_orphans, "runs of other gateways", level=logging.DEBUG),
+            _every(HOSTED_SECONDS, gateway.roster.refresh_hosted, "agents of other gateways"),
+        )
 
     async def _prune(self) -> None:
         retention = self.config.store.retention
         cutoff = time.time() - retention.age if retention.age is not None else 0.0
-        try:
-            gone = await self.gateway.store.prune(older_than=cutoff, max_bytes=retention.size)
-            if gone:
-                log.info("retention removed %d runs", gone)
-        except InterlinguaError as error:
-            log.error("retention: %s", error)
+        if gone := await self.gateway.store.prune(older_than=cutoff, max_bytes=retention.size):
+            log.info("retention removed %d runs", gone)
 
     def refusal(self, path: str, error: InterlinguaError) -> Response:
         """The answer to a request that is not served, in the words of the protocol that its path is below."""
@@ -413,6 +393,25 @@ class App:
 
 def _known(inbound: Knowing, scope: Scope) -> str | None:
     return inbound.known(scope["headers"])
+
+
+async def _every(
+    seconds: float,
+    work: Callable[[], Awaitable[object]],
+    what: str,
+    *,
+    at_once: bool = False,
+    level: int = logging.ERROR,
+) -> None:
+    """Do it every so many seconds, whatever comes of it; errors are logged."""
+    if not at_once:
+        await asyncio.sleep(seconds)
+    while True:
+        try:
+            await work()
+        except Exception as error:  # whatever it is, it is to be done again
+            log.log(level, "%s: %s", what, error, exc_info=None if isinstance(error, InterlinguaError) else error)
+        await asyncio.sleep(seconds)
 
 
 async def _described(entry: Entry) -> None:

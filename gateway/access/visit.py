@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from gateway.access.authenticator import EXPIRED, Authenticator, Principal
 from gateway.contract.gateway import Take, Watch
+from gateway.contract.wrapping import WrappedWatch
 from gateway.core.errors import Unauthenticated
-from gateway.core.types import Run
 
 T = TypeVar("T")
 
@@ -68,20 +68,12 @@ class Visit:
             self.enter(end)
 
 
-class LastingWatch:
+class LastingWatch(WrappedWatch):
     """A `Watch` whose `follow` raises Unauthenticated once the token has expired."""
 
     def __init__(self, watch: Watch, visit: Visit) -> None:
-        self._watch = watch
+        super().__init__(watch)
         self._visit = visit
-
-    @property
-    def run(self) -> Run:
-        return self._watch.run
-
-    @property
-    def newest(self) -> int:
-        return self._watch.newest
 
     async def follow(self, take: Take, timeout: float | None = None) -> bool:
         left = TimeLeft(timeout)
@@ -92,9 +84,6 @@ class LastingWatch:
             except TimeoutError:
                 if left.over:
                     raise
-
-    def stop(self) -> None:
-        self._watch.stop()
 
 
 async def waited(wait: Callable[[float | None], Awaitable[T | None]], timeout: float | None, visit: Visit) -> T | None:

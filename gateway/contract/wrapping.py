@@ -1,4 +1,4 @@
-"""Contexts for wrapped outbound halves: they pass on the engine's own, and wrappers override what they change."""
+"""What passes on the engine's own contexts and watches: wrappers override what they change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.contract.backchannel import Caller, ThreadContext
+from gateway.contract.gateway import Take, Watch
 from gateway.contract.outbound import RunContext
 from gateway.core.events import Event
 from gateway.core.memory import Recalled
@@ -124,3 +125,24 @@ class WrappedRun(WrappedThread):
 
     def lost(self, what: str, count: int = 1) -> None:
         self._context.lost(what, count)
+
+
+class WrappedWatch:
+    """A `Watch` that is another one. Wrappers override `follow`."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    @property
+    def run(self) -> Run:
+        return self._watch.run
+
+    @property
+    def newest(self) -> int:
+        return self._watch.newest
+
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
+        return await self._watch.follow(take, timeout)
+
+    def stop(self) -> None:
+        self._watch.stop()

@@ -13,8 +13,8 @@ import msgspec
 from gateway.config import Config
 from gateway.contract import Batch, Take, Watch
 from gateway.contract.interception import InterceptedRun
+from gateway.contract.wrapping import WrappedWatch
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import Run
 from gateway.recording.recording import MESSAGE_BYTES, RUN_BYTES, RUN_ENTRIES, RunRecording
 from gateway.recording.redaction import SecretRemover, secrets_of
 from gateway.runs.live import LiveRun
@@ -170,20 +170,12 @@ class Recorder:
             self._recordings.pop(next(iter(self._recordings))).forget()
 
 
-class NotedWatch:
+class NotedWatch(WrappedWatch):
     """A watch of a recorded run: what its follower says is said to the run's client. See `gateway.contract.Watch`."""
 
     def __init__(self, watch: Watch, subject: NotedWork) -> None:
-        self._watch = watch
+        super().__init__(watch)
         self._subject = subject
-
-    @property
-    def run(self) -> Run:
-        return self._watch.run
-
-    @property
-    def newest(self) -> int:
-        return self._watch.newest
 
     async def follow(self, take: Take, timeout: float | None = None) -> bool:
         def taken(batch: Batch) -> Awaitable[None] | None:
@@ -192,9 +184,6 @@ class NotedWatch:
 
         with about(self._subject):
             return await self._watch.follow(taken, timeout)
-
-    def stop(self) -> None:
-        self._watch.stop()
 
 
 class TurnRecording(msgspec.Struct, frozen=True):

@@ -70,14 +70,14 @@ def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: 
     run(scene())
 
 
-def test_the_house_is_kept_whatever_comes_of_taking_up_runs(
+def test_the_house_is_kept_whatever_comes_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
         house = App(loads("store: {url: 'sqlite://'}", path=tmp_path / "routes.yaml"))
         monkeypatch.setattr(house.gateway, "adopt", adopt)
-        monkeypatch.setattr(house, "_prune", prune)
-        keeping = asyncio.ensure_future(house._keep_house())
+        monkeypatch.setattr(house.gateway.store, "prune", prune)
+        keeping = asyncio.gather(*house._chores())
         await later(0)
         for _ in range(round(PRUNE_SECONDS / ADOPT_SECONDS)):
             await later(ADOPT_SECONDS)
@@ -91,8 +91,9 @@ def test_the_house_is_kept_whatever_comes_of_taking_up_runs(
         tries.append(None)
         raise RuntimeError("nobody has foreseen this")
 
-    async def prune() -> None:
+    async def prune(**_: object) -> None:
         prunes.append(None)
+        raise RuntimeError("nor this")
 
     run(story(), 1000, loop_factory=Still)
     assert any(record.exc_info for record in caplog.records), "our own mistakes are told with their trace"
