@@ -121,8 +121,8 @@ class App:
         self._callbacks = HttpClient(guard=guard)
         self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
         self.gateway.on_owed(self._webhooks.nudge)
-        self.gateway.roster.host({name: half for name, half in self._inbound.items() if isinstance(half, Hosting)})
-        self.gateway.roster.on_change(self._tell)
+        self.gateway.agents.host({name: half for name, half in self._inbound.items() if isinstance(half, Hosting)})
+        self.gateway.agents.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
         self._warming = TaskSet()
         self.ready = False
@@ -162,7 +162,7 @@ class App:
         """Start the agents whose routes want them started before anybody asks. Once, when clients are served; `reload`
         does so for new routes.
         """
-        for entry in self.gateway.roster.configured:
+        for entry in self.gateway.agents.configured:
             warmed = any(target.warmed for target in entry.route.places)
             if warmed and entry.many is None and entry.agent is None:
                 self._warming.start(_described(entry))
@@ -193,7 +193,7 @@ class App:
         if inbound is None and adapter.serve is not None:
             inbound = self._inbound[protocol] = adapter.serve(adapter.serve_options(), self.gateway)
             if isinstance(inbound, Hosting):
-                await self.gateway.roster.add_host(protocol, inbound)
+                await self.gateway.agents.add_host(protocol, inbound)
         assert isinstance(inbound, Conversing), "adapters that say `socket` have one"
         return inbound
 
@@ -230,13 +230,13 @@ class App:
                     await unused.aclose()
         self.config = config
         if self._enforcement is not None:
-            entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.roster.configured]
+            entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.agents.configured]
             await self._enforcement.sweep(entry.outbound for entry in entries)
         self.warm()
 
     def _use(self, config: Config) -> list[Entry]:
         """Hand the routes to the engine. Entries whose route is unchanged stay; returns the others."""
-        old = list(self.gateway.roster.configured)
+        old = list(self.gateway.agents.configured)
         entries: list[Entry] = []
         for route in config.routes:
             kept = next((entry for entry in old if entry.route == route), None)
@@ -281,7 +281,7 @@ class App:
         """Refuse to start with an agent that cannot do what its manifest promises. One that cannot be described now is
         found out later: until then it is not ready, and no run of it starts.
         """
-        governed = [entry for entry in self.gateway.roster.entries if entry.route.binding is not None]
+        governed = [entry for entry in self.gateway.agents.entries if entry.route.binding is not None]
         await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in governed))
         known = [(entry.outbound, entry.agent) for entry in governed if entry.agent is not None and entry.reachable]
         broken = [mistake for outbound, agent in known for mistake in self._enforced().broken(outbound, agent)]
@@ -352,7 +352,7 @@ class App:
             _every(ADOPT_SECONDS, gateway.adopt, "runs of other gateways"),
             # what comes of it is told by the line above
             _every(ORPHANED_SECONDS, gateway.adopt_orphans, "runs of other gateways", level=logging.DEBUG),
-            _every(HOSTED_SECONDS, gateway.roster.refresh_hosted, "agents of other gateways"),
+            _every(HOSTED_SECONDS, gateway.agents.refresh_hosted, "agents of other gateways"),
         )
 
     async def _prune(self) -> None:

@@ -71,9 +71,9 @@ class Overlooker:
 
     def report(self) -> WorkerReport:
         """How this process is."""
-        roster = self._engine.roster
-        waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
-        entries = (*waiting, *roster.entries)
+        agents = self._engine.agents
+        waiting = [entry for entry in agents.configured if entry.many is not None and not entry.ready]
+        entries = (*waiting, *agents.entries)
         return WorkerReport(
             ready=self._ready(),
             agents={entry.route.name: entry.ready for entry in entries if not entry.hidden},

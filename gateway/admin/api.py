@@ -143,7 +143,7 @@ class AdminApi:
 
     async def _agents(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Every agent: what it is, where it is, how its runs went since the gateway started."""
-        entries = [entry for entry in self._engine.roster.entries if not entry.hidden]
+        entries = [entry for entry in self._engine.agents.entries if not entry.hidden]
         await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in entries))
         everybody = await self._overlooker.all()
         figures = {metric.name: metric for metric in everybody.metrics()}
@@ -259,7 +259,7 @@ class AdminApi:
 
     def _kept(self, unheard: int) -> Reply:
         recorder = self._recorder
-        names = dict.fromkeys(entry.route.name for entry in self._engine.roster.entries if not entry.hidden)
+        names = dict.fromkeys(entry.route.name for entry in self._engine.agents.entries if not entry.hidden)
         return _json(
             {
                 "agents": {name: recorder.wanted(name, name) for name in names},
@@ -279,7 +279,7 @@ class AdminApi:
         body = await _body(request, OperatorRecording)
         if not 1 <= body.seconds <= MOST_SECONDS:
             raise Invalid(f"seconds: from 1 to {MOST_SECONDS}")
-        if body.agent is not None and body.agent not in {entry.route.name for entry in self._engine.roster.entries}:
+        if body.agent is not None and body.agent not in {entry.route.name for entry in self._engine.agents.entries}:
             raise NotFound(f"there is no agent {body.agent!r}")
         return self._kept(await self._recordings.turn(TurnRecording(body.agent, body.record, body.seconds)))
 

@@ -56,12 +56,12 @@ class Local:
 
     async def described(self, name: str) -> tuple[Agent, Route]:
         """The agent as its target describes it, and its route. Raises NotFound, and whatever the target raises."""
-        entry = await self._app.gateway.roster.find(name, OPERATOR)
+        entry = await self._app.gateway.agents.find(name, OPERATOR)
         return await entry.need(), entry.route
 
     async def everything(self) -> Sequence[tuple[Entry, Agent | InterlinguaError]]:
         """Every agent as its target describes it, or why it does not."""
-        entries = self._app.gateway.roster.entries
+        entries = self._app.gateway.agents.entries
         return list(zip(entries, await asyncio.gather(*map(_described, entries)), strict=True))
 
     async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:

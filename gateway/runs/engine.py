@@ -65,7 +65,7 @@ class Engine:
         self.new_id = new_id
         self.limits = limits or UsageLimits()
         self.public_url = public_url
-        self.roster = Roster(store)
+        self.agents = Roster(store)
         self._owed: Callable[[Delivery], None] = _ignore_delivery
         rules, recorder = rules or Rules(), recorder or Unrecorded()
         self.post = PostOffice(store, self._rung)
@@ -75,10 +75,10 @@ class Engine:
         self._lobby = Lobby(store, self.post, watchers := ThreadWatchers())
         self.conversations = Threads(store, watchers, self._lobby.hold, self._lobby.holding)
         self._elsewhere = RunsElsewhere(store, self.post, self._followed, self._lobby, self.adopt_orphans)
-        states = States(store, self.roster, self.conversations)
+        states = States(store, self.agents, self.conversations)
         self._starter = Starter(
             store,
-            self.roster,
+            self.agents,
             self.conversations,
             states,
             public_url=public_url,
@@ -91,7 +91,6 @@ class Engine:
         )
         self.live = self._starter.live
         """Runs in progress, and those that have ended and are not written yet, by id."""
-        self.agents = self.roster
         self.runs = EngineRuns(store, self._starter, self.agents, self._elsewhere, self._followed, recorder=recorder)
         self.post.serve(StartRun, self._starter.start_for)
         self.post.serve(AnswerRun, self.runs.answer_here)
@@ -100,10 +99,10 @@ class Engine:
         self.post.serve(WatchRun, self._watched)
         self.threads = EngineThreads(store, self.conversations, states)
         self.files = EngineFiles(
-            store, self.roster, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
+            store, self.agents, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
         )
         self.records = EngineRecords(store)
-        self.backchannel = EngineBackchannel(store, self.roster, self.conversations, self.post, self._lobby)
+        self.backchannel = EngineBackchannel(store, self.agents, self.conversations, self.post, self._lobby)
         self.accompany()
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
@@ -151,7 +150,7 @@ class Engine:
 
     def use(self, entries: Sequence[Entry]) -> None:
         """Take a new route table. Runs in progress keep the target they started with."""
-        self.roster.use(entries)
+        self.agents.use(entries)
 
     async def open(self) -> None:
         """Open the store, see which agents there are, take up every run that a dead gateway left unfinished.
@@ -162,7 +161,7 @@ class Engine:
         self.post.open()
         self._lobby.open()
         await self._opened()
-        await self.roster.open()
+        await self.agents.open()
         await self._listed()
         await self.adopt()
         await self._adopted()
@@ -192,7 +191,7 @@ class Engine:
 
     async def _adopt(self) -> bool:
         """Whether there was a run to take up."""
-        await self.roster.refresh()
+        await self.agents.refresh()
         self._claimed += await self.store.claim()
         if not self._claimed:
             return False
@@ -232,7 +231,7 @@ class Engine:
 
     async def _entry_of(self, run: Run) -> Entry:
         try:
-            return await self.roster.find(run.agent, run.request.protocol, run.request.metadata)
+            return await self.agents.find(run.agent, run.request.protocol, run.request.metadata)
         except NotFound as error:
             return recovery.entry_gone(run, str(error))
 
@@ -262,7 +261,7 @@ class Engine:
         await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
         await self._starter.finish_up()
         await self._starter.settled()
-        await self.roster.close()
+        await self.agents.close()
         await self.conversations.settled()
         await self._elsewhere.close()
         await self._lobby.close()

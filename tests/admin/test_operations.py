@@ -410,7 +410,7 @@ def test_agents_are_told_where_they_are_and_no_secret_of_it() -> None:
     async def scene() -> None:
         async with admin(echo) as at:
             bare = Entry(route("bare"), Scripted(echo))
-            at.engine.use([*at.engine.roster.entries, bare])
+            at.engine.use([*at.engine.agents.entries, bare])
             agents = {found["name"]: found for found in (await at.get("/agents"))["agents"]}
             assert {name: found["target"] for name, found in agents.items()} == {
                 "scripted": "wss://[::1]:9/below",

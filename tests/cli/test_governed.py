@@ -102,7 +102,7 @@ def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path
     async def story() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        (entry,) = app.gateway.roster.configured
+        (entry,) = app.gateway.agents.configured
         assert not entry.ready
 
         async def described() -> Agent:

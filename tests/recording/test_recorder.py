@@ -169,7 +169,7 @@ def test_the_work_of_a_run_is_about_it_and_that_of_another_is_not() -> None:
 
         cancelled: list[Any] = []
         async with scene(looks) as at:
-            outbound = at.engine.roster.entries[0].outbound
+            outbound = at.engine.agents.entries[0].outbound
             assert isinstance(outbound, Scripted)
             outbound.on_cancel = lambda: cancelled.append(current())
             with about(client := NotedWork()):

@@ -364,7 +364,7 @@ def test_an_agent_whose_process_has_died_or_that_has_moved_on_is_unavailable(tmp
                 await other.runs.start(request("hi"))
             assert told.value.retry_after > 0
             agent.process = one.process
-            (entry,) = one.roster.configured
+            (entry,) = one.agents.configured
             assert isinstance(entry.outbound, Connected)
             entry.outbound.process = "a third one"
             with pytest.raises(Unavailable, match="cannot be reached now"):

@@ -67,7 +67,7 @@ async def engine(
     **halves: Hosting,
 ) -> AsyncIterator[Engine]:
     made = Engine(store or open_store(f"sqlite:///{file}" if file else "sqlite://"))
-    made.roster.host(halves)
+    made.agents.host(halves)
     scripted.use(made, *agents)
     await made.open()
     try:
@@ -145,7 +145,7 @@ def test_those_that_come_and_go_are_seen_at_once_and_told_to_all() -> None:
     async def story() -> None:
         house, told = House(), []
         async with engine(house=house) as gateway:
-            gateway.roster.on_change(lambda: told.append(list(gateway.agents.names("test"))))
+            gateway.agents.on_change(lambda: told.append(list(gateway.agents.names("test"))))
             one = Scripted(echo)
             house.now(a=one)
             assert not gateway.agents.names("test"), "nobody has been told"
@@ -295,10 +295,10 @@ def test_the_bounds_of_a_hosted_agent_are_those_it_came_with() -> None:
         async with engine(house=house) as gateway:
             run = await gateway.runs.start(request(agent="slow"))
             assert (await done(gateway, run)).status is RunStatus.TIMEOUT
-            entry = gateway.roster.entry("slow", "test")
+            entry = gateway.agents.entry("slow", "test")
             house.agents["slow"] = Hosted(slow, timeout=None, lossy=True)
             gateway.agents.hosted_changed("house")
-            assert gateway.roster.entry("slow", "other") is entry
+            assert gateway.agents.entry("slow", "other") is entry
             assert (entry.route.timeout, entry.route.lossy) == (None, "allow")
             assert not slow.closed
 

@@ -102,7 +102,7 @@ async def started(tmp_path: Path, inbound: str = "{house: }") -> AsyncIterator[A
 
 
 def house(running: App) -> House:
-    half: Any = running.gateway.roster.hosts["house"]
+    half: Any = running.gateway.agents.hosts["house"]
     assert isinstance(half, House)
     return half
 
@@ -114,7 +114,7 @@ def test_what_is_registered_at_one_gateway_is_an_agent_at_every_one(
 
     async def story() -> None:
         async with started(tmp_path) as first, started(tmp_path, "{}") as second:
-            assert not second.gateway.roster.hosts
+            assert not second.gateway.agents.hosts
             half = await second.conversing("house")
             assert half is house(second) and half.opened == house(first).opened == 1
             assert await second.conversing("house") is half

@@ -146,7 +146,7 @@ def test_a_half_that_fails_to_look_is_logged_once_until_it_looks_again(caplog: p
         async with engine(broken=broken) as gateway:
             for failing in (True, True, False, True):
                 broken.failing = failing
-                await gateway.roster.refresh_hosted()
+                await gateway.agents.refresh_hosted()
         assert [record.message for record in caplog.records] == ["agents hosted by broken elsewhere: no store"] * 2
 
     aio.run(story())
@@ -156,7 +156,7 @@ def test_a_half_that_comes_later_is_opened_then() -> None:
     async def story() -> None:
         house = House(guest=Scripted(echo))
         async with engine() as gateway:
-            await gateway.roster.add_host("house", house)
+            await gateway.agents.add_host("house", house)
             assert list(gateway.agents.names("test")) == ["guest"]
         assert house.asked == ["open", "close"]
 

@@ -127,7 +127,7 @@ def test_a_request_waits_for_a_description_no_longer_than_its_run_may_take_and_t
 def test_an_agent_that_has_another_name_now_and_does_not_say_what_it_is_fails_the_request_in_time() -> None:
     async def story() -> None:
         async with engine((route(timeout=5), Scripted(echo))) as it:
-            (entry,) = it.roster.entries
+            (entry,) = it.agents.entries
             await entry.need()
             entry.agent, entry.outbound = None, (hangs := Hanging(echo))  # see `Roster._with_found`
             starting = asyncio.ensure_future(it.runs.start(request()))
@@ -142,7 +142,7 @@ def test_an_agent_that_has_another_name_now_and_does_not_say_what_it_is_fails_th
 def test_who_waits_for_a_description_that_is_given_up_before_it_began_goes_on() -> None:
     async def story() -> None:
         async with engine((route(), Scripted(echo))) as it:
-            (entry,) = it.roster.entries
+            (entry,) = it.agents.entries
             waiting = asyncio.ensure_future(entry.describe())
             while entry._asking is None:  # noqa: ASYNC110 - not a turn later
                 await asyncio.sleep(0)

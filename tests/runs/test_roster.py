@@ -85,12 +85,12 @@ def test_a_target_that_says_its_agents_have_changed_is_asked_again() -> None:
     async def story() -> None:
         many, changes = Many("a", "b"), []
         async with scripted.engine((scripted.route("bee"), many)) as engine:
-            kept = engine.roster.entry("b", "test")
-            engine.roster.on_change(lambda: changes.append(list(engine.agents.names("test"))))
+            kept = engine.agents.entry("b", "test")
+            engine.agents.on_change(lambda: changes.append(list(engine.agents.names("test"))))
             many.now("b", "c")
             await until(lambda: list(engine.agents.names("test")) == ["b", "c"])
             assert changes[-1] == ["b", "c"]
-            assert engine.roster.entry("b", "test") is kept
+            assert engine.agents.entry("b", "test") is kept
             with pytest.raises(NotFound):
                 await engine.agents.get("a", "test")
 
@@ -138,7 +138,7 @@ def test_a_route_that_goes_takes_its_agents_along_but_not_their_runs() -> None:
         many = Many("slow")
         many.halves["slow"] = Scripted(held)
         async with scripted.engine((scripted.route("bee"), many)) as engine:
-            (host,) = engine.roster.configured
+            (host,) = engine.agents.configured
             run = await engine.runs.start(request(agent="slow"))
             engine.use([])
             host.retired = True
@@ -212,7 +212,7 @@ def test_a_created_agent_is_away_while_its_template_is() -> None:
     async def story() -> None:
         async with scripted.engine((scripted.route("poet"), template())) as engine:
             made = await engine.agents.create("poet", "test", {"tone": "grave"})
-            before = engine.roster.configured
+            before = engine.agents.configured
             engine.use([])
             assert list(engine.agents.names("test")) == []
             engine.use(before)
@@ -239,7 +239,7 @@ def test_names_of_the_route_table_are_never_taken_by_what_is_found() -> None:
         many = Many("poet")
         async with scripted.engine((scripted.route("bee"), many)) as engine:
             assert list(engine.agents.names("test")) == ["poet"]
-            (host,) = engine.roster.configured
+            (host,) = engine.agents.configured
             engine.use([host, Entry(scripted.route("poet"), template())])
             assert list(engine.agents.names("test")) == ["bee-poet", "poet"]
             assert (await engine.agents.get("bee-poet", "test")).name == "bee-poet"

@@ -26,7 +26,7 @@ def test_a_list_that_is_the_same_again_is_told_to_nobody_and_another_description
         many, told = Many("a", "b"), []
         async with scripted.engine((scripted.route("bee"), many)) as engine:
             assert (await engine.agents.get("a", "test")).description == "The agent a, through Interlingua."
-            engine.roster.on_change(lambda: told.append(list(engine.agents.names("test"))))
+            engine.agents.on_change(lambda: told.append(list(engine.agents.names("test"))))
             many.now("a", "b")
             await until(lambda: many.asked > 1)
             await settled()
@@ -98,7 +98,7 @@ def test_a_created_agent_takes_what_its_template_takes_now() -> None:
             made = await engine.agents.create("poet", "test", {"tone": "grave"})
             await engine.runs.start(request(agent=made.name, input={"message": "long"}))
             half.agent = replace(half.agent, input_schema=STRICT)
-            await engine.roster.configured[0].ask()
+            await engine.agents.configured[0].ask()
             with pytest.raises(Invalid):
                 await engine.runs.start(request(agent=made.name, input={"message": "long"}))
 

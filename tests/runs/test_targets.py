@@ -344,7 +344,7 @@ def test_a_target_that_cannot_be_reached_is_ejected_and_its_route_refuses_at_onc
             with pytest.raises(Unavailable) as refused:
                 await ran(made)
             assert refused.value.retry_after >= 1.0 and "scripted" in str(refused.value)
-            entry = made.roster.configured[0]
+            entry = made.agents.configured[0]
             assert not entry.ready and tracing.metrics.target_state.value("scripted", "http://one") == 2
             await until(lambda: tracing.metrics.target_ejections.value("scripted", "http://one") == 2)
             one.down = None

@@ -214,7 +214,7 @@ def test_a_stranger_is_told_how_to_log_in_and_may_do_nothing_else() -> None:
             await editor.notify("_acme/told", {})
             await log_in(editor, ANA)
             assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
-            (agent,) = gateway.engine.roster.entries
+            (agent,) = gateway.engine.agents.entries
             assert [method for method, _, _ in agent.outbound.relayed] == ["session/new"]  # type: ignore[attr-defined]
             assert agent.outbound.forwarded == []  # type: ignore[attr-defined]
 

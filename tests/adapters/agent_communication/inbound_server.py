@@ -89,7 +89,7 @@ async def served(**options: Any) -> AsyncIterator[Served]:
     listener, address = bound()
     async with engine(*made, public_url=address) as running:
         inbound = AgentCommunicationInbound(AgentCommunicationServe(**options), running)
-        running.roster.on_change(inbound.agents_changed)
+        running.agents.on_change(inbound.agents_changed)
         app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
         how: dict[str, Any] = {"lifespan": "off", "log_level": "warning"}
         how["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again

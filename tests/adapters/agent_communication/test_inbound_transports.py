@@ -96,7 +96,7 @@ def test_every_session_is_told_when_the_agents_change() -> None:
             for pipe in (one, other):
                 await say(pipe, initialize())
                 await hear(pipe, 1)
-            made.engine.roster.on_change(made.inbound.agents_changed)
+            made.engine.agents.on_change(made.inbound.agents_changed)
             use(made.engine, (route("new"), Scripted(echo)))
             for pipe in (one, other):
                 told = [message["method"] for message in await hear(pipe, 2)]

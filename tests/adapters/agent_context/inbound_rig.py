@@ -168,12 +168,12 @@ async def served(
     """The inbound half over this engine on a free port, while the block lasts. `opens`: the engine is not open yet."""
     gate = gate or asyncio.Event()
     inbound = AgentContextInbound(AgentContextServe(**options), engine)
-    engine.roster.on_change(inbound.agents_changed)
+    engine.agents.on_change(inbound.agents_changed)
     if opens:
-        engine.roster.host({ADAPTER.name: inbound})
+        engine.agents.host({ADAPTER.name: inbound})
         await engine.open()
     else:
-        await engine.roster.add_host(ADAPTER.name, inbound)
+        await engine.agents.add_host(ADAPTER.name, inbound)
     mounts: list[BaseRoute] = [Mount(ADAPTER.path, routes=list(inbound.routes()))]
     app = FixedPaths(Starlette(routes=mounts), mounts)
     config = uvicorn.Config(

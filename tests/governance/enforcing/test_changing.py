@@ -241,7 +241,7 @@ def test_what_is_denied_by_now_is_not_approved_though_somebody_was_asked(tmp_pat
 
     async def body(at: Any, one: Any) -> None:
         await at.asked(one)
-        governor = at.engine.roster.configured[0].outbound.governor  # type: ignore[attr-defined]
+        governor = at.engine.agents.configured[0].outbound.governor  # type: ignore[attr-defined]
         governor.replaced(RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal))
         await at.answer(one, ALLOW if own else YES, ANN)
         found = await at.ended(one, RunStatus.SUCCESS if own else RunStatus.ERROR)
@@ -313,7 +313,7 @@ def test_an_approval_of_what_a_call_was_before_counts_for_nothing_once_it_is_den
         await at.asked(one)
         await at.answer(one, YES, ANN)
         await until(lambda: "approval-c1#2" in {i.id for i in at.engine.live[one.id].run.interrupts})
-        governor = at.engine.roster.configured[0].outbound.governor
+        governor = at.engine.agents.configured[0].outbound.governor
         governor.replaced(RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal))
         await at.answer(one, YES, ANN)
         found = await at.ended(one, RunStatus.ERROR)

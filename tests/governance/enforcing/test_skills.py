@@ -193,7 +193,7 @@ def test_skills_that_are_changed_are_told_again(tmp_path: Path) -> None:
             thread = await session(at, "s1")
             await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
             skill(tmp_path / "skills", "mail", "Write letters.\n")
-            entry = at.engine.roster.configured[0]
+            entry = at.engine.agents.configured[0]
             assert isinstance(entry.outbound, GovernedOutbound)
             entry.outbound.governor.binding = bind(binding.manifest.path, tmp_path)
             await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))

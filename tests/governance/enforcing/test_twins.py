@@ -208,7 +208,7 @@ def test_a_call_that_was_only_announced_is_begun_by_its_act(tmp_path: Path) -> N
     async def scene() -> None:
         async with house(tmp_path, script, binding=mail(tmp_path, "send")) as at:
             await at.asked(given := await at.start())
-            governor = at.engine.roster.configured[0].outbound.governor  # type: ignore[attr-defined]
+            governor = at.engine.agents.configured[0].outbound.governor  # type: ignore[attr-defined]
             assert governor is not None
             governor.replaced(RouteGovernor(mail(tmp_path, "read"), governor.journal))  # type: ignore[attr-defined]
             await at.answer(given, YES, ANN)

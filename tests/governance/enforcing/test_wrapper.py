@@ -158,7 +158,7 @@ def test_a_half_that_knows_of_rules_is_given_them_with_what_is_relayed(tmp_path:
 def test_whoever_serves_clients_is_told_what_governs_an_agent(tmp_path: Path) -> None:
     async def scene() -> None:
         async with house(tmp_path, silent) as at:
-            half = at.engine.roster.configured[0].outbound
+            half = at.engine.agents.configured[0].outbound
             assert isinstance(half, GovernedOutbound)
             assert governor_named(at.engine.agents, "scripted", "test") is half.governor
             assert at.engine.agents.extension("scripted", "test", "something else") is None

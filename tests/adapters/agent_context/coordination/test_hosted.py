@@ -36,7 +36,7 @@ async def gateway(
     engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
     inbound = AgentContextInbound(AgentContextServe(**options), engine)
     engine.use([Entry(where, one if isinstance(one, Scripted) else Scripted(one)) for where, one in agents])
-    engine.roster.host({"agent_context": inbound})
+    engine.agents.host({"agent_context": inbound})
     await engine.open()
     try:
         yield engine, Tasks(engine, inbound.coordinator)

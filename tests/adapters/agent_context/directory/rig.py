@@ -107,7 +107,7 @@ class House:
 
     async def look(self) -> None:
         """What the gateway does every second."""
-        await self.engine.roster.refresh_hosted()
+        await self.engine.agents.refresh_hosted()
 
     async def start(self, name: str = "it", message: str = "hello", protocol: str = "test") -> Run:
         return await self.engine.runs.start(RunRequest(agent=name, protocol=protocol, input={"message": message}))
@@ -140,7 +140,7 @@ async def house(
     directory = Directory(AgentContextServe(**options), engine, monotonic=clock.monotonic, now=clock.now)
     made = House(engine, directory, clock)
     directory.on_change(made.uris.append)
-    engine.roster.host({PROTOCOL: directory})
+    engine.agents.host({PROTOCOL: directory})
     await engine.open()
     try:
         yield made
