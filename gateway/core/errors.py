@@ -140,6 +140,11 @@ class AgentGone(AgentError):
     code = "agent_gone"
     retryable = True
 
+    @staticmethod
+    def of(error: InterlinguaError) -> AgentGone:
+        """The same, told as this. A new one for each who gets it: raising adds a traceback."""
+        return AgentGone(str(error), detail=error.detail)
+
 
 class AgentForgot(AgentGone):
     """The agent is there, and does not know the run or the thread any more. Clients are told AgentGone."""

@@ -249,7 +249,7 @@ class HttpPipe:
         try:
             response = await self.client.request("POST", self.url, json=data, headers=self.headers(None))
         except InterlinguaError as error:
-            self._fail(AgentGone(str(error), detail=error.detail))
+            self._fail(AgentGone.of(error))
             raise self._ended() from error
         self.keep_cookies(response)
         told = f"{self.name} answered {INITIALIZE}"
@@ -415,7 +415,7 @@ class HttpPipe:
     def lost(self, reader: EventStreamReader, why: InterlinguaError) -> None:
         """A stream is not there any more. Without the connection's there is none."""
         if reader is self._main:
-            self._fail(why if isinstance(why, AgentGone) else AgentGone(str(why), detail=why.detail))
+            self._fail(why if isinstance(why, AgentGone) else AgentGone.of(why))
         elif reader.session is not None and self._readers.get(reader.session) is reader:
             del self._readers[reader.session]
             if reader.served:
@@ -429,10 +429,7 @@ class HttpPipe:
             self._inbox.end()
 
     def _ended(self) -> AgentGone:
-        """A new one for each who gets it: raising adds a traceback."""
-        if self._gone is None:
-            return AgentGone(f"the connection to {self.name} was closed")
-        return AgentGone(str(self._gone), detail=self._gone.detail)
+        return AgentGone.of(self._gone or AgentGone(f"the connection to {self.name} was closed"))
 
     async def aclose(self) -> None:
         """See `Pipe.aclose`. The server is told."""

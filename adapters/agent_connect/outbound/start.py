@@ -223,7 +223,7 @@ class RunSender:
         try:
             return await self._locator.id(again=again)
         except NotFound as error:
-            raise AgentGone(str(error), detail=error.detail) from error
+            raise AgentGone.of(error) from error
 
     async def _thread(self) -> str | None:
         """The agent's own thread for a run on one; made with the first run. None for an agent without threads."""

@@ -310,7 +310,7 @@ class NativeRun:
         if self._end.done():
             return self._end.result()
         why = line.closed.result()
-        raise AgentGone(str(why), detail=why.detail)
+        raise AgentGone.of(why)
 
     async def _ended(self, said: answers.Said) -> e.Event:
         if isinstance(said, answers.SaidFailed):

@@ -296,7 +296,7 @@ class SessionLine:
         if self._broken is not None:
             return self._broken
         why = self.closed.result()
-        return AgentGone(str(why), detail=why.detail)
+        return AgentGone.of(why)
 
 
 def unused(correlation: str, used: Any) -> str:

@@ -56,7 +56,7 @@ class OutgoingRequests:
     ) -> Raw:
         """Implements `Peer.request`. Leaves nothing here, however it ends. `sink` replaces the `outbox`."""
         if self._gone is not None:
-            raise _again(self._gone)
+            raise AgentGone.of(self._gone)
         sink = sink or self._outbox
         id = self._next_id
         sink.put(jsonrpc.request(id, method, params))
@@ -100,7 +100,7 @@ class OutgoingRequests:
         """Fail every request, those to come too: the connection has ended."""
         self._gone = why
         for id in self._pending:
-            self._set(id, _again(why))
+            self._set(id, AgentGone.of(why))
 
     def stray(self, response: Response) -> None:
         """Count an answer to which no request waits."""
@@ -129,8 +129,3 @@ class OutgoingRequests:
 
 def _answered(future: asyncio.Future[Answer]) -> bool:
     return future.done() and not future.cancelled()
-
-
-def _again(error: AgentGone) -> AgentGone:
-    """Copy the error for each that raises it, since raising adds a traceback."""
-    return AgentGone(str(error), detail=error.detail)

@@ -46,7 +46,7 @@ class Outbox:
     def put(self, *messages: bytes) -> None:
         """Send soon. Raises AgentGone when nothing can be sent any more."""
         if self._gone is not None:
-            raise AgentGone(str(self._gone), detail=self._gone.detail)
+            raise AgentGone.of(self._gone)
         if self._note is not None:
             self._note(messages)
         first = not self._waiting
@@ -75,7 +75,7 @@ class Outbox:
             return
         await self._room.wait()
         if self._gone is not None:
-            raise AgentGone(str(self._gone), detail=self._gone.detail)
+            raise AgentGone.of(self._gone)
 
     async def flushed(self) -> None:
         """Wait until everything is written, or nothing can be any more."""

@@ -114,7 +114,7 @@ class SsePipe:
         try:
             await self._read(response)
         except InterlinguaError as error:
-            self._gone = error if isinstance(error, AgentGone) else AgentGone(str(error), detail=error.detail)
+            self._gone = error if isinstance(error, AgentGone) else AgentGone.of(error)
         except Exception as error:
             log.exception("%s: reading its stream failed", self.name)
             self._gone = AgentGone(f"the stream of {self.name} could not be read", detail=repr(error))
@@ -152,10 +152,7 @@ class SsePipe:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _end(self) -> AgentGone:
-        """A new one for each who gets it: raising adds a traceback."""
-        if self._gone is None:
-            return AgentGone(f"the connection to {self.name} was closed")
-        return AgentGone(str(self._gone), detail=self._gone.detail)
+        return AgentGone.of(self._gone or AgentGone(f"the connection to {self.name} was closed"))
 
     async def aclose(self) -> None:
         """See `Pipe.aclose`. The server learns it by the end of the stream."""

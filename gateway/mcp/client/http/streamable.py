@@ -309,12 +309,10 @@ class StreamableChannel:
 
     def _fail(self, why: InterlinguaError) -> None:
         if not self.closed.done():
-            self.closed.set_result(AgentGone(str(why), detail=why.detail))
+            self.closed.set_result(AgentGone.of(why))
 
     def _gone(self) -> AgentGone:
-        """A new one for each who gets it: raising adds a traceback."""
-        why = self.closed.result()
-        return AgentGone(str(why), detail=why.detail)
+        return AgentGone.of(self.closed.result())
 
     async def aclose(self) -> None:
         """See `Channel`. The server is told."""
@@ -427,7 +425,7 @@ class _StreamableRequest:
                 tries = 0
             elif tries >= TRIES:
                 break
-        raise AgentGone(str(why), detail=why.detail)
+        raise AgentGone.of(why)
 
     async def _once(self) -> bool:
         headers = self._channel.get_headers(self._cursor)
