@@ -210,6 +210,20 @@ async def _reply(send: Any, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def serve(app: Any, port: int, **more: Any) -> None:
+    """Serve a translator until the process is told to end. more: what it wants of uvicorn beside that."""
+    uvicorn.run(
+        app,
+        port=port,
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        **more,
+    )
+
+
 def main() -> None:
     """The process."""
     parser = argparse.ArgumentParser()
@@ -217,15 +231,7 @@ def main() -> None:
     parser.add_argument("--agent", type=int, required=True)
     parser.add_argument("--rows", type=Path)
     options = parser.parse_args()
-    uvicorn.run(
-        Translator(options.agent, options.rows),
-        port=options.port,
-        http="httptools",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-    )
+    serve(Translator(options.agent, options.rows), options.port)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ through a WebSocket and through `interlingua stdio`, and for a `tools/call` with
 counts once. What runs meanwhile by chance (timers, what is
 written a moment later) is left out: only what is called for each of several chunks or requests counts. Below them
 stands how many calls each room had, of the chunk or request with the fewest: a profile by room that is the same on
-every machine. `--calls` prints the functions of the last of each kind, in the order of their calls.
+every machine. `--calls` prints its functions, in the order of their calls.
 """
 
 from __future__ import annotations
@@ -106,18 +106,6 @@ def _ready(port: int, process: subprocess.Popen[bytes]) -> None:
     raise TimeoutError("the gateway is not ready")
 
 
-def _passed(calls: Calls, windows: Windows) -> list[str]:
-    """The files called in every window, in the order of the last."""
-    found = [list(dict.fromkeys(_file(name) for name in calls.within(window))) for window in windows]
-    return [name for name in found[-1] if all(name in window for window in found)]
-
-
-def _rooms(calls: Calls, windows: Windows) -> dict[str, int]:
-    """How many calls each room had, the most first, in the window with the fewest: chance only adds some."""
-    counted = [Counter(map(_room, calls.within(window))) for window in windows]
-    return dict(min(counted, key=Counter.total).most_common())
-
-
 def _file(name: str) -> str:
     return name.partition(":")[0]
 
@@ -144,7 +132,9 @@ class Calls:
 
 
 class Way(NamedTuple):
-    """The files that one of its kind passes, in order, how many calls each room has, and the calls of the last."""
+    """The files that every one of its kind passes, in order. Of the one with the fewest calls, since chance only adds
+    some: how many each room has, the most first, and the calls.
+    """
 
     files: list[str]
     rooms: dict[str, int]
@@ -152,9 +142,11 @@ class Way(NamedTuple):
 
 
 def _way(calls: Calls, windows: Windows) -> Way:
-    return Way(
-        _passed(calls, windows), _rooms(calls, windows), min((calls.within(window) for window in windows), key=len)
-    )
+    found = [calls.within(window) for window in windows]
+    files = [dict.fromkeys(map(_file, called)) for called in found]
+    fewest = min(found, key=len)
+    rooms = dict(Counter(map(_room, fewest)).most_common())
+    return Way([name for name in files[-1] if all(name in each for each in files)], rooms, fewest)
 
 
 def measure() -> dict[str, Way]:

@@ -10,20 +10,16 @@ said, before its answer is told, as the gateway promises; prompts at the same ti
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import gc
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from bench.lean import Rows
+from bench.rpc.lean import Behind, run
 from bench.rpc.wires import Program
 from gateway.transport.websocket.server import EXTENSION
 from gateway.transport.websocket.uvicorn import MessageProtocol
@@ -114,11 +110,8 @@ class Session:
 class Translator:
     """The ASGI application."""
 
-    def __init__(self, command: Sequence[str], file: Path | None) -> None:
-        self._command = command
-        self._file = file
-        self._rows: Rows | None = None
-        self._agent: asyncio.Task[Program] | None = None
+    def __init__(self, behind: Behind) -> None:
+        self._behind = behind
         self._ids = itertools.count()
         self._asked: dict[_Id, tuple[Client, Request, Session | None]] = {}
         self._ours: dict[str, Session] = {}
@@ -131,7 +124,7 @@ class Translator:
             return
         await receive()
         await send({"type": "websocket.accept"})
-        agent = await self._started()
+        agent = await self._behind.agent(self._start)
         writer = scope["extensions"][EXTENSION]
 
         def client(message: bytes) -> None:
@@ -144,20 +137,15 @@ class Translator:
             else:
                 self._send(agent, client, asked, None)
 
-    async def _started(self) -> Program:
-        if self._agent is None:
-            self._rows = Rows(self._file) if self._file is not None else None
-            self._agent = asyncio.create_task(Program.start(self._command, ".", self._says, print))
-            gc.collect()
-            gc.freeze()
-        return await self._agent
+    async def _start(self, command: Sequence[str]) -> Program:
+        return await Program.start(command, ".", self._says, print)
 
     async def _prompt(self, agent: Program, client: Client, asked: Request) -> None:
         assert isinstance(asked.params.session_id, str) and isinstance(asked.params.prompt, list)
         session = self._ours[asked.params.session_id]
         record = session.record = Record(str(uuid.uuid4()), session.name, asked.params.prompt, [])
-        if self._rows is not None:
-            await self._rows.ended(record.id, _encode(record))
+        if self._behind.rows is not None:
+            await self._behind.rows.ended(record.id, _encode(record))
         asked.params.session_id = session.agents
         self._send(agent, client, asked, session)
 
@@ -183,8 +171,8 @@ class Translator:
     def _answered(self, client: Client, said: Said, session: Session | None) -> None:
         if session is not None and isinstance(said.result, Result) and session.record is not None:
             session.record.ended = str(said.result.stop_reason)
-            if self._rows is not None:
-                self._told_later(client, said, self._rows.ended(session.record.id, _encode(session.record)))
+            if self._behind.rows is not None:
+                self._told_later(client, said, self._behind.rows.ended(session.record.id, _encode(session.record)))
                 return
         elif isinstance(said.result, Result) and isinstance(said.result.session_id, str):
             made = Session(client, said.result.session_id)
@@ -196,25 +184,5 @@ class Translator:
         written.add_done_callback(lambda _: client(_encode(said)))
 
 
-def main() -> None:
-    """The process."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--rows", type=Path)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
-    uvicorn.run(
-        Translator(options.command, options.rows),
-        port=options.port,
-        http="httptools",
-        ws=MessageProtocol,
-        ws_per_message_deflate=False,
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run(Translator, ws=MessageProtocol, ws_per_message_deflate=False)

@@ -11,20 +11,16 @@ its answer is told, as the gateway promises; calls at the same time share a comm
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import gc
 import itertools
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from bench.lean import Rows
+from bench.rpc.lean import Behind, run
 from bench.rpc.wires import Program
 
 _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "lean", "version": "1.0.0"}}
@@ -75,11 +71,8 @@ _output = msgspec.json.Decoder(Output).decode
 class Translator:
     """The ASGI application."""
 
-    def __init__(self, command: Sequence[str], file: Path | None) -> None:
-        self._command = command
-        self._file = file
-        self._rows: Rows | None = None
-        self._agent: asyncio.Task[Program] | None = None
+    def __init__(self, behind: Behind) -> None:
+        self._behind = behind
         self._ids = itertools.count()
         self._asked: dict[int, tuple[asyncio.Future[Raw], Record]] = {}
 
@@ -101,13 +94,13 @@ class Translator:
 
     async def _call(self, asked: Params) -> Any:
         record = Record(str(uuid.uuid4()), asked.name, asked.arguments, [])
-        agent = await self._started()
-        if self._rows is not None:
-            await self._rows.ended(record.id, _encode(record))
+        agent = await self._behind.agent(self._start)
+        if self._behind.rows is not None:
+            await self._behind.rows.ended(record.id, _encode(record))
         answer = await self._ask(agent, record)
         record.output = _output(answer).output
-        if self._rows is not None:
-            await self._rows.ended(record.id, _encode(record))
+        if self._behind.rows is not None:
+            await self._behind.rows.ended(record.id, _encode(record))
         text = bytes(record.output).decode()
         content = [{"type": "text", "text": text}]
         return {"content": content, "structuredContent": record.output, "isError": False, "_meta": {"run": record.id}}
@@ -120,16 +113,8 @@ class Translator:
         agent.send(_encode({"jsonrpc": "2.0", "id": number, "method": "agents/run", "params": params}))
         return await future
 
-    async def _started(self) -> Program:
-        if self._agent is None:
-            self._rows = Rows(self._file) if self._file is not None else None
-            self._agent = asyncio.create_task(self._start())
-            gc.collect()
-            gc.freeze()
-        return await self._agent
-
-    async def _start(self) -> Program:
-        agent = await Program.start(self._command, ".", self._says, print)
+    async def _start(self, command: Sequence[str]) -> Program:
+        agent = await Program.start(command, ".", self._says, print)
         ready = asyncio.get_running_loop().create_future()
         self._asked[number := next(self._ids)] = ready, Record("", "", Raw(b""), [])
         agent.send(_encode({"jsonrpc": "2.0", "id": number, "method": "initialize", "params": _HELLO}))
@@ -153,17 +138,5 @@ async def _reply(send: Any, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def main() -> None:
-    """The process."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--rows", type=Path)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
-    app = Translator(options.command, options.rows)
-    how: dict[str, Any] = {"http": "httptools", "lifespan": "off", "access_log": False, "server_header": False}
-    uvicorn.run(app, port=options.port, log_level="warning", **how)
-
-
 if __name__ == "__main__":
-    main()
+    run(Translator)
