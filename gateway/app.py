@@ -22,7 +22,6 @@ from gateway.access import (
     AuthenticatingOptions,
     Authenticator,
     UsageLimits,
-    awaiting,
     identifying,
 )
 from gateway.admin import AdminApi, Console, Operators, open_near
@@ -49,7 +48,7 @@ from gateway.front_page import FrontPage
 from gateway.health import GatherAll, HealthPages, Overlooker, View, VisibleAgents
 from gateway.recording import Recorder
 from gateway.registry import OPERATOR
-from gateway.routing import FixedPaths, Identify, served
+from gateway.routing import FixedPaths, Identify, awaiting, served
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
@@ -265,8 +264,8 @@ class App:
             driven = self.gateway.driven_elsewhere
             spend = self.gateway.store.spend
             self._enforcement = made = Enforcement(self.gateway.records, spend, key=path, name=name, driven=driven)
+            self.gateway.on_opened(made.open)
             self.gateway.accompany(
-                opened=made.open,
                 listed=self._promises,
                 claimed=made.inherit,
                 adopted=made.settle,

@@ -7,6 +7,7 @@ these would be resumed whenever the request goes on.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.responses import Response
@@ -18,6 +19,8 @@ from gateway.access import AwaitsKeys, Slots
 from gateway.core.errors import InterlinguaError
 from gateway.transport.asgi.request import ANSWERED, EXTENSION
 from gateway.transport.tap import TAP, Exchange
+
+log = logging.getLogger(__name__)
 
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 """The methods for which a route that takes any method is found without a search."""
@@ -42,11 +45,42 @@ def served(
     identify: returns the client's name; None where nobody asks. admit: given that name, returns what the request
     takes until its route is done with it. Both raise what it is refused with.
     """
+
+    def wrapped(app: ASGIApp, route: Route | WebSocketRoute) -> ASGIApp:
+        app = _admitted(app, admit, identify, refusal)
+        return _counted(app, protocol, route.path) if isinstance(route, Route) else app
+
+    return _in_front(routes, wrapped)
+
+
+def _in_front(
+    routes: Sequence[BaseRoute], wrap: Callable[[ASGIApp, Route | WebSocketRoute], ASGIApp]
+) -> Sequence[BaseRoute]:
+    """Put something in front of the application of each route."""
     for route in routes:
         if isinstance(route, Route | WebSocketRoute):
-            app = _admitted(route.app, admit, identify, refusal)
-            route.app = _counted(app, protocol, route.path) if isinstance(route, Route) else app
+            route.app = wrap(route.app, route)
     return routes
+
+
+def awaiting(routes: Sequence[BaseRoute], look: Callable[[Scope], object]) -> Sequence[BaseRoute]:
+    """Have requests wait whose tokens cannot be judged before keys are fetched. `look` judges them: it may raise
+    AwaitsKeys, and what the route then refuses the request with itself.
+    """
+    return _in_front(routes, lambda app, route: _awaiting(app, look))
+
+
+def _awaiting(app: ASGIApp, look: Callable[[Scope], object]) -> ASGIApp:
+    def looked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        try:
+            look(scope)
+        except AwaitsKeys as awaits:
+            return awaits.then(lambda: app(scope, receive, send))
+        except InterlinguaError:
+            log.debug("%s is refused", scope["path"])
+        return app(scope, receive, send)
+
+    return looked
 
 
 def _admitted(app: ASGIApp, admit: Admit, identify: Identify | None, refusal: Refusal) -> ASGIApp:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from gateway.access.authentication import AuthenticatingOptions, Authentication, Person, Signed
 from gateway.access.authenticator import EXPIRED, Authenticator, Created, Principal, challenge, roles_of, uncreated
 from gateway.access.credentials import Subjects, TokenOwners, bearer
-from gateway.access.identification import awaiting, identifying, refusal_headers, serving, visit_of
+from gateway.access.identification import identifying, refusal_headers, serving, visit_of
 from gateway.access.issuer import AwaitsKeys, IssuerKeys, published_by
 from gateway.access.limits import Slots, UsageLimits
 from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
@@ -51,7 +51,6 @@ __all__ = [
     "TokenOwners",
     "UsageLimits",
     "Visit",
-    "awaiting",
     "bearer",
     "challenge",
     "each_its_own",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeVar
 
-from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from gateway.access.authentication import AuthenticatingOptions
 from gateway.access.authenticator import Authenticator, challenge
@@ -44,29 +43,6 @@ def identifying(authenticator: Authenticator) -> Callable[[Scope], str | None]:
         return visit.principal.who.id
 
     return identify
-
-
-def awaiting(routes: Sequence[BaseRoute], look: Callable[[Scope], object]) -> Sequence[BaseRoute]:
-    """Have requests wait whose tokens cannot be judged before keys are fetched. `look` judges them: it may raise
-    AwaitsKeys, and what the route then refuses the request with itself.
-    """
-    for route in routes:
-        if isinstance(route, Route | WebSocketRoute):
-            route.app = _awaiting(route.app, look)
-    return routes
-
-
-def _awaiting(app: ASGIApp, look: Callable[[Scope], object]) -> ASGIApp:
-    def looked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        try:
-            look(scope)
-        except AwaitsKeys as awaits:
-            return awaits.then(lambda: app(scope, receive, send))
-        except InterlinguaError:
-            log.debug("%s is refused", scope["path"])
-        return app(scope, receive, send)
-
-    return looked
 
 
 def visit_of(scope: Scope) -> Visit:

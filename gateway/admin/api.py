@@ -87,6 +87,7 @@ class AdminApi:
     ) -> None:
         self._recorder = recorder
         self._recordings = AllRecordings(recorder, engine.store, engine.post)
+        engine.on_opened(self._recordings.learn)
         self._engine = engine
         self._config = config
         self._operators = operators

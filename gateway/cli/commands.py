@@ -1,11 +1,15 @@
-"""The commands of `interlingua`. They only parse here; each imports what it needs when it runs.
+"""The commands of `interlingua`, which only parse and `configure` the log; each imports what it needs when it runs.
 
 Exit codes: 0 success, 1 failed, 2 wrong usage or a wrong file, 3 the agent needs an answer, 130 cancelled.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import signal
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -88,8 +92,6 @@ def serve(
     several workers SIGUSR2 starts them anew, one by one.
     """
     signal.signal(signal.SIGTERM, _leave)
-    from gateway.cli.logs import configure
-
     greet, link = log_format == "text", None
     if workers > 1:
         from gateway.workers.link import WorkerLink
@@ -141,8 +143,6 @@ def agents(
     log_level: LogLevel = "warning",
 ) -> None:
     """List the agents of a route table or of a running gateway, or show what one of them wants."""
-    from gateway.cli.logs import configure
-
     configure(log_level)
     from gateway.cli.run import list_agents, show_agent
 
@@ -175,8 +175,6 @@ def run(
     Its questions are asked on the terminal, where Ctrl-C and Ctrl-D cancel the run. Without a terminal the exit code
     is 3: a run of a gateway waits there then, and it is said how to answer it; any other is cancelled.
     """
-    from gateway.cli.logs import configure
-
     configure(log_level)
     from gateway.cli.run import run_agent
 
@@ -199,8 +197,6 @@ def run(
 
 def _document(said: str) -> Any:
     """The JSON that an option gives, or that is in the file it names."""
-    import json
-
     try:
         file = said.lstrip()[:1] not in ("{", "[", '"') and Path(said).exists()
         return json.loads(Path(said).read_text(encoding="utf-8") if file else said)
@@ -224,8 +220,6 @@ def stdio(
 
     Nothing but the protocol goes to standard output; the log goes to standard error.
     """
-    from gateway.cli.logs import configure
-
     configure(log_level)
     from gateway.cli.stdio import serve_stdio
 
@@ -247,8 +241,6 @@ def revoke(
     An agent that registered is gone for clients of every protocol, one of the route table for those of Agent Context.
     Where that door has access control, the token's client needs the right `revoke`.
     """
-    from gateway.cli.logs import configure
-
     configure(log_level)
     from gateway.cli.remote import revoke_agent
     from gateway.cli.stdio import token
@@ -347,8 +339,6 @@ def manifest(
     log_level: LogLevel = "warning",
 ) -> None:
     """Print an ACP.md (AIP-44) for an agent: what it can do through this gateway, and what governs it."""
-    from gateway.cli.logs import configure
-
     configure(log_level)
     from gateway.cli.manifest import print_manifest
 
@@ -358,8 +348,6 @@ def manifest(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of routes.yaml, for editors."""
-    import json
-
     from gateway import registry
     from gateway.config import schema as of
 
@@ -413,3 +401,53 @@ def audit_keyring(
     from gateway.cli.audit import print_keyring
 
     raise SystemExit(print_keyring(keys))
+
+
+PLAIN = "%(asctime)s %(levelname)s %(name)s: {worker}%(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON: `time` (RFC 3339, UTC), `level`, `logger`, `message`, and `exception` where there is one.
+    `worker` where there are several.
+    """
+
+    def __init__(self, worker: int | None) -> None:
+        super().__init__()
+        self._own = {} if worker is None else {"worker": worker}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See the class."""
+        said: dict[str, str | int] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._own,
+        }
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def configure(level: str, form: Literal["text", "json"] = "text", worker: int | None = None) -> None:
+    """Send everything from `level` up to stderr: coloured on a terminal, else plain lines, or JSON. `worker`: which
+    one of several processes this is.
+    """
+    marked = "" if worker is None else f"[{worker}] "
+    handler: logging.Handler
+    if form == "json":
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonFormatter(worker))
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=Console(stderr=True), show_path=False, log_time_format="%H:%M:%S")
+        handler.setFormatter(logging.Formatter(f"{marked}%(message)s"))
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(PLAIN.format(worker=marked)))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # these tell of every request
+    for name in ("uvicorn", "httpx2", "httpcore2", "watchfiles", "websockets", "asyncio"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

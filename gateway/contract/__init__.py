@@ -8,8 +8,7 @@ knows any other protocol, and neither touches a run's state: only the engine doe
     client <- Inbound <- Watch (run log)  <- RunContext.emit <- agent
 
 gateway.py      what an inbound half may ask: runs, threads, files, agents, records, and the back-channel
-inbound.py      what an inbound half has
-outbound.py     what an outbound half has, and the run that it is given
+outbound.py     what an outbound half has, and the run that it is given; what an inbound half has is in this file
 optional.py     what either may have besides, and who asks for it
 backchannel.py  what passes beside runs: a conversation's modes, files that an agent asks its client for
 interception.py what may stand between the engine and an outbound half
@@ -22,9 +21,12 @@ fitting.py      whether a value fits a schema (keywords.py: the library that say
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from gateway.contract.backchannel import Caller, News, ThreadContext, ThreadWatch
 from gateway.contract.gateway import (
@@ -49,7 +51,6 @@ from gateway.contract.gateway import (
     unwatched,
 )
 from gateway.contract.governing import CallNews, RuleKeeping
-from gateway.contract.inbound import Callback, Inbound
 from gateway.contract.interception import InterceptedRun, Intercepting, RunInterceptor
 from gateway.contract.optional import (
     Conversing,
@@ -68,7 +69,8 @@ from gateway.contract.optional import (
 )
 from gateway.contract.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
 from gateway.contract.outbound import Outbound, RunContext, Runner
-from gateway.core.types import Json
+from gateway.core.errors import InterlinguaError
+from gateway.core.types import Json, Run
 
 __all__ = [
     "LIST_SECONDS",
@@ -124,6 +126,27 @@ __all__ = [
     "unguessable",
     "unwatched",
 ]
+
+
+@dataclass(frozen=True)
+class Callback:
+    """A webhook request: POST `body` with `headers`."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Inbound(Protocol):
+    """Serves one protocol's clients. What it may offer beyond this is in optional.py."""
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """Starlette routes below the protocol's mount point. Called once."""
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """An error as this protocol answers it; for requests below the mount point that reach no route."""
+
+    def callback(self, run: Run) -> Callback:
+        """The webhook request that tells a client of this protocol what became of `run`."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -45,11 +45,23 @@ EVERY: Final = None
 """Stands for every agent, where an operator asks for no certain one."""
 
 
-class Wish(NamedTuple):
-    """An operator's. `until` in seconds since the epoch; then it is as the file says again."""
+T = TypeVar("T")
 
+
+class TurnRecording(msgspec.Struct, frozen=True):
+    """An operator's wish, as processes tell it one another: to have the runs of an agent, or of EVERY one, recorded or
+    not, for some seconds from `at` on (since the epoch). Then it is as the file says again. Answered with nothing.
+    """
+
+    agent: str | None
     record: bool
-    until: float
+    seconds: int
+    at: float = msgspec.field(default_factory=time.time)
+
+    @property
+    def until(self) -> float:
+        """When it ends."""
+        return self.at + self.seconds
 
 
 class Recorder:
@@ -58,7 +70,7 @@ class Recorder:
     def __init__(self) -> None:
         self.on = False
         self.bytes = 0
-        self.wishes: dict[str | None, Wish] = {}
+        self.wishes: dict[str | None, TurnRecording] = {}
         """By agent, and under EVERY for all others."""
         self._routes: Mapping[str, bool] = {}
         self.secrets = SecretRemover()
@@ -77,10 +89,11 @@ class Recorder:
         self._routes = routes
         self._judge()
 
-    def turn(self, agent: str | None, record: bool, seconds: int) -> None:
-        """An operator has the runs of an agent recorded, or not, for that many seconds."""
-        self.wishes[agent] = Wish(record, time.time() + seconds)
-        self._judge()
+    def turn(self, wish: TurnRecording) -> None:
+        """Do as an operator wishes, unless a newer wish for the same agent is known."""
+        if (known := self.wishes.get(wish.agent)) is None or known.at <= wish.at:
+            self.wishes[wish.agent] = wish
+            self._judge()
 
     def wanted(self, agent: str, route: str) -> bool:
         """Whether runs of an agent are recorded now."""
@@ -186,12 +199,8 @@ class NotedWatch(WrappedWatch):
             return await self._watch.follow(taken, timeout)
 
 
-class TurnRecording(msgspec.Struct, frozen=True):
-    """An operator's wish, as processes tell it one another. Answered with nothing."""
-
-    agent: str | None
-    record: bool
-    seconds: int
+class ListWishes(msgspec.Struct, frozen=True):
+    """Asks a process which wishes it knows. Answered with a `TurnRecording` for each."""
 
 
 class ReadRecording(msgspec.Struct, frozen=True):
@@ -219,18 +228,30 @@ class AllRecordings:
         self._store = store
         self._post = post
         post.serve(TurnRecording, self._turn)
+        post.serve(ListWishes, self._wishes)
         post.serve(ReadRecording, self._read)
 
     async def turn(self, wish: TurnRecording) -> int:
         """Have a wish heard by every process. Returns how many did not say that they had heard it."""
-        await self._turn(self._store.owner, wish)
+        self._recorder.turn(wish)
+        return sum(error is not None for error in await self._ask_others(wish, type(None)))
+
+    async def learn(self) -> None:
+        """Take the wishes that the others know. To be called once, when this process is told of new ones already."""
+        for answer in await self._ask_others(ListWishes(), tuple[TurnRecording, ...]):
+            for wish in answer if isinstance(answer, tuple) else ():
+                self._recorder.turn(wish)
+
+    async def _ask_others(self, call: msgspec.Struct, answer: type[T]) -> Sequence[T | InterlinguaError]:
+        """What each other process answers, or why it does not."""
         others = await self._store.mailbox.others()
-        asked = [self._post.ask(other, wish, type(None), within=HEAR_SECONDS) for other in others]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        for error in answers:
-            if error is not None and not isinstance(error, InterlinguaError):
-                raise error
-        return sum(error is not None for error in answers)
+        asked = [self._post.ask(other, call, answer, within=HEAR_SECONDS) for other in others]
+        answers: list[T | InterlinguaError] = []
+        for found in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(found, BaseException) and not isinstance(found, InterlinguaError):
+                raise found
+            answers.append(found)
+        return answers
 
     async def where(self, run_id: str) -> str:
         """The process that has the recording of a run, if any has. Raises NotFound."""
@@ -251,7 +272,10 @@ class AllRecordings:
         return await self._post.ask(process, call, RecordingPage | None)  # type: ignore[arg-type]
 
     async def _turn(self, process: str, wish: TurnRecording) -> None:
-        self._recorder.turn(wish.agent, wish.record, wish.seconds)
+        self._recorder.turn(wish)
+
+    async def _wishes(self, process: str, _: ListWishes) -> Sequence[TurnRecording]:
+        return [*self._recorder.wishes.values()]
 
     async def _read(self, process: str, call: ReadRecording) -> RecordingPage | None:
         recording = self._recorder.of(call.run)

@@ -103,6 +103,7 @@ class Engine:
         )
         self.records = EngineRecords(store)
         self.backchannel = EngineBackchannel(store, self.agents, self.conversations, self.post, self._lobby)
+        self._opened: list[Step] = []
         self.accompany()
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
@@ -115,10 +116,13 @@ class Engine:
         """Call `told` with every callback that is owed."""
         self._owed = told
 
+    def on_opened(self, step: Step) -> None:
+        """Await this in `open`: the store and the mailbox are open, and it is not known yet which agents there are."""
+        self._opened.append(step)
+
     def accompany(
         self,
         *,
-        opened: Step = _nothing,
         listed: Step = _nothing,
         claimed: Step = _nothing,
         adopted: Step = _nothing,
@@ -126,12 +130,10 @@ class Engine:
     ) -> None:
         """Await these in `open`, `adopt` and `close`.
 
-        opened: the store is open. listed: it is known which agents there are, and no run goes on yet. claimed: runs of
-        processes that have died are this one's, and do not go on yet. adopted: it is known which runs go on. closing:
-        before the store is closed.
+        listed: it is known which agents there are, and no run goes on yet. claimed: runs of processes that have died
+        are this one's, and do not go on yet. adopted: it is known which runs go on. closing: the store is still open.
         """
-        self._opened, self._listed, self._claimed_for, self._adopted = opened, listed, claimed, adopted
-        self._closing = closing
+        self._listed, self._claimed_for, self._adopted, self._closing = listed, claimed, adopted, closing
 
     def _rung(self, run_id: str | None) -> None:
         self._followed.rung(run_id)
@@ -160,7 +162,8 @@ class Engine:
         await self.store.open()
         self.post.open()
         self._lobby.open()
-        await self._opened()
+        for step in self._opened:
+            await step()
         await self.agents.open()
         await self._listed()
         await self.adopt()
@@ -299,13 +302,18 @@ class EngineRuns:
         self._recorder = recorder
         self.start = starter.start
 
+    def _named(self, run_id: str) -> LiveRun | None:
+        """A client's message names a run, which is None if it is not in progress here."""
+        if self._recorder.on:
+            self._recorder.named(run_id)
+        return self._live.get(run_id)
+
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
         if (live := self._live.get(run_id)) is not None:
             live.lost(what, count)
         else:
             self._elsewhere.lost(run_id, what, count)
-        if self._recorder.on:
-            self._recorder.named(run_id)
+        self._named(run_id)
 
     async def lost_there(self, _: str, call: LoseOfRun) -> None:
         """Count a loss that another process has told of."""
@@ -313,9 +321,7 @@ class EngineRuns:
             live.lost(call.what, call.count)
 
     async def get(self, run_id: str) -> Run:
-        if self._recorder.on:
-            self._recorder.named(run_id)
-        return live.run if (live := self._live.get(run_id)) is not None else await self._store.run(run_id)
+        return live.run if (live := self._named(run_id)) is not None else await self._store.run(run_id)
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
         return await self._store.runs(query)
@@ -324,18 +330,13 @@ class EngineRuns:
         return await self._store.count_runs(query)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
-        if self._recorder.on:
-            self._recorder.named(run_id)
-        if (live := self._live.get(run_id)) is None:
+        if (live := self._named(run_id)) is None:
             return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
         return live.record.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
-        if self._recorder.on:
-            self._recorder.named(run_id)
-        live = self._live.get(run_id)
-        if live is None:
+        if (live := self._named(run_id)) is None:
             run = await self._store.run(run_id)
             output = Output(await self._published(run))
             if not run.status.ended:
@@ -369,9 +370,7 @@ class EngineRuns:
         return out
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
-        if self._recorder.on:
-            self._recorder.named(run_id)
-        if (live := self._live.get(run_id)) is not None:
+        if (live := self._named(run_id)) is not None:
             return await self._answer(live, answer, interrupt_id)
         run = await self._store.run(run_id)
         if run.status.ended:
@@ -394,8 +393,7 @@ class EngineRuns:
         return live.run
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
-        if self._recorder.on:
-            self._recorder.named(run_id)
+        self._named(run_id)
         return await self._starter.cancel(run_id, reason or "cancelled by the client", wait=wait)
 
     async def cancel_here(self, _: str, call: CancelRun) -> Run:

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from gateway.cli.logs import JsonFormatter
+from gateway.cli.commands import JsonFormatter
 from tests.support.processes import PROGRAM, ROOT, Gateway, Process, ProcessFailed, start
 
 DEAF = ["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"]

@@ -246,8 +246,9 @@ def test_workers_that_hang_are_killed_one_at_a_time_and_replaced_and_their_runs_
         assert ended["run"]["status"] == "error", ended
 
 
-def test_a_restart_one_by_one_refuses_and_cuts_no_connection(gateway: Gateway) -> None:
-    before = workers_of(gateway)
+def test_a_restart_one_by_one_refuses_and_cuts_no_connection_and_an_operators_wish_holds(gateway: Gateway) -> None:
+    before, clients = workers_of(gateway), Clients(gateway)
+    httpx2.post(f"{gateway.url}/admin/recording", json={"record": True, "seconds": 3600}, trust_env=False)
     restarted = gateway.process.stderr().count("all workers are restarted")
     with Load(gateway.port) as load:
         gateway.process.signal(signal.SIGUSR2)
@@ -256,6 +257,8 @@ def test_a_restart_one_by_one_refuses_and_cuts_no_connection(gateway: Gateway) -
         )
     assert up(gateway, before)
     assert not load.refused and not load.cut and load.answered > 100
+    assert all(clients.get("/admin/recording").json()["agents"]["mailcomposer"] for _ in range(8))
+    httpx2.post(f"{gateway.url}/admin/recording", json={"record": False, "seconds": 1}, trust_env=False)
 
 
 def test_a_worker_that_is_killed_is_replaced_and_no_connection_is_refused_meanwhile(gateway: Gateway) -> None:

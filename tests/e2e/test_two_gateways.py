@@ -161,7 +161,7 @@ def test_the_wire_of_a_run_is_told_by_the_process_that_does_not_drive_it(
     assert not there.get(f"{asked}/recording").json()["agents"]["slow"]
 
 
-def test_a_recording_is_gone_with_its_process_and_its_follower_elsewhere_is_told_the_end(
+def test_a_recording_is_gone_with_its_process_and_its_follower_elsewhere_is_told_the_end_but_a_wish_outlives_it(
     agent_connect_agent: Process, tmp_path: Path
 ) -> None:
     table = f"""
@@ -193,8 +193,13 @@ inbound: {{agent_connect: {{}}}}
         assert http.get(f"{url}/wire").status_code == 404
         assert http.get(url).json()["recorded"] is False
         assert "POST /agent-connect/runs" not in http.get(wire).text, "who takes it up records it from there"
-        wish = http.post(f"{asked.url}/admin/recording", json={"record": True}).json()
-        assert wish["unheard"] == 0, "who is dead need not hear"
+        http.post(f"{asked.url}/admin/recording", json={"record": True})
+        told = http.post(f"{asked.url}/admin/recording", json={"record": False}).json()
+        assert told["unheard"] == 0, "who is dead need not hear"
+        with Gateway(table, tmp_path / "one") as later:
+            assert http.get(f"{later.url}/admin/recording").json()["wishes"] == told["wishes"]
+            unrecorded = http.post(f"{later.url}/agent-connect/runs/wait", json=short).json()["run"]["run_id"]
+            assert http.get(f"{asked.url}/admin/runs/{unrecorded}").json()["recorded"] is False
 
 
 def test_a_task_that_both_are_given_at_once_is_one(gateways: tuple[Gateway, Gateway]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from gateway.config import loads
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt, Run
-from gateway.recording import Recorder, RunRecording
+from gateway.recording import Recorder, RunRecording, TurnRecording
 from gateway.recording import recorder as recorder_module
 from gateway.recording import recording as recording_module
 from gateway.recording.recording import BEGINNING, MESSAGE_BYTES
@@ -83,15 +84,17 @@ def test_only_runs_of_routes_that_say_so_are_recorded() -> None:
 def test_an_operators_wish_goes_before_the_file_until_its_time_is_over() -> None:
     async def story() -> None:
         async with scene() as at:
-            at.recorder.turn("scripted", False, 60)
+            at.recorder.turn(TurnRecording("scripted", False, 60))
             assert at.recorder.of((await at.ran()).id) is None
-            at.recorder.turn("other", True, 60)
-            at.recorder.turn(None, True, 60)
+            at.recorder.turn(TurnRecording("other", True, 60))
+            at.recorder.turn(TurnRecording(None, True, 60))
             assert at.recorder.of((await at.ran()).id) is None, "what was said of it by its name counts"
-            at.recorder.turn("scripted", True, 60)
+            at.recorder.turn(TurnRecording("scripted", True, 60))
             assert at.recorder.of((await at.ran()).id) is not None
+            at.recorder.turn(TurnRecording("scripted", False, 60, at=time.time() - 1))
+            assert at.recorder.of((await at.ran()).id) is not None, "an older wish that is heard of later"
         async with scene(table=PLAIN) as at:
-            at.recorder.turn(None, True, 0)
+            at.recorder.turn(TurnRecording(None, True, 0))
             await until(lambda: not at.recorder.on)
             assert at.recorder.of((await at.ran()).id) is None and not at.recorder.wishes
 
@@ -109,7 +112,7 @@ def test_off_is_off_for_runs_that_go_on_as_well() -> None:
             kept = at.recorder.of(one.id)
             assert kept is not None and kept.open
             noted = kept.last
-            at.recorder.turn(None, False, 60)
+            at.recorder.turn(TurnRecording(None, False, 60))
             assert kept.over and not kept.open
             kept.note(SAID, "client")
             await at.engine.runs.cancel(one.id, wait=True)
@@ -180,8 +183,8 @@ def test_the_work_of_a_run_is_about_it_and_that_of_another_is_not() -> None:
             assert kept is not None and found[0] == (one.id, kept.said)
             await until(lambda: bool(cancelled))
             assert cancelled == [kept.said], "the cancel is said to the agent, whoever asked for it"
-            at.recorder.turn(None, True, 60)
-            at.recorder.turn("scripted", False, 60)
+            at.recorder.turn(TurnRecording(None, True, 60))
+            at.recorder.turn(TurnRecording("scripted", False, 60))
             with about(client):
                 await at.ran()
             assert found[1][1] is None, "nor to the run that began in its work"

@@ -38,7 +38,8 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
     scripted.cancel = it.outbound.cancel  # type: ignore[method-assign]
     engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), rules=Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records, engine.store.spend)
-    engine.accompany(opened=enforcement.open, closing=enforcement.aclose)
+    engine.on_opened(enforcement.open)
+    engine.accompany(closing=enforcement.aclose)
     engine.use([Entry(route(), enforcement.wrap(scripted, documents(folder)))])
     await engine.open()
     try:

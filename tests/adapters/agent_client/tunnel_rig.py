@@ -161,7 +161,8 @@ async def rig(
     if governed is not None:
         enforcement = Enforcement(engine.records, engine.store.spend)
         half = enforcement.wrap(outbound, governed)
-        engine.accompany(opened=enforcement.open, closing=enforcement.aclose)
+        engine.on_opened(enforcement.open)
+        engine.accompany(closing=enforcement.aclose)
     engine.use([Entry(Route(name="prog", target=options), half)])
     await engine.open()
     try:

@@ -129,8 +129,8 @@ async def house(
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine.records, engine.store.spend)
     wrapped = enforcement.wrap(outbound, binding or documents(folder, **posture))
+    engine.on_opened(enforcement.open)
     engine.accompany(
-        opened=enforcement.open,
         claimed=enforcement.inherit,
         adopted=enforcement.settle,
         closing=enforcement.aclose,
