@@ -122,7 +122,7 @@ def compare(
     """Every figure of both, of the named parts. Raises Broken."""
     with checkout(ref) as before, Stage((), fsync=fsync) as stage:
         trees = {NOW: OWN, BEFORE: before}
-        command, root = (msgspec.json.encode(it).decode() for it in (EDITORS_AGENT, str(ROOT)))
+        command, root = (msgspec.json.encode(it).decode() for it in (EDITORS_AGENT, str(OWN.root)))
         agents = ROUTES.format(agent=stage.agent_port, command=command, root=root)
         told("starts")
         figures: Figures = {"ref": ref, "starts": _starts(stage, agents, trees, sizes), "works": []}

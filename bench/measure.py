@@ -28,7 +28,6 @@ from bench.stage import PREFIX, PROXIES, Broken, Child, Gateway, Stage
 from bench.stamp import CHUNK
 
 WAYS = ("direct", *PROXIES, "through")
-WARM_SECONDS = 0.5
 HELD_CHUNKS = 10
 MEGABYTE = 1e6
 PARTS = ("agent_connect", "agent_client", "agent_communication", "growth", "workers", "peers")
@@ -60,6 +59,7 @@ def measure_requests(stage: Stage, sizes: Sizes, told: Callable[[str], None]) ->
     """Agent Connect in and out, and an example agent's large answer."""
     figures: Figures = {}
     starts: list[Gateway] = []
+    stage.compare()
     until = time.monotonic() + sizes.limit
     told("start-up and memory of open streams")
     for _ in range(sizes.starts):
@@ -101,11 +101,11 @@ def _imports() -> float:
     return float(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
 
 
-def warm(stage: Stage) -> None:
+def warm(stage: Stage, seconds: float) -> None:
     """Connections, caches and code paths of both ends, before anything counts."""
     for place in stage.places.values():
         job = {"kind": "requests", "port": place.port, "path": f"{place.prefix}/runs/wait", "body": wait_body()}
-        stage.do(**job, connections=4, seconds=WARM_SECONDS)
+        stage.do(**job, connections=4, seconds=seconds)
         path, body = f"{place.prefix}/runs/stream", stream_body(20, 0.0)
         stage.do(kind="streams", port=place.port, path=path, body=body, streams=4, chunks=20)
 
@@ -224,7 +224,7 @@ def whole(stage: Stage, sizes: Sizes, until: float) -> Figures:
 def open_streams(stage: Stage, gateway: Child, sizes: Sizes) -> Figures:
     """Resident memory of a gateway that has just started, has served a few, and has that many streams open."""
     fresh = gateway.rss()
-    warm(stage)
+    warm(stage, sizes.warm_seconds)
     idle = gateway.rss()
     path, body = f"{PREFIX}/runs/stream", stream_body(100_000, 0.1)
     stage.do(kind="hold", port=stage.port, path=path, body=body, streams=sizes.held, chunks=HELD_CHUNKS)
@@ -242,7 +242,7 @@ def open_streams(stage: Stage, gateway: Child, sizes: Sizes) -> Figures:
 
 def idle_threads(stage: Stage, gateway: Child, sizes: Sizes) -> Figures:
     """What is left in memory of a thread that has had a turn."""
-    warm(stage)
+    warm(stage, sizes.warm_seconds)
     job = {"kind": "turns", "port": stage.port, "prefix": PREFIX, "body": wait_body(), "connections": 8}
     stage.do(**job, threads=sizes.threads)  # what is bounded fills up
     before = gateway.rss()

@@ -110,6 +110,8 @@ class Sizes:
     starts: int
     """Gateways that are started only to see how long it takes; two others are."""
     rounds: int
+    warm_seconds: float
+    """Of requests that do not count, each way, before those that do."""
     one_seconds: float
     """Of each turn of requests one after the other."""
     many_seconds: float
@@ -142,6 +144,7 @@ FULL = Sizes(
     limit=140.0,
     starts=1,
     rounds=4,
+    warm_seconds=0.5,
     one_seconds=1.0,
     many_seconds=1.25,
     streams=(1, 32, 200),
@@ -198,6 +201,7 @@ QUICK = Sizes(
     limit=20.0,
     starts=0,
     rounds=2,
+    warm_seconds=0.5,
     one_seconds=0.4,
     many_seconds=0.5,
     streams=(1, 32, 200),
@@ -254,13 +258,14 @@ TINY = Sizes(
     limit=1.0,
     starts=0,
     rounds=1,
+    warm_seconds=0.02,
     one_seconds=0.05,
-    many_seconds=0.1,
+    many_seconds=0.05,
     streams=(1, 4),
     stream_chunks=5,
     pace=0.005,
     saturate_streams=4,
-    saturate_seconds=1.0,
+    saturate_seconds=0.2,
     saturate_chunks=20,
     held=5,
     threads=5,
@@ -273,7 +278,7 @@ TINY = Sizes(
         chunks=5,
         pace=0.005,
         floods=((1, 50), (3, 20)),
-        flood_seconds=0.6,
+        flood_seconds=0.1,
         firsts=1,
         held=3,
     ),
@@ -284,7 +289,7 @@ TINY = Sizes(
         chunks=5,
         pace=0.005,
         rushes=((1, 50), (3, 20)),
-        rush_seconds=0.5,
+        rush_seconds=0.1,
         documents_limit=1.0,
         document_rounds=1,
         documents=(2_000, 8_000),
@@ -303,7 +308,7 @@ TINY = Sizes(
         thread=(2, 20),
         store=(2, 20),
     ),
-    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.1, workers=(1, 2)),
+    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.05, workers=(1, 2)),
 )
 """Shows that everything works; its figures mean nothing."""
 

@@ -112,6 +112,8 @@ def _kept() -> dict[str, str]:
 class Child:
     """A process of ours. What it says goes to a file, whose end is shown if it breaks."""
 
+    launch = staticmethod(subprocess.Popen)
+
     def __init__(
         self,
         name: str,
@@ -127,7 +129,7 @@ class Child:
         self._log = log
         pipe = subprocess.PIPE if talks else None
         with log.open("ab") as said:
-            self.popen = subprocess.Popen(
+            self.popen = self.launch(
                 [tree.python, *argv],
                 cwd=tree.root,
                 env={**_kept(), **env},
@@ -214,7 +216,7 @@ class Place:
 
 
 class Stage:
-    """Agent, what stands before it for comparison, and load, for the whole time; gateways one after the other.
+    """Agent and load, for the whole time; gateways one after the other.
 
     Use as a context manager.
     """
@@ -225,7 +227,7 @@ class Stage:
         self._fsync = fsync
         self._stack = contextlib.ExitStack()
         self.places: dict[str, Place] = {}
-        """`direct` the agent, `bare`, `lean` and `rows` what stands before it for comparison, `through` the gateway."""
+        """`direct` the agent, `through` the gateway; `bare`, `lean` and `rows` see `compare`."""
         self.directory = Path()
         """For files of its processes, once it is entered."""
 
@@ -233,14 +235,17 @@ class Stage:
         self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="interlingua-bench-")))
         try:
             self._enter("direct", ["-m", "bench.agent"])
-            for name, argv in PROXIES.items():
-                rows = ["--rows", str(self.directory / "rows.db")] if name == "rows" else []
-                self._enter(name, [*argv, "--agent", str(self.places["direct"].port), *rows])
             self.load = self.start("load", ["-m", "bench.load"], talks=True)
         except BaseException:
             self._stack.close()
             raise
         return self
+
+    def compare(self) -> None:
+        """Start what stands before the agent for comparison."""
+        for name, argv in PROXIES.items():
+            rows = ["--rows", str(self.directory / "rows.db")] if name == "rows" else []
+            self._enter(name, [*argv, "--agent", str(self.agent_port), *rows])
 
     @property
     def agent_port(self) -> int:

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from bench.agent_communication.wires import Events
 from bench.stage import ROOT
 from bench.stamp import CHUNK, stamp
 from gateway.core.delta import ABSENT, combine
+from tests.bench.conftest import Benchmark
 from tests.support.aio import run
 
 TINY = sizes.TINY.callers
@@ -30,13 +30,8 @@ RUSHES = [f"rush_{count}" for count, _ in TINY.rushes]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """The JSON and the text of one run of tiny sizes."""
-    file: Path = tmp_path_factory.mktemp("bench") / "figures.json"
-    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "agent_communication", "--json", str(file)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(file.read_text()), done.stdout
+def ran(benchmark: Benchmark) -> tuple[dict[str, Any], str]:
+    return benchmark("agent_communication")
 
 
 def test_every_figure_of_calls_is_measured_each_way(ran: tuple[dict[str, Any], str]) -> None:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from bench.rounds import in_rounds
 from bench.rpc.wires import Socket
 from bench.stage import EDITORS_AGENT, ROOT
 from bench.stamp import CHUNK, stamp
+from tests.bench.conftest import Benchmark
 from tests.support.aio import run
 
 TINY = sizes.TINY.editors
@@ -29,13 +29,8 @@ FLOODS = [f"flood_{count}" for count, _ in TINY.floods]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """The JSON and the text of one run of tiny sizes."""
-    file: Path = tmp_path_factory.mktemp("bench") / "figures.json"
-    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "agent_client", "--json", str(file)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(file.read_text()), done.stdout
+def ran(benchmark: Benchmark) -> tuple[dict[str, Any], str]:
+    return benchmark("agent_client")
 
 
 def test_every_figure_is_measured_each_way(ran: tuple[dict[str, Any], str]) -> None:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 from bench import growth, sizes
 from bench.growth import Line, copy_runs
-from bench.stage import ROOT
 from gateway.store.sqlite.schema import connect_writer
+from tests.bench.conftest import Benchmark
 
 
-def test_every_line_is_measured_at_each_size(tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "growth", "--json", str(file)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = json.loads(file.read_text())["figures"]["growth"]
+def test_every_line_is_measured_at_each_size(benchmark: Benchmark) -> None:
+    lines = benchmark("growth")[0]["figures"]["growth"]
     counts = {name: list(getattr(sizes.TINY.growth, name)) for name in ("streams", "editors", "sessions", "mcp")}
     assert [[int(count) for count in line["points"]] for line in lines][:4] == list(counts.values())
     assert len(lines) == 7

@@ -17,7 +17,7 @@ from tests.support.scripted import Scripted, echo, engine, request, route
 RUNS = 300
 
 
-def test_memory_is_told_after_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_is_told_after_each_step(forked: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert memory.main(["--runs", "0", "20", "--threads"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [["0", "runs:"], ["20", "runs:"]]

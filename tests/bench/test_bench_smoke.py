@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +9,15 @@ import pytest
 from bench import sizes
 from bench.chunks import Snapshots, Stamps, steady
 from bench.peers import GATEWAY
-from bench.stage import ROOT
 from bench.wanted import WANTED, judged
+from tests.bench.conftest import Benchmark
 
 LATENCIES = ("wait_1", "wait_many", *(f"stream_{count}" for count in sizes.TINY.streams))
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """The JSON and the text of one run of tiny sizes."""
-    file: Path = tmp_path_factory.mktemp("bench") / "figures.json"
-    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "agent_connect", "--json", str(file)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(file.read_text()), done.stdout
+def ran(benchmark: Benchmark) -> tuple[dict[str, Any], str]:
+    return benchmark("agent_connect")
 
 
 def test_every_figure_is_measured_directly_and_through_the_gateway(ran: tuple[dict[str, Any], str]) -> None:
