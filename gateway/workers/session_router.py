@@ -28,7 +28,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailable
 from gateway.transport.asgi import ClientGone, HttpRequest
 from gateway.transport.asgi.uvicorn import FROM, RequestOrigin
-from gateway.transport.http.connection import CallConnection, WireResponse
+from gateway.transport.http import StreamResponse
+from gateway.transport.http.connection import CallConnection
 from gateway.transport.http.outgoing import ONE_WRITE, Pieces
 from gateway.workers.link import MARK, WorkerLink
 
@@ -72,7 +73,7 @@ class SessionRouter:
         self._socket = link.socket_of
         self._own = link.number
         self._idle: defaultdict[int, list[CallConnection]] = defaultdict(list)
-        self._streams: set[WireResponse] = set()
+        self._streams: set[StreamResponse] = set()
         self._quiet = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -231,7 +232,7 @@ class _Client:
         self.request.cut()
         await asyncio.wait([self._watcher or self._watch()])
 
-    async def answer(self, response: WireResponse) -> None:
+    async def answer(self, response: StreamResponse) -> None:
         """Pass an answer on. Raises an error of the tree if it does not come whole."""
         names = (name for name in response.headers if name not in _ITS_OWN)
         lines = [(name.encode(), value.encode()) for name in names for value in response.headers.getall(name)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gzip
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 import uvloop
 
-from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.transport.http import HttpClient, StreamResponse
 from tests.support import aio
 from tests.support.raw_http import Exchange, serving
@@ -115,7 +116,7 @@ def test_what_was_held_back_is_poured_in_the_order_in_which_it_came(run: Run) ->
 
     async def test() -> None:
         async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            await until(lambda: response._response._connection.paused)  # it has read ahead as far as it does
+            await until(lambda: response._connection.paused)  # it has read ahead as far as it does
             assert await poured(response) == (b"".join(pieces), False)
 
     run(test())
@@ -218,5 +219,33 @@ def test_what_the_taker_raises_is_raised_and_it_runs_in_the_context_of_who_pours
 
             with pytest.raises(LookupError, match="the reader"):
                 await response.pour(take)
+
+    run(test())
+
+
+def test_a_body_over_its_limit_ends_the_pouring_and_its_connection(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD, chunk(b"one"), chunk(b"two"))
+        await exchange.gone()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            async with client.stream("GET", "/", max_bytes=5) as response:
+                got, stopped = await asyncio.wait_for(poured(response), 30)
+            assert isinstance(stopped, AgentBroken) and got in (b"", b"one")
+
+    run(test())
+
+
+def test_a_compressed_body_is_poured_as_what_it_says(run: Run) -> None:
+    packed = gzip.compress(b"one") + gzip.compress(b"two" * 1_000_000)
+
+    async def handler(exchange: Exchange) -> None:
+        head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+        await exchange.say(head, *(chunk(packed[at : at + 7]) for at in range(0, len(packed), 7)), END)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            assert await asyncio.wait_for(poured(response), 30) == (b"one" + b"two" * 1_000_000, False)
 
     run(test())

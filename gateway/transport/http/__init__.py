@@ -2,10 +2,10 @@
 
 client.py      HttpClient: request, stream, upload, download; what adapters use
 response.py    HttpResponse, ResponseHeaders
-body.py        StreamResponse, whose body arrives: limits, idle timeout, decompression
-session.py     the requests to one target: URLs, headers, redirects, the one retry
+body.py        StreamResponse, an answer as it arrives: limits, idle timeout, decompression
+session.py     the requests to one target: URLs, headers, redirects, the one retry; its connections: made (addresses,
+               TLS), kept while idle, limited
 outgoing.py    a request before it is sent: URL, head, form
-pool.py        connections: made (addresses, TLS), kept while idle, limited
 connection.py  one connection: a request out, a response in
 """
 

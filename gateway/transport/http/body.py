@@ -1,4 +1,4 @@
-"""A response whose body arrives: read with limits, an idle timeout and decompression."""
+"""An answer whose body arrives: taken with limits, an idle timeout and decompression."""
 
 from __future__ import annotations
 
@@ -6,76 +6,143 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from gateway.core.errors import AgentBroken, AgentTimeout
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
 from gateway.transport.deadline import CLOCK_SLACK
-from gateway.transport.http.response import media_type
+from gateway.transport.http.response import ResponseHeaders, media_type
 
 if TYPE_CHECKING:
-    from gateway.transport.http.connection import WireResponse
     from gateway.transport.tap import BodyNotes
 
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 PIECE = 256 * 1024
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # told apart by their first bytes
 _MAX_MEMBERS = 16  # a gzip file may be several; each one costs a copy of what follows it
+HELD_BYTES = 128 * 1024
+"""The socket is not read while more than this has arrived and not been taken."""
+UNLIMITED = 1 << 62
+
+
+class BodySource(Protocol):
+    """The connection on which an answer arrives."""
+
+    loop: asyncio.AbstractEventLoop
+    paused: bool
+
+    def wait(self) -> None:
+        """Read nothing more for now."""
+
+    def read_on(self) -> None:
+        """Read again."""
+
+    def fail(self, error: InterlinguaError) -> None:
+        """Close it. The answer ends with `error`."""
 
 
 class StreamResponse:
-    """A response whose body is still arriving. Valid inside `async with client.stream(...)`, used by one task.
+    """An answer whose head has arrived, and its body as it arrives. Valid inside `async with client.stream(...)`, used
+    by one task.
 
-    Made by `HttpClient`. Raises AgentBroken at once for an encoding that was not asked for, or an announced length over
-    `max_bytes`.
+    Its connection makes it and calls `feed` and `end`; who has asked calls `begin` before reading it.
     """
 
     __slots__ = (
+        "_connection",
         "_gunzip",
+        "_held",
         "_idle_timeout",
         "_left",
+        "_listener",
         "_loop",
         "_max_bytes",
-        "_response",
+        "_notes",
+        "_size",
         "_timer",
         "_waiting_since",
+        "error",
         "headers",
         "status",
+        "whole",
     )
 
-    def __init__(
-        self,
-        response: WireResponse,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        max_bytes: int,
-        idle_timeout: float | None = None,
-    ) -> None:
-        self._response = response
-        self._max_bytes = self._left = max_bytes
-        self._idle_timeout = idle_timeout
-        self._loop = loop
+    def __init__(self, connection: BodySource, status: int, headers: ResponseHeaders) -> None:
+        self.status = status
+        self.headers = headers
+        self.whole = False
+        """Whether the end of the body has arrived: nothing more will come than can be taken without waiting."""
+        self.error: InterlinguaError | None = None
+        """The reason for which no more will arrive, if that is not the end."""
+        self._connection: BodySource | None = connection
+        """Until the answer is over."""
+        self._loop = connection.loop
+        self._held: list[bytes] = []
+        self._size = 0
+        self._listener: Callable[[], None] | None = None
+        """Called after bytes, the end or an error have arrived."""
+        self._left = self._max_bytes = UNLIMITED
+        self._gunzip: Gunzip | None = None
+        self._notes: BodyNotes | None = None
+        self._idle_timeout: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_since: float | None = None
-        self._gunzip: Gunzip | None = None
-        self.status = response.status
-        headers = self.headers = response.headers
-        encoding = headers.get("content-encoding")
+
+    # --- for its connection ----------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of the body have arrived."""
+        if self.error is not None:
+            return
+        self._held.append(data)
+        self._size += len(data)
+        if self._listener is not None:
+            self._listener()
+        if self._size > HELD_BYTES and self._connection is not None:
+            self._connection.wait()
+
+    def end(self, error: InterlinguaError | None) -> None:
+        """The end has arrived, or there is none, for this reason. The connection is no longer this answer's."""
+        self._connection = None
+        if error is not None:
+            self.fail(error)
+        elif self.error is None:
+            self.whole = True
+            if self._listener is not None:
+                self._listener()
+
+    def fail(self, error: InterlinguaError) -> None:
+        """Make the current or next read raise `error`, after what has arrived. No effect at the end."""
+        if not self.whole and self.error is None:
+            self.error = error
+            if self._listener is not None:
+                self._listener()
+
+    # --- for who has asked -----------------------------------------------------------------------------------------
+
+    def begin(self, max_bytes: int, idle_timeout: float | None) -> None:
+        """Set the limits of `chunks`, and decompress what comes compressed. Raises AgentBroken at once, and closes, for
+        an encoding that was not asked for, or an announced length over `max_bytes`.
+        """
+        self._left = self._max_bytes = max_bytes
+        self._idle_timeout = idle_timeout
+        encoding = self.headers.get("content-encoding")
         if encoding and encoding.lower() != "identity":
             if encoding.lower() not in _COMPRESSED:
+                self.close()
                 raise AgentBroken("the agent's answer is in a content encoding not asked for")
             self._gunzip = Gunzip()
-        elif not response.whole and int(headers.get("content-length", 0)) > max_bytes:
-            raise self._too_large(max_bytes)
+        elif not self.whole and int(self.headers.get("content-length", 0)) > max_bytes:
+            self.close()
+            raise self._too_large()
 
-    @property
-    def whole(self) -> bool:
-        """Whether nothing more will arrive than `chunks` gives without waiting."""
-        return self._gunzip is None and self._response.whole
+    def note(self, notes: BodyNotes) -> None:
+        """Take notes of what is taken from now on."""
+        self._notes = notes
 
     @property
     def exhausted(self) -> bool:
-        """Whether `chunks` has given the body to its end."""
-        return self._gunzip is None and self._response.exhausted
+        """Whether `chunks` has given the body to its end. False for a compressed one, whose end is judged after it."""
+        return self.whole and not self._held and self._gunzip is None
 
     @property
     def content_type(self) -> str:
@@ -96,48 +163,70 @@ class StreamResponse:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._gunzip is not None:
-            chunk = await self._inflate(self._gunzip)
-        else:
-            chunk = await (self._response.receive() if self._idle_timeout is None else self._receive())
+        chunk = self.take() or await self.receive()
         if not chunk:
             raise StopAsyncIteration
-        return self._counted(chunk)
+        return chunk
 
-    def _counted(self, chunk: bytes) -> bytes:
-        self._left -= len(chunk)
+    def take(self) -> bytes:
+        """Return what has arrived since the last time, b"" if nothing has. Raises AgentBroken as `chunks` does."""
+        gunzip = self._gunzip
+        data = b"" if gunzip is None else gunzip.take()
+        if not data and (held := self._held):
+            data = held[0] if len(held) == 1 else b"".join(held)
+            held.clear()
+            self._size = 0
+            if self._connection is not None and self._connection.paused:
+                self._connection.read_on()
+            if gunzip is not None:
+                gunzip.feed(data)
+                data = gunzip.take()
+        if self._notes is not None and data:
+            self._notes.feed(data)
+        self._left -= len(data)
         if self._left < 0:
             self.close()
-            raise self._too_large(self._max_bytes)
-        return chunk
+            raise self._too_large()
+        return data
+
+    async def receive(self) -> bytes:
+        """Return what has arrived, or wait for it; b"" at the end. Raises as `chunks` does."""
+        while not (data := self.take()):
+            if self.error is not None:
+                raise self.error
+            if self.whole or self._connection is None:
+                if self._gunzip is not None:
+                    self._gunzip.finish()
+                return b""
+            await self._wait()
+        return data
 
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
         """Give `take` the pieces that `chunks` would give, each from where it comes off the socket: no task is woken
         for it. True as soon as `take` has returned false, False at the end. What `take` raises is raised here; it
         runs in this task's context, and must not wait.
         """
-        response = self._response
-        if not response.over and self._gunzip is None and self._idle_timeout is None:
+        if not self.whole and self.error is None and self._idle_timeout is None:
             stopped = self._loop.create_future()
             run = copy_context().run
 
             def arrived() -> None:
                 try:
-                    while not stopped.done() and (data := response.take()):
-                        if not run(take, self._counted(data)):
+                    while not stopped.done() and (data := self.take()):
+                        if not run(take, data):
                             stopped.set_result(True)
-                    if response.over and not stopped.done():
+                    if (self.whole or self.error is not None) and not stopped.done():
                         stopped.set_result(False)
                 except Exception as error:
                     stopped.set_exception(error)
 
-            response.listen(arrived)
+            self._listener = arrived
             try:
                 arrived()
                 if await stopped:
                     return True
             finally:
-                response.listen(None)
+                self._listener = None
         async for chunk in self:
             if not take(chunk):
                 return True
@@ -150,36 +239,42 @@ class StreamResponse:
         """
         if max_bytes is not None and max_bytes < self._left:
             self._left = self._max_bytes = max_bytes
-        parts = [chunk async for chunk in self]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        first = self.take()
+        if self.exhausted:
+            return first
+        parts = [first]
+        while piece := await self.receive():
+            parts.append(piece)
+        return b"".join(parts)
 
     def close(self) -> None:
-        """Release the connection: to the pool if the body is complete, otherwise close it."""
+        """Stop reading. Closes the connection unless the body is complete, which tells the agent that we have gone."""
+        self._listener = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._response.close()
+        if self._notes is not None:
+            self._notes.end()
+        if self._connection is not None:
+            self._connection.fail(AgentGone("the gateway closed the connection"))
 
-    async def _inflate(self, gunzip: Gunzip) -> bytes:
-        while not (piece := gunzip.take()):
-            chunk = await self._receive()
-            if not chunk:
-                gunzip.finish()
-                return b""
-            gunzip.feed(chunk)
-        return piece
+    async def _wait(self) -> None:
+        """Return when something has arrived, or the body is over."""
+        waiter = self._loop.create_future()
 
-    async def _receive(self) -> bytes:
-        """Return the bytes that have arrived, or wait for the next; b"" at the end."""
-        if self._idle_timeout is None:
-            return await self._response.receive()
-        now = self._waiting_since = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
+        def arrived() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        self._listener = arrived
+        if self._idle_timeout is not None:
+            now = self._waiting_since = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
         try:
-            return await self._response.receive()
+            await waiter
         finally:
-            self._waiting_since = None
+            self._listener = self._waiting_since = None
 
     def _on_idle(self) -> None:
         """Check the idle time now and then, which is cheaper than a timer for every chunk."""
@@ -191,28 +286,10 @@ class StreamResponse:
         if self._loop.time() < due - CLOCK_SLACK:
             self._timer = self._loop.call_at(due, self._on_idle)
         else:
-            self._response.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))
+            self.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))
 
-    def _too_large(self, limit: int) -> AgentBroken:
-        return AgentBroken(f"the agent's answer is larger than {limit} bytes")
-
-
-class NotedResponse(StreamResponse):
-    """The same, with notes taken of it."""
-
-    __slots__ = ("_notes",)
-
-    def __init__(self, notes: BodyNotes, response: WireResponse, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
-        super().__init__(response, loop, **how)
-        self._notes = notes
-
-    def _counted(self, chunk: bytes) -> bytes:
-        self._notes.feed(chunk)
-        return super()._counted(chunk)
-
-    def close(self) -> None:
-        self._notes.end()
-        super().close()
+    def _too_large(self) -> AgentBroken:
+        return AgentBroken(f"the agent's answer is larger than {self._max_bytes} bytes")
 
 
 class Gunzip:

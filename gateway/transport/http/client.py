@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from gateway.core.errors import AgentTimeout, InterlinguaError, Invalid, Unavailable
 from gateway.transport.deadline import Deadline
-from gateway.transport.http.body import NotedResponse, StreamResponse
+from gateway.transport.http.body import UNLIMITED, StreamResponse
 from gateway.transport.http.outgoing import (
     BearerTokens,
     BytesBody,
@@ -29,7 +29,6 @@ from gateway.transport.tap import TAP, WHOLE_BYTES, BodyNotes, NotedWork, Said, 
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard
-    from gateway.transport.http.connection import WireResponse
     from gateway.transport.http.session import HttpConnections
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -184,7 +183,7 @@ class HttpClient:
         """
         body, kind = (body, None) if json is None else (json, _JSON)
         out = Outgoing(method, path, headers, params, body, kind, False, redirects)
-        return _Streaming(self, out, self._seconds(timeout), max_bytes or (1 << 62), idle_timeout)
+        return _Streaming(self, out, self._seconds(timeout), max_bytes or UNLIMITED, idle_timeout)
 
     def download(
         self,
@@ -211,33 +210,26 @@ class HttpClient:
         )
 
     async def _whole(self, out: Outgoing, timeout: float | None, limit: int | None) -> HttpResponse:
-        limit = self._max_bytes if limit is None else limit
         seconds = self._seconds(timeout)
         session = self._bound()
         try:
             with Deadline(seconds):
-                opened = await self._open(session, out, limit, None)
+                response = await self._open(session, out)
                 try:
-                    return HttpResponse(opened.status, opened.headers, await opened.read())
+                    response.begin(self._max_bytes if limit is None else limit, None)
+                    return HttpResponse(response.status, response.headers, await response.read())
                 finally:
-                    opened.close()
+                    response.close()
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
-    async def _open(self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None) -> StreamResponse:
-        """The head of the answer, without a time limit."""
+    def _open(self, session: HttpConnections, out: Outgoing) -> Coroutine[Any, Any, StreamResponse]:
+        """The answer when its head has arrived, without a time limit."""
         if TAP.on and (subject := current()) is not None:
-            return await self._noted(subject, session, out, limit, idle)
-        response = await (session.open(out) if self._tokens is None else self._known(session, out, self._tokens))
-        try:
-            return StreamResponse(response, session.loop, max_bytes=limit, idle_timeout=idle)
-        except BaseException:
-            response.close()
-            raise
+            return self._noted(subject, session, out)
+        return session.open(out) if self._tokens is None else self._known(session, out, self._tokens)
 
-    async def _noted(
-        self, subject: NotedWork, session: HttpConnections, out: Outgoing, limit: int, idle: float | None
-    ) -> StreamResponse:
+    async def _noted(self, subject: NotedWork, session: HttpConnections, out: Outgoing) -> StreamResponse:
         """`_open`, with notes taken of the request and its answer."""
         data = out.body if isinstance(out.body, bytes) else b""
         kept = data if len(data) <= WHOLE_BYTES else b""
@@ -249,19 +241,15 @@ class HttpClient:
         except InterlinguaError as error:
             subject.note(Said(time.time(), False, "response", f"no answer: {error}", b"", 0, "", (), "agent"))
             raise
-        try:
-            found = [(name, value) for name in response.headers for value in response.headers.getall(name)]
-            notes = BodyNotes(subject, response.status, found, sent=False, side="agent")
-            return NotedResponse(notes, response, session.loop, max_bytes=limit, idle_timeout=idle)
-        except BaseException:
-            response.close()
-            raise
+        found = [(name, value) for name in response.headers for value in response.headers.getall(name)]
+        response.note(BodyNotes(subject, response.status, found, sent=False, side="agent"))
+        return response
 
     def _shown(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else f"{self.base_url.rstrip('/')}{path}"
 
     @staticmethod
-    async def _known(session: HttpConnections, out: Outgoing, tokens: BearerTokens) -> WireResponse:
+    async def _known(session: HttpConnections, out: Outgoing, tokens: BearerTokens) -> StreamResponse:
         """The head of the answer. Where a token is refused the request is sent once more, with a new one."""
         token = await tokens.token()
         response = await session.open(out, f"Bearer {token}")
@@ -298,30 +286,33 @@ class HttpClient:
 class _Streaming:
     """The context manager of `HttpClient.stream`. Enter it once."""
 
-    __slots__ = ("_call", "_client", "_opened", "_seconds")
+    __slots__ = ("_client", "_limits", "_out", "_response", "_seconds")
 
     def __init__(
         self, client: HttpClient, out: Outgoing, seconds: float | None, limit: int, idle: float | None
     ) -> None:
         self._client = client
-        self._call = (out, limit, idle)
+        self._out = out
         self._seconds = seconds
+        self._limits = limit, idle
 
     async def __aenter__(self) -> StreamResponse:
         client, seconds = self._client, self._seconds
         session = client._session or client._bound()
         if seconds is None:
-            self._opened = await client._open(session, *self._call)
-            return self._opened
-        try:
-            with Deadline(seconds):
-                self._opened = await client._open(session, *self._call)
-        except TimeoutError:
-            raise _late(session.target(self._call[0].path), seconds) from None
-        return self._opened
+            response = await client._open(session, self._out)
+        else:
+            try:
+                with Deadline(seconds):
+                    response = await client._open(session, self._out)
+            except TimeoutError:
+                raise _late(session.target(self._out.path), seconds) from None
+        response.begin(*self._limits)
+        self._response = response
+        return response
 
     async def __aexit__(self, *_: object) -> None:
-        self._opened.close()
+        self._response.close()
 
 
 def _late(target: str, seconds: float | None) -> AgentTimeout:

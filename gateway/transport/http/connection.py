@@ -2,7 +2,7 @@
 
 `exchange` sends a request and returns when the head of its response has arrived. A head and a small body are one write;
 a larger body goes out as fast as the agent reads it, while the response is awaited. Heads with a status below 200 are
-skipped. What has arrived waits in the `WireResponse`; the socket is not read while more than HELD_BYTES wait there.
+skipped. What has arrived waits in the `StreamResponse`; the socket is not read while more than HELD_BYTES wait there.
 
 A connection serves the next request only after a response that ended where its framing says, with nothing after it:
 bytes that nobody asked for close it, so they cannot become the next request's response. A head is refused if its
@@ -21,124 +21,16 @@ from typing import cast
 import httptools
 
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
+from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.outgoing import Pieces
 from gateway.transport.http.response import ResponseHeaders
 
 HEAD_BYTES = 64 * 1024
 """The longest head, and the most bytes of trailers, of interim responses or of chunk extensions in one go."""
-HELD_BYTES = 128 * 1024
-"""Reading pauses while more than this has arrived and not been taken."""
 
 
 class StaleConnection(AgentGone):
     """A kept connection was closed before a byte of the response came: the agent has likely not seen the request."""
-
-
-class WireResponse:
-    """A response whose head has arrived. One task reads its body."""
-
-    __slots__ = (
-        "_connection",
-        "_held",
-        "_listener",
-        "_size",
-        "_waiter",
-        "error",
-        "headers",
-        "status",
-        "whole",
-    )
-
-    def __init__(self, connection: CallConnection, status: int, headers: ResponseHeaders) -> None:
-        self.status = status
-        self.headers = headers
-        self.whole = False
-        """Whether the end of the body has arrived."""
-        self.error: InterlinguaError | None = None
-        """The reason for which no more will arrive, if that is not the end."""
-        self._listener: Callable[[], None] | None = None
-        self._connection: CallConnection | None = connection
-        self._held: list[bytes] = []
-        self._size = 0
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will arrive. Some of what has arrived may not have been taken."""
-        return self.whole or self.error is not None
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the body has arrived to its end, and was taken."""
-        return self.whole and not self._held
-
-    def listen(self, listener: Callable[[], None] | None) -> None:
-        """Call `listener`, if there is one, after bytes, the end or an error have arrived."""
-        self._listener = listener
-
-    def take(self) -> bytes:
-        """Return all that has arrived since the last time, b"" if nothing has."""
-        held = self._held
-        if not held:
-            return b""
-        data = held[0] if len(held) == 1 else b"".join(held)
-        held.clear()
-        self._size = 0
-        if self._connection is not None and self._connection.paused:
-            self._connection.read_on()
-        return data
-
-    async def receive(self) -> bytes:
-        """Return what has arrived, or wait for it; b"" at the end. Raises `error` after what came before it."""
-        while not self._held:
-            if self.error is not None:
-                raise self.error
-            if self.whole or self._connection is None:
-                return b""
-            self._waiter = self._connection.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self.take()
-
-    def close(self) -> None:
-        """Stop reading. Closes the connection unless the body is complete, which tells the agent that we have gone."""
-        if self._connection is not None:
-            self._connection.fail(AgentGone("the gateway closed the connection"))
-
-    def fail(self, error: InterlinguaError) -> None:
-        """Make the current or next read raise `error`, after what has arrived. No effect at the end."""
-        if not self.over:
-            self.error = error
-            self._wake()
-
-    def feed(self, data: bytes) -> None:
-        """Take bytes of the body from the connection."""
-        if self.error is not None:
-            return
-        self._held.append(data)
-        self._size += len(data)
-        if self._waiter is not None or self._listener is not None:
-            self._wake()
-        if self._size > HELD_BYTES and self._connection is not None:
-            self._connection.wait()
-
-    def end(self, error: InterlinguaError | None) -> None:
-        """Take the end, or the reason why there is none. The connection is no longer this response's."""
-        self._connection = None
-        if error is not None:
-            self.fail(error)
-        elif self.error is None:
-            self.whole = True
-            if self._waiter is not None or self._listener is not None:
-                self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-        if self._listener is not None:
-            self._listener()
 
 
 class CallConnection(asyncio.Protocol):
@@ -170,14 +62,14 @@ class CallConnection(asyncio.Protocol):
 
     def _start(self, method: str) -> None:
         self._method = method
-        self._head: asyncio.Future[WireResponse] | None = None  # until the head has come
+        self._head: asyncio.Future[StreamResponse] | None = None  # until the head has come
         self._heard = False  # a byte of the response has come
         self._named = 0  # bytes of headers and trailers
         self._quiet = 0  # bytes since the last one of the body
         self._headers: list[tuple[bytes, bytes]] | None = []  # None after the head
         self._interim = False
         self._until_close = False
-        self._response: WireResponse | None = None
+        self._response: StreamResponse | None = None
         self._body: list[bytes] = []  # of this read
         self._ended = False
         self._keep = False
@@ -188,7 +80,7 @@ class CallConnection(asyncio.Protocol):
         """Whether a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def exchange(self, method: str, head: bytes, body: bytes | Pieces, *, chunked: bool) -> WireResponse:
+    async def exchange(self, method: str, head: bytes, body: bytes | Pieces, *, chunked: bool) -> StreamResponse:
         """Send a request, and return when the head of its response has arrived.
 
         Raises AgentGone, AgentBroken, or what kept the body from being sent. Afterwards, and if this is cancelled, the
@@ -199,7 +91,7 @@ class CallConnection(asyncio.Protocol):
         self._exchanges += 1
         number = self._exchanges
         self._busy = True
-        future: asyncio.Future[WireResponse] = self.loop.create_future()
+        future: asyncio.Future[StreamResponse] = self.loop.create_future()
         self._head = future
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
@@ -273,10 +165,9 @@ class CallConnection(asyncio.Protocol):
             self._fault = self._fault or "a head without end"
         response = self._response
         if response is not None:
-            if self._head is not None:
-                if not self._head.done():
-                    self._head.set_result(response)
-                self._head = None
+            head, self._head = self._head, None
+            if head is not None and not head.done():
+                head.set_result(response)
             if self._body:
                 body, self._body = self._body, []
                 response.feed(body[0] if len(body) == 1 else b"".join(body))
@@ -387,12 +278,12 @@ class CallConnection(asyncio.Protocol):
             self._fault = f"HTTP/{version}"
         elif status < 200:
             self._fault = f"status {status}, which was not asked for"
-        elif encodings and ([each.lower() for each in encodings] != ["chunked"] or version == "1.0"):
+        elif encodings and (len(encodings) > 1 or encodings[0].lower() != "chunked" or version == "1.0"):
             self._fault = "a transfer encoding other than chunked"
         if self._fault is not None:
             return
         self._headers = None
-        self._response = WireResponse(self, status, headers)
+        self._response = StreamResponse(self, status, headers)
         if self._method == "HEAD":
             self._ended = True
             self._keep = parser.should_keep_alive()

@@ -20,7 +20,8 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.deadline import Deadline
-from gateway.transport.http.connection import CallConnection, StaleConnection, WireResponse
+from gateway.transport.http.body import StreamResponse
+from gateway.transport.http.connection import CallConnection, StaleConnection
 from gateway.transport.http.outgoing import (
     ONE_WRITE,
     CallUrl,
@@ -76,7 +77,7 @@ class HttpConnections:
         """Close every connection. Calls under way end with AgentGone."""
         self._pool.close()
 
-    async def open(self, out: Outgoing, authorization: str | None = None) -> WireResponse:
+    async def open(self, out: Outgoing, authorization: str | None = None) -> StreamResponse:
         """Send, and return when the head of the answer has arrived. Raises our errors only.
 
         `authorization`: the header of that name, for the target alone.
@@ -86,7 +87,7 @@ class HttpConnections:
         if plain and type(body) is bytes and len(body) <= ONE_WRITE:  # most requests: the head is an earlier one's
             key = (out.path, out.content_type, out.compressed, *(out.headers or {}).items())
             origin, first = self._posted.get(key) or self._remembered(key, out)
-            connection = await self._pool.connection(origin)
+            connection = self._pool.kept(origin) or await self._pool.connection(origin)
             return await connection.exchange("POST", first % len(body), body, chunked=False)
         url = self._url(out.path)
         lines = self._merged(out, url, authorization)
@@ -117,7 +118,7 @@ class HttpConnections:
         """Return host:port for messages. `path` is one that `open` accepted."""
         return self._url(path).origin.name
 
-    async def _send(self, out: Outgoing, url: CallUrl, target: str, lines: Lines) -> WireResponse:
+    async def _send(self, out: Outgoing, url: CallUrl, target: str, lines: Lines) -> StreamResponse:
         if self._guard is not None:
             self._guard.check_form(url.origin.scheme, url.origin.host, userinfo=bool(url.userinfo))
         again = out.repeatable and out.method in _IDEMPOTENT
@@ -236,14 +237,12 @@ class ConnectionPool:
         Raises Unreachable, AgentTimeout if `connect_timeout` is over, Denied by the guard, AgentGone if the pool is
         closed.
         """
-        if self._in_use < self._limit:
+        kept = self.kept(origin)
+        if kept is not None:
+            return kept
+        has_place = self._in_use < self._limit
+        if has_place:
             self._in_use += 1
-            kept = self._kept(origin)
-            if kept is not None:
-                return kept
-            has_place = True
-        else:
-            has_place = False
         deadline = Deadline(self._connect_timeout)
         self._connecting.add(deadline)
         try:
@@ -253,7 +252,7 @@ class ConnectionPool:
                 if not has_place:
                     await self._place()
                     has_place = True
-                    kept = self._kept(origin)
+                    kept = self.kept(origin, has_place=True)
                     if kept is not None:
                         return kept
                 return await self._connect(origin)
@@ -289,12 +288,17 @@ class ConnectionPool:
                 return
         self._in_use -= 1
 
-    def _kept(self, origin: HttpOrigin) -> CallConnection | None:
-        """Take the idle connection that was used last."""
+    def kept(self, origin: HttpOrigin, *, has_place: bool = False) -> CallConnection | None:
+        """Take the idle connection that was used last, for one exchange. None if `connection` has to be asked.
+
+        has_place: the exchange is counted already.
+        """
         idle = self._idle.get(origin)
-        while idle:
+        while idle and (has_place or self._in_use < self._limit):
             since, connection = idle.pop()
             if connection.open and self.loop.time() - since <= KEEP_ALIVE:
+                if not has_place:
+                    self._in_use += 1
                 return connection
             connection.fail(self._gone(origin))
         return None
@@ -347,7 +351,10 @@ class ConnectionPool:
 
     def _over(self, connection: CallConnection, keep: bool) -> None:
         """An exchange has ended."""
-        self._leave()
+        if self._waiting:
+            self._leave()
+        else:
+            self._in_use -= 1
         origin = self._origins.get(connection)
         if keep and origin is not None and not self._closed:
             self._idle.setdefault(origin, []).append((self.loop.time(), connection))
