@@ -52,7 +52,7 @@ USER: Final = "user"
 ASSISTANT: Final = "assistant"
 
 _ROLE_KEYS = ("role", "type")
-_ROLES = {USER: ("user", "human"), ASSISTANT: ("assistant", "ai", "agent", "bot")}
+_ROLES = {USER: ("user", "human"), ASSISTANT: ("assistant", "ai", "agent", "bot", "AIMessageChunk")}
 _NO_TEXT = ("enum", "const", "format", "contentEncoding")
 _DEPTH = 4  # of documents and chains of references that are searched
 

@@ -8,24 +8,22 @@ given to `Gateway.runs.lost`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.event_forms import UpdateAssembly
-from adapters.agent_client.wire import PARAMS_META
+from adapters.agent_client.codec import content, event_forms
+from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, UpdateAssembly
+from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.delta import algebra
 from gateway.core.output import OutputParts, PartOf
-from gateway.core.types import Agent, Json, JsonObject, Run
+from gateway.core.types import Agent, Json, JsonObject, Run, RunStatus
 
-_USER: Final = ("user", "human")
-_ASSISTANT: Final = ("assistant", "ai", "agent", "bot", "AIMessageChunk")
 Around = tuple[bytes, bytes, Callable[[str], object] | None]
 """The bytes before and after a part's text in an update, and a function to call with the text, if any."""
 SMALL: Final = 64 * 1024
@@ -170,75 +168,170 @@ def _leaf(value: Json, steps: Sequence[str] = ()) -> DocumentGrowth | str:
 
 
 def _speaker(item: Json) -> str | None:
-    """The speaker of an item of a conversation: USER, ASSISTANT, "" for others, None where it does not say."""
-    if not isinstance(item, dict):
-        return None
-    for key in ("role", "type"):
-        word = item.get(key)
-        if isinstance(word, str):
-            if word in _USER:
-                return projection.USER
-            return projection.ASSISTANT if word in _ASSISTANT else ""
-    return projection.ASSISTANT
+    """The speaker of an item of a conversation: the assistant's if it does not say; None for what is no message."""
+    said = projection.speaker(item)
+    return projection.ASSISTANT if said is None and isinstance(item, dict) else said
 
 
-# --- the output of an agent of another protocol, as far as both versions follow it alike ----------------------------
-# Which parts are the output's is decided in gateway/core/output.py. A data part is told by its text. How it is told is
-# for `v1/updates_out.py`, as one growing text, and for `v2/updates_out.py`, as messages that may be rewritten.
+# --- the output of an agent of another protocol ---------------------------------------------------------------------
+# Which parts are the output's is decided in gateway/core/output.py. A data part is told by its text, thoughts beside
+# it, files as links: in v1/updates_out.py as one growing text, in v2/updates_out.py as messages that may be rewritten.
 
 
 class ForeignOutput:
-    """One run's output.
+    """One run's output, for one client. Methods append the updates to say to `out`.
 
-    data: the data part that is the output, if one is.
+    stale: whether what was told is not what it begins with, or nobody knows: `look` is to be called.
     """
 
-    def __init__(self, agent: Agent | None) -> None:
-        self.data: str | None = None
-        self._losses: Counter[str] = Counter()
+    def __init__(self, agent: Agent | None, losses: Counter[str], ready: dict[str, Around]) -> None:
+        """`losses` are the encoder's; `ready` gets the parts whose deltas are simply chunks."""
+        self.stale = False
+        self._losses = losses
+        self._ready = ready
         self._pointer = agent.text_output if agent is not None else None
         self._document = DocumentText(self._pointer)
         self._parts = OutputParts()
+        self._kinds: dict[str, str] = {}  # text and thought part -> kind of its chunks
+        self._speaking = ""  # the message that the document is of
         self._looked = 0
         self._over = False
-
-    @property
-    def lossy(self) -> bool:
-        """Whether there are losses."""
-        return bool(self._losses)
-
-    @property
-    def losses(self) -> Counter[str]:
-        """Losses so far."""
-        return self._losses
 
     def message(self, event: e.MessageStarted) -> None:
         """A message starts."""
         self._parts.message(event)
 
-    def _part(self, event: e.PartStarted) -> PartOf:
-        """Return what a text or data part belongs to. Counts a loss for a part outside the output."""
-        what = self._parts.start(event)
-        if what is PartOf.DATA:
-            self.data = event.part
-        elif what not in (PartOf.TEXT, PartOf.USER):  # the user knows what the user said
+    def start(self, event: e.PartStarted, out: list[bytes]) -> None:
+        """A part starts. Those outside the output are losses, unless the user said them."""
+        if event.kind == "file":
+            block = event.value if event_forms.is_block(event.value) else content.described(event.value)
+            if block is None:
+                self._losses["file"] += 1
+            else:
+                self._file(event, block, out)
+            return
+        what = PartOf.TEXT if event.kind == "thought" else self._parts.start(event)
+        if what is PartOf.TEXT:
+            self._kinds[event.part] = THOUGHT if event.kind == "thought" else MESSAGE
+            self._text(event)
+            if event.value:
+                self.grow(e.PartDelta(part=event.part, delta=event.value), out)
+        elif what is PartOf.DATA:
+            self._speaking = event.message
+            if event.value is not None:
+                self._tell(self._document.begin(event.value), out)
+        elif what is not PartOf.USER:
             self._losses["beside_output" if what is PartOf.BESIDE else "other_roles"] += 1
-        return what
 
-    def _current(self, snapshot: Snapshot | None) -> Json:
-        """The document as it is now, if it is time to look it up; None if it is not."""
+    def grow(self, event: e.PartDelta, out: list[bytes]) -> None:
+        """A delta of a part that is not ready."""
+        if event.part == self._parts.data:
+            self._tell(self._document.grow(event.delta), out)
+        elif event.part in self._kinds and isinstance(event.delta, str):
+            self._grow(event, out)
+
+    def replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        """A part is rewritten."""
+        if event.part == self._parts.data:
+            text = self._document.replace(event.pointer, event.value)
+            if text is not None:
+                self._catch_up(text, out)
+            elif self._document.unsure:
+                self.stale = True
+        elif event.part in self._kinds and isinstance(event.value, str):
+            self._replace(event, out)
+
+    def artifact(self, event: e.ArtifactAdded, out: list[bytes]) -> None:
+        """A file of the agent's that the gateway serves."""
+        if event.artifact.agent_created:
+            name = self._name(f"file-{event.artifact.id}")
+            out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact), name)))
+
+    def look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
+        """After a batch that left it stale: tell the text as it is now, if it is time to look up the document."""
         if snapshot is None or snapshot.empty or (SMALL < snapshot.size < GROWTH * self._looked):
-            return None
+            return
         self._looked = snapshot.size
-        return delta.decode(snapshot.encoded)
+        document = delta.decode(snapshot.encoded)
+        if document is not None:
+            self._look(document, out)
 
-    def _ended(self, run: Run) -> tuple[Json, str | None]:
-        """The output document and its text, None if it has none: the first time, and never again."""
+    def finish(self, run: Run, out: list[bytes]) -> None:
+        """The end: what is told is now the text of the output document; one without text is told as it is."""
         if self._over:
-            return None, None
+            return
         self._over = True
         document = delta.decode(bytes(run.output))
-        return document, None if document is None else projection.text_of(document, self._pointer)
+        text = None if document is None else projection.text_of(document, self._pointer)
+        if text is not None:
+            self._settle(run, document, text, out)
+        elif document not in (None, {}, [], "") and run.status is RunStatus.SUCCESS:
+            self._say_document(run, event_forms.fenced(document), out)
+
+    def _tell(self, said: DocumentGrowth | str, out: list[bytes]) -> None:
+        """The document's text has grown."""
+        if isinstance(said, str):
+            self._say(said, out)
+        elif said.unsure:
+            self.stale = True
+        else:
+            self._say(said.text, out)
+            for text in said.items:
+                self._begin()
+                self._say(text, out)
+
+    def _look(self, document: Json, out: list[bytes]) -> bool:
+        """Tell the document's text as it is now. False if it has none."""
+        if self._parts.data is None:
+            text, another = projection.text_of(document, self._pointer), False
+        else:
+            text, another = self._document.look(document)
+        if another:
+            self._begin()
+        if text is not None:
+            self._catch_up(text, out)
+        return text is not None
+
+    # --- each version's own way --------------------------------------------------------------------------------------
+
+    def _name(self, what: str) -> str | None:
+        """The id of a message of the run's, if such messages have one."""
+        return None
+
+    def _text(self, event: e.PartStarted) -> None:
+        """A text or thought part starts."""
+
+    def _file(self, event: e.PartStarted, block: JsonObject, out: list[bytes]) -> None:
+        """Tell a file in a message."""
+        raise NotImplementedError
+
+    def _grow(self, event: e.PartDelta, out: list[bytes]) -> None:
+        """More text of a text or thought part."""
+        raise NotImplementedError
+
+    def _replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        """A text or thought part is this text now."""
+        raise NotImplementedError
+
+    def _say(self, text: str, out: list[bytes]) -> None:
+        """More text of the document's newest message."""
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        """The document has another message."""
+        raise NotImplementedError
+
+    def _catch_up(self, text: str, out: list[bytes]) -> None:
+        """The document's newest message is this now."""
+        raise NotImplementedError
+
+    def _settle(self, run: Run, document: Json, text: str, out: list[bytes]) -> None:
+        """It has ended with this document, whose text this is."""
+        raise NotImplementedError
+
+    def _say_document(self, run: Run, text: str, out: list[bytes]) -> None:
+        """A document that has no text, as text."""
+        raise NotImplementedError
 
 
 # --- updates --------------------------------------------------------------------------------------------------------
@@ -247,45 +340,54 @@ class ForeignOutput:
 class UpdateEncoder:
     """One client's view of one run.
 
-    agent: the run's agent; None where it is not known any more. What an agent of this protocol said is sent as it was.
+    agent: the run's agent; None where it is not known any more. What an agent of this protocol said is sent as it was;
+    the output of any other is told by a `ForeignOutput`, its tool calls, plans and token counts by their own updates.
     end: the run's terminal event, once `feed` has seen it. usage: token counts that no update can say. Both are for how
     the prompt ends.
     """
 
-    def __init__(self, agent: Agent | None, output: ForeignOutput | None) -> None:
-        """`output` follows that of an agent of another protocol."""
+    def __init__(self, agent: Agent | None) -> None:
         self.end: e.Event | None = None
         self.usage: e.UsageReported | None = None
         self._agent = agent
         self._losses: Counter[str] = Counter()
-        self._output = output
-        self._assembly = UpdateAssembly(foreign=output is not None)
         self._ready: dict[str, Around] = {}  # parts whose deltas are simply chunks
+        self._foreign: ForeignOutput | None = None
+        self._assembly = UpdateAssembly(foreign=False)
+        self._v2 = False
+        self._decided = agent is not None
+        if agent is not None:
+            self._spoken_by(agent.extra)
 
     @property
     def lossy(self) -> bool:
         """Whether there are losses: cheaper than to count them."""
-        return bool(self._losses) or (self._output is not None and self._output.lossy)
+        return bool(self._losses)
 
     @property
     def losses(self) -> Counter[str]:
         """Losses so far, by name (losses.py). A new counter each time."""
-        return self._losses + (self._output.losses if self._output is not None else Counter())
+        return Counter(self._losses)
 
     def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
         """The updates that events make, in order. Interrupts, answers and ends make none."""
         out: list[bytes] = []
         ready = self._ready
+        if not self._decided and events:
+            self._decided = True
+            self._spoken_by({mark for _, event in events for mark in _marks(event)})
         for _, event in events:
             if type(event) is e.PartDelta and event.origin is None and (around := ready.get(event.part)) is not None:
                 start, end, told = around
                 if told is not None:
                     told(event.delta)
                 out.append(start + _encode(event.delta) + end)
+            elif self._foreign is None:
+                self._native(event, out)
             else:
-                self._event(event, out)
-        if self._output is not None:
-            self._look(snapshot, out)
+                self._of_others(self._foreign, event, out)
+        if self._foreign is not None and self._foreign.stale:
+            self._foreign.look(snapshot, out)
         return out
 
     def finish(self, run: Run) -> list[bytes]:
@@ -293,15 +395,50 @@ class UpdateEncoder:
 
         `run` is the run's last record. To be sent before the prompt's end is. A second call says nothing.
         """
+        out: list[bytes] = []
+        if self._foreign is not None:
+            self._foreign.finish(run, out)
+        return out
+
+    def _spoken_by(self, marks: Container[str]) -> None:
+        """Its agent is of this protocol or not, by the names in its description, or in what its events come from."""
+        self._v2 = ORIGIN_V2 in marks
+        if not self._v2 and PROTOCOL not in marks:
+            self._foreign = self._listener()
+            self._assembly = UpdateAssembly(foreign=True)
+
+    def _listener(self) -> ForeignOutput:
+        """Made for an agent of another protocol."""
         raise NotImplementedError
 
-    def _event(self, event: e.Event, out: list[bytes]) -> None:
-        """The updates of one event."""
+    def _native(self, event: e.Event, out: list[bytes]) -> None:
+        """The updates of one event of an agent of this protocol."""
         raise NotImplementedError
 
-    def _look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
-        """After a batch of an agent of another protocol: its output may be to be looked up."""
-        raise NotImplementedError
+    def _of_others(self, foreign: ForeignOutput, event: e.Event, out: list[bytes]) -> None:
+        """The same for an agent of another protocol, whose extras are not ours to read."""
+        match event:
+            case e.PartDelta():
+                foreign.grow(event, out)
+            case e.MessageStarted():
+                foreign.message(event)
+            case e.PartStarted():
+                foreign.start(event, out)
+            case e.PartReplaced():
+                foreign.replace(event, out)
+            case e.PartEnded():
+                self._ready.pop(event.part, None)
+            case e.ArtifactAdded():
+                foreign.artifact(event, out)
+            case e.Custom():
+                self._losses["custom"] += 1
+            case _:
+                if (said := self._assembled(event, None)) is not None:
+                    out.append(_encode(self._words(said)))
+
+    def _words(self, said: JsonObject) -> JsonObject:
+        """An update of version 1 as this version says it."""
+        return said
 
     def _assembled(self, event: e.Event, beyond: JsonObject | None) -> JsonObject | None:
         """The update that is whole with this event, in version 1's words. Ends and other token counts are kept."""
@@ -312,6 +449,10 @@ class UpdateEncoder:
         else:
             return self._assembly.add(event, beyond)
         return None
+
+
+def _marks(event: e.Event) -> Iterable[str]:
+    return (event.name, *(event.origin or ())) if isinstance(event, e.Custom) else event.origin or ()
 
 
 def is_update(value: Json) -> bool:

@@ -16,7 +16,7 @@ from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
 from gateway.core.types import Answer, Artifact, Interrupt, Role
-from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, unhurried, valid
+from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, read, unhurried, valid, written
 from tests.adapters.agent_client.codec_told import Told, kinds
 from tests.core.json_values import SOUND
 
@@ -138,6 +138,13 @@ def test_words_of_a_system_or_a_tool_are_counted_and_the_users_are_not_repeated(
 
 def test_a_run_of_an_agent_that_is_not_known_any_more_is_still_told() -> None:
     assert Told([e.PartDelta(part="p", delta="text")], None).text == "text"
+
+
+def test_a_run_of_an_agent_of_this_protocol_that_is_not_known_any_more_is_told_as_it_spoke() -> None:
+    chunk = {"sessionUpdate": "agent_message_chunk", "messageId": "m1", "content": {"type": "text", "text": "a"}}
+    own = {"sessionUpdate": "_weather", "sky": "blue"}
+    for updates in ([chunk, own, chunk], [own, chunk]):
+        assert written(read(updates), None) == updates
 
 
 # --- whole messages ----------------------------------------------------------------------------------------------

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
-from adapters.agent_client.codec.updates_out import DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
+from adapters.agent_client.codec.updates_out import Around, ForeignOutput, UpdateEncoder, is_update
 from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.memory import another
 from adapters.agent_client.codec.v2.tool_calls import DELETION, UNKNOWN, block_to_v1
 from adapters.agent_client.codec.v2.wire import STATE, TERMINAL, TERMINAL_CHUNK, UPDATE, WHOLE
 from adapters.agent_client.wire import ORIGIN_V2, OURS, PROTOCOL, meta_of, with_meta
-from gateway.contract import Snapshot
-from gateway.core import delta, projection
+from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.output import SEPARATOR, PartOf
-from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
+from gateway.core.output import SEPARATOR
+from gateway.core.types import Agent, Json, JsonObject, Role, Run
 
 _JOIN = 512
 UPDATES: Final = "unknown_update"
@@ -33,199 +32,127 @@ _TEXT_START: Final = {
 
 
 # --- the output of an agent of another protocol, as one growing text ------------------------------------------------
+# All that was told is the text of the output document, messages a blank line apart. What rewrites text that was told
+# already is not told: then it is `stale`, until the text as it is now turns out to go on from what was told, or the end
+# corrects it.
 
 
 class OutputText(ForeignOutput):
-    """The output of one run as text to tell. Every method returns text to be told now, maybe none."""
+    """See `ForeignOutput`. Its chunks have no ids, and it only grows."""
 
-    def __init__(self, agent: Agent | None) -> None:
-        super().__init__(agent)
-        self.speech = ToldText()
-        """The text told so far. More of `open_part` is simply said here."""
-        self._others: set[str] = set()
+    def __init__(self, agent: Agent | None, losses: Counter[str], ready: dict[str, Around]) -> None:
+        super().__init__(agent, losses, ready)
+        self._open: str | None = None  # the text part that is ready
         self._start: int | None = 0  # of the newest text part in the text; None where nobody knows
-
-    @property
-    def lossy(self) -> bool:
-        return bool(self._losses or self.speech.rewrites)
-
-    @property
-    def losses(self) -> Counter[str]:
-        return self._losses + Counter({"rewrite": self.speech.rewrites})
-
-    @property
-    def open_part(self) -> str | None:
-        """The text part whose deltas are simply to be told, and said to `speech`; None if there is none now."""
-        return None if self.speech.stale or self.data is not None else self._parts.newest
-
-    def start(self, event: e.PartStarted) -> list[str]:
-        """A text or data part starts."""
-        what = self._part(event)
-        if what is PartOf.DATA:
-            return [] if event.value is None else self._tell(self._document.begin(event.value))
-        if what is PartOf.TEXT:
-            return self._append(event.part, event.value) if event.value else []
-        self._others.add(event.part)
-        return []
-
-    def grow(self, event: e.PartDelta) -> list[str]:
-        """A delta of a text or data part."""
-        if event.part == self.data:
-            said = self._document.grow(event.delta)
-            return [self.speech.say(said)] if type(said) is str else self._tell(said)
-        if event.part in self._others or not isinstance(event.delta, str) or self.data is not None:
-            return []
-        return self._append(event.part, event.delta)
-
-    def replace(self, event: e.PartReplaced) -> list[str]:
-        """A part is rewritten."""
-        if event.part == self.data:
-            text = self._document.replace(event.pointer, event.value)
-            if text is not None:
-                return [self.speech.catch_up(text)]
-            if self._document.unsure:
-                self.speech.outdate()
-            return []
-        if event.part in self._others or not isinstance(event.value, str) or self.data is not None:
-            return []
-        if event.part not in self._parts.spoken:
-            return self._append(event.part, event.value)
-        if event.part != self._parts.newest or self._start is None or self.speech.stale:
-            self.speech.rewritten()
-            return []
-        return [self.speech.catch_up(self.speech.told()[: self._start] + event.value)]
-
-    def look(self, snapshot: Snapshot | None) -> list[str]:
-        """After a batch: if something was rewritten, the document as it is now may go on from what was told."""
-        document = self._current(snapshot) if self.speech.stale else None
-        return [] if document is None else self._catch_up(document)
-
-    def finish(self, run: Run) -> tuple[list[str], str | None]:
-        """(what is still to be told, the text that is to be told as a new message because it was rewritten)."""
-        document, text = self._ended(run)
-        if text is not None:
-            more = self._catch_up(document)
-            if not more and not self.speech.ever:
-                more = [self.speech.catch_up(text)]
-            return more, text if self.speech.stale else None
-        if document in (None, {}, [], "") or run.status is not RunStatus.SUCCESS:
-            return [], None
-        return [(SEPARATOR if self.speech.ever else "") + event_forms.fenced(document)], None
-
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _append(self, part: str, text: str) -> list[str]:
-        if not text:
-            return []
-        if part not in self._parts.spoken:
-            gap = self._parts.speak(part)
-            self._start = self.speech.length + len(gap) if not self.speech.stale else None
-            return [self.speech.say(gap + text)]
-        if part != self._parts.newest:
-            self.speech.rewritten()
-            return []
-        return [self.speech.say(text)]
-
-    def _tell(self, said: DocumentGrowth | str) -> list[str]:
-        if isinstance(said, str):
-            return [self.speech.say(said)]
-        if said.unsure:
-            self.speech.outdate()
-            return []
-        out = [self.speech.say(said.text)]
-        for text in said.items:
-            self.speech.begin()
-            out.append(self.speech.say(text))
-        return out
-
-    def _catch_up(self, document: Json) -> list[str]:
-        if self.data is None:
-            self._start = None
-            text, another = projection.text_of(document, self._pointer), False
-        else:
-            text, another = self._document.look(document)
-        if another:
-            self.speech.begin()
-        return [] if text is None else [self.speech.catch_up(text)]
-
-
-class ToldText:
-    """The text of a run that a client has been told, one message after the other.
-
-    It only grows. All of it together is the text of the output document: the text parts in order, messages a blank line
-    apart; or of a data part the text at the agent's text pointer, followed delta by delta (`DocumentText`). What
-    rewrites text that was told already is not told: then `stale` is true, until the text as it is now turns out to go
-    on from what was told (`catch_up`), or the end corrects it. `rewrites` counts what could not be told as it happened.
-    """
-
-    def __init__(self) -> None:
-        self.stale = False
-        self.rewrites = 0
-        self._counted = False
-        self._blocks: list[str] = []
+        self._blocks: list[str] = []  # what was told in the newest message
         self._newest: list[str] = []
         self._length = 0
         self._gap = ""
-        self._ever = False
+        self._ever = self._counted = False
 
-    @property
-    def ever(self) -> bool:
-        """Whether anything has been told, in any message."""
-        return self._ever
+    def _text(self, event: e.PartStarted) -> None:
+        if event.kind == "thought":
+            self._ready[event.part] = (_TEXT_START[THOUGHT], _TEXT_END, None)
 
-    @property
-    def length(self) -> int:
-        """Characters told in this message."""
-        return self._length
+    def _file(self, event: e.PartStarted, block: JsonObject, out: list[bytes]) -> None:
+        out.append(_encode(event_forms.chunk(MESSAGE, block)))
 
-    def say(self, text: str) -> str:
-        """Text to tell now, for text to add; empty while stale."""
-        if self.stale or not text:
-            return ""
-        self._newest.append(text)
-        self._length += len(text)
-        if len(self._newest) > _JOIN:
-            self._settle()
-        self._ever = True
-        gap, self._gap = self._gap, ""
-        return gap + text
+    def _grow(self, event: e.PartDelta, out: list[bytes]) -> None:
+        if self._kinds[event.part] == THOUGHT:
+            out.append(_TEXT_START[THOUGHT] + _encode(event.delta) + _TEXT_END)
+        elif self._parts.data is None:
+            self._append(event.part, event.delta, out)
 
-    def begin(self) -> None:
-        """Another message begins: what was told until now is not looked at again."""
+    def _replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        if self._kinds[event.part] == THOUGHT:
+            self._losses["rewrite"] += 1
+        elif self._parts.data is not None:
+            return
+        elif event.part not in self._parts.spoken:
+            self._append(event.part, event.value, out)
+        elif event.part != self._parts.newest or self._start is None or self.stale:
+            self._rewritten()
+        else:
+            self._catch_up(self._told()[: self._start] + event.value, out)
+
+    def _say(self, said: str, out: list[bytes]) -> None:
+        if said and not self.stale:
+            out.append(text(self._gap + said))
+            self._gap = ""
+            self._note(said)
+
+    def _begin(self) -> None:
         if self.stale:
-            self.rewritten()
+            self._rewritten()
         if self._ever:
             self._gap = SEPARATOR
         self._blocks, self._newest, self._length = [], [], 0
         self.stale = self._counted = False
 
-    def told(self) -> str:
-        """All that was told in this message."""
-        self._settle()
-        self._blocks = ["".join(self._blocks)]
+    def _catch_up(self, now: str, out: list[bytes]) -> None:
+        if len(now) < self._length or not now.startswith(self._told()):
+            self._rewritten()
+        else:
+            self.stale = self._counted = False
+            self._say(now[self._length :], out)
+            self._make_ready()
+
+    def _settle(self, run: Run, document: Json, now: str, out: list[bytes]) -> None:
+        """Text that was rewritten is told again, as a new message."""
+        if not self._look(document, out) and not self._ever:
+            self._catch_up(now, out)
+        if self.stale and now:
+            out.append(text(SEPARATOR))
+            out.append(_encode(event_forms.chunk(MESSAGE, content.block_of(now), f"{run.id}-corrected")))
+
+    def _say_document(self, run: Run, said: str, out: list[bytes]) -> None:
+        out.append(text(SEPARATOR * self._ever + said))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _append(self, part: str, said: str, out: list[bytes]) -> None:
+        if not said:
+            return
+        if part not in self._parts.spoken:
+            gap = self._parts.speak(part)
+            self._start = None if self.stale else self._length + len(gap)
+            self._say(gap + said, out)
+        elif part != self._parts.newest:
+            self._rewritten()
+        else:
+            self._say(said, out)
+        self._make_ready()
+
+    def _make_ready(self) -> None:
+        """Let the deltas of the newest text part take the short way, and of no other."""
+        part = None if self.stale or self._parts.data is not None else self._parts.newest
+        if part != self._open:
+            self._ready.pop(self._open or "", None)
+            if part is not None:
+                self._ready[part] = (_TEXT_START[MESSAGE], _TEXT_END, self._note)
+            self._open = part
+
+    def _note(self, said: str) -> None:
+        """It is told."""
+        self._ever = True
+        self._length += len(said)
+        self._newest.append(said)
+        if len(self._newest) > _JOIN:
+            self._blocks.append("".join(self._newest))
+            self._newest = []
+
+    def _told(self) -> str:
+        """All that was told in the newest message."""
+        self._blocks, self._newest = ["".join((*self._blocks, *self._newest))], []
         return self._blocks[0]
 
-    def rewritten(self) -> None:
-        """Called when the text no longer begins with what was told."""
+    def _rewritten(self) -> None:
+        """The text no longer begins with what was told: counted once, until it does again."""
         if not self._counted:
-            self.rewrites += 1
+            self._losses["rewrite"] += 1
         self.stale = self._counted = True
-
-    def outdate(self) -> None:
-        """It is not known whether what was told still holds."""
-        self.stale = True
-
-    def _settle(self) -> None:
-        self._blocks.append("".join(self._newest))
-        self._newest = []
-
-    def catch_up(self, text: str) -> str:
-        """The text is this now: what to tell, if it goes on from what was told; else it is rewritten."""
-        if len(text) < self._length or not text.startswith(self.told()):
-            self.rewritten()
-            return ""
-        self.stale = self._counted = False
-        return self.say(text[self._length :])
+        self._start = None
+        self._make_ready()
 
 
 # --- agents of version 2, whose events are in version 1's words already ---------------------------------------------
@@ -325,185 +252,97 @@ def _says_nothing(said: Json) -> bool:
 
 
 class V1UpdateEncoder(UpdateEncoder):
-    """One client's view of one run.
+    """See `UpdateEncoder`.
 
     replay: the run is history (`session/load`): the prompt that the agent echoed is left out, since `user` says it.
-
-    An agent of another protocol: its output is told as one text that only grows (`OutputText`), without message ids;
-    thoughts, tool calls, plans and token counts by their own updates; files as resource links.
     """
 
     def __init__(self, agent: Agent | None, *, replay: bool = False) -> None:
-        self._native = agent is not None and PROTOCOL in agent.extra
-        self._foreign = None if self._native else OutputText(agent)
-        super().__init__(agent, self._foreign)
+        super().__init__(agent)
         self._replay = replay
-        self._known = agent is not None
-        self._newer = V2ForV1(self._losses) if agent is not None and ORIGIN_V2 in agent.extra else None
-        self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
+        self._newer = V2ForV1(self._losses)
         self._messages: dict[str, tuple[Role, str | None]] = {}
+        self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
         self._quiet: set[str] = set()  # parts that are not told
 
-    def finish(self, run: Run) -> list[bytes]:
-        out: list[bytes] = []
-        if self._foreign is not None:
-            more, corrected = self._foreign.finish(run)
-            self._say(more, out)
-            if corrected:
-                self._say(["\n\n"], out)
-                out.append(_encode(event_forms.chunk(MESSAGE, content.block_of(corrected), f"{run.id}-corrected")))
-        return out
+    def _listener(self) -> ForeignOutput:
+        return OutputText(self._agent, self._losses, self._ready)
 
-    # --- events ------------------------------------------------------------------------------------------------------
+    # --- an agent of this protocol -----------------------------------------------------------------------------------
 
-    def _event(self, event: e.Event, out: list[bytes]) -> None:
-        if self._newer is not None:
+    def _native(self, event: e.Event, out: list[bytes]) -> None:
+        if self._v2:
             self._newer.count(event)
+        mine = event_forms.beyond(event)
         match event:
             case e.PartDelta():
-                self._delta(event, out)
+                if event.part not in self._quiet:
+                    kind, message_id = self._of.get(event.part, (MESSAGE, None))
+                    self._put(event_forms.chunk(kind, content.block_of(event.delta), message_id), mine, out)
             case e.MessageStarted():
-                mine = self._beyond(event) or {}
-                message_id = mine.get("messageId")
-                if self._newer is not None:
+                message_id = (mine or {}).get("messageId")
+                if self._v2:
                     message_id = self._newer.message(event, message_id)
                 self._messages[event.message] = (event.role, message_id)
-                if self._foreign is not None:
-                    self._foreign.message(event)
             case e.PartStarted():
-                self._part(event, out)
+                self._part(event, mine, out)
+            case e.PartReplaced() if self._v2:
+                if event.part not in self._quiet:
+                    self._anew(event, out)
             case e.PartReplaced():
-                self._replaced(event, out)
+                self._losses["rewrite"] += 1
             case e.PartEnded():
                 self._ready.pop(event.part, None)
-            case e.ArtifactAdded() if self._foreign is not None and event.artifact.agent_created:
-                out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact))))
+            case e.Custom() if event.name == PROTOCOL and is_update(event.data):
+                self._put(self._newer.state(event.data) if self._v2 else event.data, None, out)
             case e.Custom():
-                self._custom(event, out)
-            case e.RunStarted() | e.MessageEnded():
-                pass
+                if not self._v2 or event.name != ORIGIN_V2:
+                    self._losses["custom"] += 1
             case _:
-                if (said := self._assembled(event, self._beyond(event))) is not None:
+                if (said := self._assembled(event, mine)) is not None:
                     out.append(_encode(said))
 
-    def _look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
-        if self._foreign is not None and self._foreign.speech.stale:
-            self._say(self._foreign.look(snapshot), out)
-            self._open()
-
-    def _custom(self, event: e.Custom, out: list[bytes]) -> None:
-        if event.name == PROTOCOL and (self._native or not self._known) and is_update(event.data):
-            self._put(event.data if self._newer is None else self._newer.state(event.data), out)
-        elif self._newer is None or event.name != ORIGIN_V2:
-            self._losses["custom"] += 1
-
-    # --- messages ----------------------------------------------------------------------------------------------------
-
-    def _part(self, event: e.PartStarted, out: list[bytes]) -> None:
+    def _part(self, event: e.PartStarted, mine: JsonObject | None, out: list[bytes]) -> None:
         role, message_id = self._messages.get(event.message, (Role.ASSISTANT, None))
         if event.kind == "file":
-            self._file(event, message_id, out)
+            self._put(event_forms.chunk(MESSAGE, event.value, message_id), mine, out)
             return
         kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
         self._of[event.part] = (kind, message_id)
-        if kind == USER and self._knows(message_id):
+        if kind == USER and (self._newer.is_prompt(message_id) if self._v2 else self._replay):
             self._quiet.add(event.part)
-        if kind == THOUGHT or self._foreign is None:
-            if event.part not in self._quiet:
-                self._make_ready(event.part)
-            if event.value:
-                self._delta(e.PartDelta(part=event.part, delta=event.value), out)
             return
-        self._say(self._foreign.start(event), out)
-        self._open()
+        self._make_ready(event.part)
+        if event.value:
+            self._native(e.PartDelta(part=event.part, delta=event.value), out)
 
-    def _knows(self, message_id: str | None) -> bool:
-        """Whether the client was told that message of the user's, or said it itself."""
-        if self._newer is not None:
-            return self._newer.is_prompt(message_id)
-        return self._replay or not self._native
-
-    def _make_ready(self, part: str, told: Callable[[str], object] | None = None) -> None:
+    def _make_ready(self, part: str) -> None:
         kind, message_id = self._of[part]
         end = _TEXT_END if message_id is None else b'},"messageId":' + _encode(message_id) + b"}"
-        self._ready[part] = (_TEXT_START[kind], end, told)
+        self._ready[part] = (_TEXT_START[kind], end, None)
 
-    def _open(self) -> None:
-        """Let the deltas of the foreign agent's newest text part take the short way, and of no other."""
-        assert self._foreign is not None
-        open_part = self._foreign.open_part
-        for part in [part for part in self._ready if part != open_part and self._of[part][0] != THOUGHT]:
-            del self._ready[part]
-        if open_part is not None and open_part not in self._ready:
-            self._of.setdefault(open_part, (MESSAGE, None))
-            self._make_ready(open_part, self._foreign.speech.say)
-
-    def _delta(self, event: e.PartDelta, out: list[bytes]) -> None:
-        foreign = self._foreign
-        if foreign is not None and event.part == foreign.data:
-            self._say(foreign.grow(event), out)
-            return
-        kind, message_id = self._of.get(event.part, (MESSAGE, None))
-        if kind == THOUGHT or foreign is None:
-            if event.part in self._quiet:
-                return
-            said = event_forms.chunk(kind, content.block_of(event.delta), message_id)
-            mine = self._beyond(event)
-            self._put(said if mine is None else event_forms.restored(said, mine), out)
-            return
-        self._say(foreign.grow(event), out)
-        self._open()
-
-    def _replaced(self, event: e.PartReplaced, out: list[bytes]) -> None:
-        kind, message_id = self._of.get(event.part, (MESSAGE, None))
-        if kind == THOUGHT or self._foreign is None:
-            if self._newer is None:
-                self._losses["rewrite"] += 1
-            elif event.part not in self._quiet:
-                self._anew(self._newer, event, kind, message_id, out)
-            return
-        self._say(self._foreign.replace(event), out)
-        self._open()
-
-    def _anew(self, newer: V2ForV1, event: e.PartReplaced, kind: str, message_id: str | None, out: list[bytes]) -> None:
+    def _anew(self, event: e.PartReplaced, out: list[bytes]) -> None:
         """A message of an agent of version 2 is rewritten: another takes its place, and what is said of it from now."""
-        text = newer.rewritten(event)
-        if text is None or message_id is None:
+        kind, message_id = self._of.get(event.part, (MESSAGE, None))
+        text_now = self._newer.rewritten(event)
+        if text_now is None or message_id is None:
             return
-        now = newer.another(message_id)
+        now = self._newer.another(message_id)
         self._of |= {part: (of, now) for part, (of, id) in self._of.items() if id == message_id}
         self._messages |= {name: (role, now) for name, (role, id) in self._messages.items() if id == message_id}
         for part in [part for part in self._ready if self._of[part][1] == now]:
             self._make_ready(part)
         out.append(_encode(event_forms.chunk(kind, content.block_of("\n\n"), message_id)))
-        out.append(_encode(event_forms.chunk(kind, content.block_of(text), now)))
+        out.append(_encode(event_forms.chunk(kind, content.block_of(text_now), now)))
 
-    def _file(self, event: e.PartStarted, message_id: str | None, out: list[bytes]) -> None:
-        if self._native or event_forms.is_block(event.value):
-            said = event_forms.chunk(MESSAGE, event.value, message_id)
-            mine = self._beyond(event)
-            self._put(said if mine is None else event_forms.restored(said, mine), out)
-            return
-        block = content.described(event.value)
-        if block is None:
-            self._losses["file"] += 1
-        else:
-            out.append(_encode(event_forms.chunk(MESSAGE, block)))
-
-    def _put(self, said: JsonObject | None, out: list[bytes]) -> None:
-        if self._newer is not None:
+    def _put(self, said: JsonObject | None, mine: JsonObject | None, out: list[bytes]) -> None:
+        """An update, as its marks say that the agent said it."""
+        if said is not None and mine is not None:
+            said = event_forms.restored(said, mine)
+        if self._v2:
             said = self._newer.sound(said)
         if said is not None:
             out.append(_encode(said))
-
-    def _say(self, texts: Iterable[str], out: list[bytes]) -> None:
-        out += [_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END for text in texts if text]
-
-    def _beyond(self, event: e.Event) -> JsonObject | None:
-        """Extras of an agent of this protocol, beyond the core. Another protocol's extras are not ours to read."""
-        if event.origin is None or not (self._native or not self._known):
-            return None
-        return event_forms.beyond(event)
 
 
 def user(blocks: Iterable[JsonObject]) -> list[bytes]:

@@ -5,25 +5,22 @@ How the run began, waits and ended is `turn`'s to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from adapters.agent_client.codec import content, event_forms
-from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, UpdateAssembly
+from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
 from adapters.agent_client.codec.updates_out import Around, DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
 from adapters.agent_client.codec.v2 import tool_calls, updates
-from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
-from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.output import PartOf
-from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
+from gateway.core.types import Agent, Json, JsonObject, Role, Run
 
 _encode: Final = delta.encode
 END: Final = b"}}"
-_OURS: Final = (PROTOCOL, ORIGIN_V2)
 
 
 # --- the output of an agent of another protocol ---------------------------------------------------------------------
@@ -61,6 +58,12 @@ class _Message:
             pieces[:] = ["".join(pieces)]
         return pieces[0] if pieces else ""
 
+    def say(self, text: str, out: list[bytes]) -> None:
+        """Tell more of it, of one that is no more than a text."""
+        if text:
+            self.pieces("").append(text)
+            out.append(self.start + _encode(text) + END)
+
     def whole(self) -> bytes:
         """The update that says all of it."""
         blocks = []
@@ -73,43 +76,38 @@ class _Message:
 
 
 class V2OutputText(ForeignOutput):
-    """One run. Methods append the updates to say to `out`; `ready` gets the parts whose deltas are simply chunks."""
+    """See `ForeignOutput`. `run` names its messages."""
 
-    def __init__(self, agent: Agent | None, run: str, ready: dict[str, Around]) -> None:
-        super().__init__(agent)
-        self.stale = False
-        """Whether what was told of it is not what it begins with, or nobody knows: `look` is to be called."""
+    def __init__(self, agent: Agent | None, losses: Counter[str], ready: dict[str, Around], run: str) -> None:
+        super().__init__(agent, losses, ready)
         self._run = run
-        self._ready = ready
         self._messages: dict[tuple[str, str], _Message] = {}
         self._of: dict[str, _Message] = {}  # text and thought part -> its message
         self._speech: _Message | None = None  # what the document's text is told as
-        self._base = ""
         self._count = 0
 
-    def start(self, event: e.PartStarted, out: list[bytes]) -> None:
-        """A part starts."""
-        if event.kind == "thought":
-            self._text(event, THOUGHT, out)
-            return
-        if event.kind == "file":
-            self._file(event, out)
-            return
-        what = self._part(event)
-        if what is PartOf.DATA:
-            self._base = self._name(event.message)
-            if event.value is not None:
-                self._tell(self._document.begin(event.value), out)
-        elif what is PartOf.TEXT:
-            self._text(event, MESSAGE, out)
+    def _name(self, what: str) -> str:
+        return f"{self._run}-{what}"
 
-    def grow(self, event: e.PartDelta, out: list[bytes]) -> None:
-        """A delta of a part that is not ready."""
-        if event.part == self.data:
-            self._tell(self._document.grow(event.delta), out)
-            return
-        message = self._of.get(event.part)
-        if message is None or not isinstance(event.delta, str) or not event.delta:
+    def _message(self, message: str, kind: str) -> _Message:
+        found = self._messages.get((message, kind))
+        if found is None:
+            name = self._name(message) if kind == MESSAGE else f"{self._name(message)}-thought"
+            found = self._messages[message, kind] = _Message(name, kind)
+        return found
+
+    def _text(self, event: e.PartStarted) -> None:
+        self._of[event.part] = self._message(event.message, self._kinds[event.part])
+
+    def _file(self, event: e.PartStarted, block: JsonObject, out: list[bytes]) -> None:
+        message = self._message(event.message, MESSAGE)
+        self._ready.pop(next(reversed(message.parts), ""), None)
+        message.parts[event.part] = block
+        out.append(_encode(event_forms.chunk(MESSAGE, block, message.id)))
+
+    def _grow(self, event: e.PartDelta, out: list[bytes]) -> None:
+        message = self._of[event.part]
+        if not event.delta:
             return
         if message.kind == MESSAGE and event.part not in self._parts.spoken:
             self._parts.speak(event.part)
@@ -124,136 +122,71 @@ class V2OutputText(ForeignOutput):
         self._ready.pop(newest, None)
         self._ready[event.part] = (message.start, END, pieces.append)
 
-    def replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
-        """A part is rewritten."""
-        if event.part == self.data:
-            text = self._document.replace(event.pointer, event.value)
-            if text is not None:
-                self._catch_up(text, out)
-            elif self._document.unsure:
-                self.stale = True
-            return
-        message = self._of.get(event.part)
-        if message is None or not isinstance(event.value, str):
-            return
+    def _replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        message = self._of[event.part]
         before = message.text(event.part) if event.part in message.parts else ""
-        if event.value == before:
-            return
         if event.value.startswith(before):
-            rest = e.PartDelta(part=event.part, delta=event.value[len(before) :])
-            self.grow(rest, out)
-            return
-        message.pieces(event.part)[:] = [event.value]
-        out.append(message.whole())
-
-    def artifact(self, event: e.ArtifactAdded, out: list[bytes]) -> None:
-        """A file of the agent's that the gateway serves."""
-        if event.artifact.agent_created:
-            message = _Message(f"{self._run}-file-{event.artifact.id}", MESSAGE)
-            out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact), message.id)))
-
-    def look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
-        """After a batch that left it stale: tell the document's text as it is now."""
-        document = None if self.data is None else self._current(snapshot)
-        if document is not None:
-            self._look(document, out)
-
-    def finish(self, run: Run, out: list[bytes]) -> None:
-        """The end: what is told is now the text of the output document; one without text is told as it is."""
-        document, text = self._ended(run)
-        if text is None:
-            if document not in (None, {}, [], "") and run.status is RunStatus.SUCCESS:
-                self._say(_Message(f"{self._run}-output", MESSAGE), event_forms.fenced(document), out)
-        elif self.data is not None:
-            self._look(document, out)
-            if self._speech is None and text:
-                self._catch_up(text, out)
+            self.grow(e.PartDelta(part=event.part, delta=event.value[len(before) :]), out)
         else:
-            self._correct(text, out)
+            message.pieces(event.part)[:] = [event.value]
+            out.append(message.whole())
 
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _name(self, message: str) -> str:
-        return f"{self._run}-{message}"
-
-    def _message(self, message: str, kind: str) -> _Message:
-        found = self._messages.get((message, kind))
-        if found is None:
-            name = self._name(message) if kind == MESSAGE else f"{self._name(message)}-thought"
-            found = self._messages[message, kind] = _Message(name, kind)
-        return found
-
-    def _text(self, event: e.PartStarted, kind: str, out: list[bytes]) -> None:
-        self._of[event.part] = self._message(event.message, kind)
-        if event.value:
-            self.grow(e.PartDelta(part=event.part, delta=event.value), out)
-
-    def _file(self, event: e.PartStarted, out: list[bytes]) -> None:
-        block = event.value if event_forms.is_block(event.value) else content.described(event.value)
-        if block is None:
-            self._losses["file"] += 1
-            return
-        message = self._message(event.message, MESSAGE)
-        self._ready.pop(next(reversed(message.parts), ""), None)
-        message.parts[event.part] = block
-        out.append(_encode(event_forms.chunk(MESSAGE, block, message.id)))
-
-    def _say(self, message: _Message, text: str, out: list[bytes]) -> None:
-        if text:
-            message.pieces("").append(text)
-            out.append(message.start + _encode(text) + END)
-
-    # the text of a data part
-
-    def _begin(self) -> _Message:
-        self._count += 1
-        self._speech = _Message(self._base if self._count == 1 else f"{self._base}-{self._count}", MESSAGE)
-        return self._speech
+    # --- the text of a data part -------------------------------------------------------------------------------------
 
     def _tell(self, said: DocumentGrowth | str, out: list[bytes]) -> None:
-        if isinstance(said, DocumentGrowth) and said.unsure:
-            self.stale = True
-        elif not self.stale:
-            text, items = (said, []) if isinstance(said, str) else (said.text, said.items)
-            if text:
-                self._say(self._speech or self._begin(), text, out)
-            for item in items:
-                self._say(self._begin(), item, out)
+        if not self.stale:
+            super()._tell(said, out)
 
-    def _look(self, document: Json, out: list[bytes]) -> None:
-        text, another = self._document.look(document)
-        if another:
+    def _say(self, text: str, out: list[bytes]) -> None:
+        if text:
+            self._newest().say(text, out)
+
+    def _newest(self) -> _Message:
+        if self._speech is None:
             self._begin()
-        if text is not None:
-            self._catch_up(text, out)
+        assert self._speech is not None
+        return self._speech
+
+    def _begin(self) -> None:
+        self._count += 1
+        name = self._name(self._speaking)
+        self._speech = _Message(name if self._count == 1 else f"{name}-{self._count}", MESSAGE)
 
     def _catch_up(self, text: str, out: list[bytes]) -> None:
-        """The newest message of the document is this now."""
         self.stale = False
-        message = self._speech or self._begin()
+        message = self._newest()
         told = message.text("")
         if text.startswith(told):
-            self._say(message, text[len(told) :], out)
+            message.say(text[len(told) :], out)
         else:
             message.pieces("")[:] = [text]
             out.append(message.whole())
 
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, run: Run, document: Json, text: str, out: list[bytes]) -> None:
+        if self._parts.data is None:
+            self._correct(text, out)
+        elif not self._look(document, out) and self._speech is None:
+            self._say(text, out)
+
+    def _say_document(self, run: Run, text: str, out: list[bytes]) -> None:
+        _Message(self._name("output"), MESSAGE).say(text, out)
+
     def _correct(self, text: str, out: list[bytes]) -> None:
         """All text that was told is this now."""
         told = "".join(gap + self._of[part].text(part) for part, gap in self._parts.spoken.items())
+        part = self._parts.newest
         if told == text:
             return
-        part = self._parts.newest
         if part is None:
-            self._say(_Message(f"{self._run}-output", MESSAGE), text, out)
+            _Message(self._name("output"), MESSAGE).say(text, out)
         elif text.startswith(told):
             self.grow(e.PartDelta(part=part, delta=text[len(told) :]), out)
         else:
             last = self._of[part]
-            for message in (
-                *dict.fromkeys(self._of[each] for each in self._parts.spoken if self._of[each] is not last),
-                last,
-            ):
+            others = dict.fromkeys(self._of[each] for each in self._parts.spoken if self._of[each] is not last)
+            for message in (*others, last):
                 for each, value in message.parts.items():
                     if isinstance(value, list):
                         value[:] = [text] if each == part else []
@@ -264,24 +197,14 @@ class V2OutputText(ForeignOutput):
 
 
 class V2UpdateEncoder(UpdateEncoder):
-    """One client's view of one run.
+    """See `UpdateEncoder`. What an agent of version 1 said is told in version 2's words.
 
-    agent: the run's agent; None where it is not known any more. run: its id, from which messages that have no name of
-    the agent's get theirs: the same for every client, each time.
-
-    What an agent of version 2 said is sent as it was, one of version 1 in version 2's words. Of any other see
-    `V2OutputText`; its tool calls, plans and token counts are told by their own updates.
+    run: its id, from which messages that have no name of the agent's get theirs: the same for every client, each time.
     """
 
     def __init__(self, agent: Agent | None, *, run: str) -> None:
-        super().__init__(agent, None)
         self._run = run
-        self._v2 = speaks_v2(agent)
-        self._foreign: V2OutputText | None = None
-        self._decided = agent is not None
-        if agent is not None and PROTOCOL not in agent.extra:
-            self._listen()
-        # of an agent of this protocol
+        super().__init__(agent)
         self._roles: dict[str, Role] = {}
         self._ids: dict[str, str] = {}
         self._kinds: dict[str, str] = {}  # id of a message -> the kind of chunk that has it
@@ -293,59 +216,13 @@ class V2UpdateEncoder(UpdateEncoder):
         """Whether the agent says itself what the user said, as those of version 2 do; else `user` is to be sent."""
         return self._v2
 
-    def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
-        if not self._decided and events:
-            self._decide(events)
-        return super().feed(events, snapshot)
+    def _listener(self) -> ForeignOutput:
+        return V2OutputText(self._agent, self._losses, self._ready, self._run)
 
-    def finish(self, run: Run) -> list[bytes]:
-        out: list[bytes] = []
-        if self._foreign is not None:
-            self._foreign.finish(run, out)
-        return out
-
-    def _event(self, event: e.Event, out: list[bytes]) -> None:
-        if self._foreign is None:
-            self._native(event, out)
-        else:
-            self._of_others(self._foreign, event, out)
-
-    def _look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
-        if self._foreign is not None and self._foreign.stale:
-            self._foreign.look(snapshot, out)
-
-    # --- an agent of another protocol --------------------------------------------------------------------------------
-
-    def _listen(self) -> None:
-        self._output = self._foreign = V2OutputText(self._agent, self._run, self._ready)
-        self._assembly = UpdateAssembly(foreign=True)
-
-    def _decide(self, events: Sequence[tuple[int, e.Event]]) -> None:
-        """Find out from its events which protocol an agent spoke that is not known any more."""
-        self._decided = True
-        keys = {key for _, event in events for key in event.origin or ()}
-        self._v2 = ORIGIN_V2 in keys
-        if keys.isdisjoint(_OURS):
-            self._listen()
-
-    def _of_others(self, foreign: V2OutputText, event: e.Event, out: list[bytes]) -> None:
-        match event:
-            case e.PartDelta():
-                foreign.grow(event, out)
-            case e.MessageStarted():
-                foreign.message(event)
-            case e.PartStarted():
-                foreign.start(event, out)
-            case e.PartReplaced():
-                foreign.replace(event, out)
-            case e.PartEnded():
-                self._ready.pop(event.part, None)
-            case e.ArtifactAdded():
-                foreign.artifact(event, out)
-            case e.Custom():
-                self._losses["custom"] += 1
-            case _:
-                self._other(event, None, None, out)
+    def _words(self, said: JsonObject) -> JsonObject:
+        if not self._v2:
+            self._losses.update(tool_calls.terminals(said))
+        return updates.to_v2(said, f"{self._run}-more")
 
     # --- an agent of this protocol -----------------------------------------------------------------------------------
 
@@ -389,8 +266,8 @@ class V2UpdateEncoder(UpdateEncoder):
             case e.Custom():
                 said = self._custom(event)
             case _:
-                self._other(event, v1, marks, out)
-                return
+                said = self._assembled(event, v1)
+                said = None if said is None else self._words(said)
         self._put(said, marks, out)
 
     def _part(self, event: e.PartStarted) -> tuple[str, str]:
@@ -428,14 +305,6 @@ class V2UpdateEncoder(UpdateEncoder):
             return updates.to_v2(data, f"{self._run}-more")
         self._losses["custom"] += 1
         return None
-
-    # --- both --------------------------------------------------------------------------------------------------------
-
-    def _other(self, event: e.Event, v1: JsonObject | None, marks: JsonObject | None, out: list[bytes]) -> None:
-        said = self._assembled(event, v1)
-        if said is not None and not self._v2:
-            self._losses.update(tool_calls.terminals(said))
-        self._put(None if said is None else updates.to_v2(said, f"{self._run}-more"), marks, out)
 
     def _put(self, said: JsonObject | None, marks: JsonObject | None, out: list[bytes]) -> None:
         """An update, as its marks say that the agent said it."""
