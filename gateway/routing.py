@@ -109,7 +109,7 @@ def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:
         def answered(status: int) -> None:
             if span is not None:
                 span.answered(status)
-            tracing.metrics.requests.add(1, protocol, str(status))
+            tracing.metrics.requests.values[protocol, str(status)] += 1
 
         def told(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":

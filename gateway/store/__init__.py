@@ -11,7 +11,7 @@ event numbers before they are used, so a restart never gives a number out twice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -198,7 +198,7 @@ class Store(Protocol):
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
+    def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> Awaitable[bool]:
         """Commit a new run. Returns True if it may start, False if it is queued behind another run of its thread.
 
         Its thread is busy from now on. With `soon`, the run survives this process when the call returns, and is durable
@@ -216,7 +216,7 @@ class Store(Protocol):
         Returns False for a run that has left the queue and for another owner's.
         """
 
-    async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
+    def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> Awaitable[None]:
         """Write a transition durably, after everything appended for the run so far. `soon`: as in `create_run`.
 
         A queued run that ends leaves the queue. Raises Conflict if another owner has claimed the run: this process was

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -117,23 +116,6 @@ class ThreadRecord(Thread, frozen=True, kw_only=True):
 
 NO_CHANGE = ThreadChange()
 _decode_thread_record = msgspec.json.Decoder(ThreadRecord).decode
-
-
-class EncodedRecords(NamedTuple):
-    """The encoded records of a change. Engines ask for their size before they write them."""
-
-    run: bytearray | None = None
-    checkpoint: bytearray | None = None
-
-    @classmethod
-    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> EncodedRecords:
-        return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        run, checkpoint = self
-        return (0 if run is None else len(run)) + (0 if checkpoint is None else len(checkpoint))
 
 
 def decode_thread(record: bytes, status: str, updated_at: float) -> Thread:

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run
 from gateway.store import LogEntry
@@ -36,7 +38,7 @@ MOST_BYTES = 128 * 1024
 """The most bytes of entries to hold, over all runs."""
 
 
-class WriteJob:
+class WriteJob(msgspec.Struct, eq=False):
     """Work to do in a transaction; what `work` is, the engine says. Without a `future` it is tried until it succeeds.
 
     durable: answered when it is on the disk. soon: answered when it is written; the sync follows.
@@ -44,29 +46,15 @@ class WriteJob:
     long: takes long. size: about how many bytes it writes. since: when it was submitted (monotonic).
     """
 
-    __slots__ = ("durable", "future", "joins", "long", "run", "since", "size", "soon", "work")
-
-    def __init__(
-        self,
-        work: Any,
-        run: str | None,
-        future: asyncio.Future[Any] | None,
-        *,
-        durable: bool = False,
-        soon: bool = False,
-        joins: bool = False,
-        long: bool = False,
-        size: int = 0,
-    ) -> None:
-        self.work = work
-        self.run = run
-        self.future = future
-        self.durable = durable
-        self.soon = soon
-        self.joins = joins
-        self.long = long
-        self.size = size
-        self.since = time.monotonic()
+    work: Any
+    run: str | None = None
+    future: asyncio.Future[Any] | None = None
+    durable: bool = False
+    soon: bool = False
+    joins: bool = False
+    long: bool = False
+    size: int = 0
+    since: float = msgspec.field(default_factory=time.monotonic)
 
 
 class WriteBehind:
@@ -256,11 +244,12 @@ class WriteQueue:
             raise closed()
         future: asyncio.Future[T] = self._loop.create_future()
         durable, soon = durable and not soon, durable and soon
-        if not own:
-            self._waiting += self._held.take_all()
-        elif run is not None and (held := self._held.take(run)) is not None:
-            self._waiting.append(held)
-        self._waiting.append(WriteJob(work, run, future, durable=durable, soon=soon, joins=joins, long=long, size=size))
+        if self._held:
+            if not own:
+                self._waiting += self._held.take_all()
+            elif run is not None and (held := self._held.take(run)) is not None:
+                self._waiting.append(held)
+        self._waiting.append(WriteJob(work, run, future, durable, soon, joins, long, size))
         self._wake()
         return future
 
@@ -268,7 +257,7 @@ class WriteQueue:
         """Do `work` soon and in order, without an answer."""
         if not self._usable:
             raise closed()
-        self._waiting.append(WriteJob(work, None, None))
+        self._waiting.append(WriteJob(work))
         self._wake()
 
     def append(self, run: str, entries: Sequence[LogEntry]) -> None:

@@ -252,20 +252,20 @@ class CallbackSpan(Span):
 class RunSpan(Span):
     """A run with its metrics. Enter it at once."""
 
-    __slots__ = ("_agent", "_began", "_losses", "_protocol", "_tools")
+    __slots__ = ("_began", "_labels", "_losses", "_tools")
 
     def __init__(self, run: Run, resumed: bool, given: str | None, recording: Recording | None) -> None:
         super().__init__(given, recording)
-        self._agent, self._protocol = metrics.agent(run.request.agent), run.request.protocol
+        self._labels = metrics.agent(run.request.agent), run.request.protocol
         self._began = run.created_at
         self._losses: Counter[str] | None = None
         self._tools: dict[str, Recording] = {}
         if not resumed:
-            metrics.runs_started.add(1, self._agent, self._protocol)
-        metrics.runs_active.add(1, self._agent, self._protocol)
+            metrics.runs_started.values[self._labels] += 1
+        metrics.runs_active.values[self._labels] += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        metrics.runs_active.add(-1, self._agent, self._protocol)
+        metrics.runs_active.values[self._labels] -= 1
         for tool in self._tools.values():
             tool.end(None)
         super().__exit__(kind, error, _)
@@ -290,7 +290,7 @@ class RunSpan(Span):
 
     def record_interrupt(self, interrupt: Interrupt) -> None:
         """Note a question of the agent."""
-        metrics.interrupts.add(1, self._agent, metrics.kind(interrupt.kind))
+        metrics.interrupts.add(1, self._labels[0], metrics.kind(interrupt.kind))
         if self._recording is not None:
             about = {names.INTERRUPT_ID: interrupt.id, names.INTERRUPT_KIND: interrupt.kind}
             self._recording.event(names.INTERRUPT_EVENT, about)
@@ -303,7 +303,7 @@ class RunSpan(Span):
 
     def record_loss(self, what: str, count: int = 1) -> None:
         """Note a loss. May be called for every token: only the first becomes an event."""
-        metrics.losses.add(count, self._agent, self._protocol, what)
+        metrics.losses.add(count, *self._labels, what)
         if self._recording is not None:
             if self._losses is None:
                 self._losses = Counter()
@@ -323,9 +323,10 @@ class RunSpan(Span):
 
         A run that is let go of unfinished (shutdown) leaves its span without.
         """
-        metrics.runs_ended.add(1, self._agent, self._protocol, status)
-        metrics.events.add(events, self._agent)
-        metrics.run_seconds.observe(max(0.0, time.time() - self._began), self._agent, status)
+        agent, protocol = self._labels
+        metrics.runs_ended.values[agent, protocol, status] += 1
+        metrics.events.values[(agent,)] += events
+        metrics.run_seconds.observe(max(0.0, time.time() - self._began), agent, status)
         said: dict[str, str | int] = {}
         if usage is not None:
             for name, direction, count in (
@@ -334,7 +335,7 @@ class RunSpan(Span):
             ):
                 if count is not None:
                     said[name] = count
-                    metrics.tokens.add(count, self._agent, direction)
+                    metrics.tokens.add(count, agent, direction)
         if self._recording is not None:
             said |= {names.RUN_STATUS: status.value, names.DELTAS: events}
             said |= {names.LOSS.format(what=what): count for what, count in (self._losses or {}).items()}
@@ -356,8 +357,8 @@ def inbound_span(protocol: str, operation: str, traceparent: str | None = None) 
 
 def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
     """Make the span of a run that is dispatched now, or (`resumed`) was found again after a restart."""
-    given = run.request.traceparent or traceparent()
-    to = _recorder(given)
+    given = run.request.traceparent
+    to = None if _backend is None else _recorder(given)
     return RunSpan(run, resumed, given, to.run(run, agent, given, resumed) if to is not None else None)
 
 

@@ -8,6 +8,7 @@ these that are read (otel.py). Workers of one gateway send each other theirs (`s
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -79,7 +80,8 @@ class Metric:
 
     def __init__(self, name: str, help_text: str, *labels: str, how: How = "sum") -> None:
         self.name, self.help, self.labels, self.how = name, help_text, labels, how
-        self.values: dict[tuple[str, ...], float] = {}
+        self.values: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        """By labels. What every run and request counts is counted here, without a call."""
 
     def value(self, *labels: str) -> float:
         """Return the value for these labels, 0 if it was never set."""
@@ -133,7 +135,7 @@ class Counter(Metric):
 
     def add(self, count: float, *labels: str) -> None:
         """Count `count` more."""
-        self.values[labels] = self.values.get(labels, 0.0) + count
+        self.values[labels] += count
 
 
 class Gauge(Counter):
@@ -175,7 +177,7 @@ class Histogram(Metric):
         if counts is None:
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
         counts[bisect_left(self.bounds, value)] += 1
-        self.values[labels] = self.values.get(labels, 0.0) + value
+        self.values[labels] += value
         if self._listener is not None:
             self._listener(value, labels)
 
@@ -263,14 +265,10 @@ families: Sequence[Metric] = [each for each in tuple(globals().values()) if isin
 _KINDS = {made.kind: made for made in (Counter, Gauge)}
 
 
-def agent(name: str) -> str:
-    """Return the label of an agent: its name, or OTHERS after too many."""
-    return _agents.label(name)
-
-
-def kind(name: str) -> str:
-    """Return the label of a kind of question: its name, or OTHERS after too many."""
-    return _kinds.label(name)
+agent = _agents.label
+"""Returns the label of an agent: its name, or OTHERS after too many."""
+kind = _kinds.label
+"""Returns the label of a kind of question: its name, or OTHERS after too many."""
 
 
 def code(number: int) -> str:

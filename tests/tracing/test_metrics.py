@@ -81,13 +81,13 @@ def test_a_histogram_is_cumulative() -> None:
 
 
 def test_agents_beyond_many_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_agents", metrics.Labels(2))
+    monkeypatch.setattr(metrics._agents, "most", 2)
     labels = [metrics.agent(name) for name in ("a", "b", "c", "a", "d")]
     assert labels == ["a", "b", metrics.OTHERS, "a", metrics.OTHERS]
 
 
 def test_kinds_of_questions_beyond_many_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_kinds", metrics.Labels(2))
+    monkeypatch.setattr(metrics._kinds, "most", 2)
     with tracing.run_span(a_run(), AGENT) as span:
         for kind in ("a", "b", "c", "a", "d"):
             span.record_interrupt(Interrupt(id="q", kind=kind))

@@ -20,7 +20,7 @@ from gateway.store.postgres.connections import Connection, Server
 from gateway.store.postgres.mail import DatabaseMailbox
 from gateway.store.postgres.run_writes import NewRun, Transition
 from gateway.store.postgres.writer import PostgresWriter
-from gateway.store.records import EncodedRecords, RegistrationCache, encode
+from gateway.store.records import RegistrationCache, encode
 from gateway.store.uploads import upload
 from gateway.store.write_queue import closed
 
@@ -139,7 +139,7 @@ class PostgresStore:
         return await self._write(partial(changes.activate, owner=self.owner, run_id=run_id))
 
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
-        work = Transition(run_id, change, EncodedRecords.of(change.run, change.checkpoint))
+        work = Transition(run_id, change, changes.EncodedRecords.of(change.run, change.checkpoint))
         await self._write(cast("Work[None]", work), run=run_id, soon=soon, own=True)
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
@@ -192,7 +192,7 @@ class PostgresStore:
     async def update_thread(
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
-        records = EncodedRecords.of(None, checkpoint)
+        records = changes.EncodedRecords.of(None, checkpoint)
         return await self._write(
             partial(
                 changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, records=records, at=at

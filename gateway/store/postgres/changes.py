@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,7 +23,6 @@ from gateway.store.records import (
     ACTIVE,
     QUEUED,
     RELEASED,
-    EncodedRecords,
     changed_thread,
     decode_artifact,
     decode_run,
@@ -34,6 +33,17 @@ from gateway.store.uploads import UploadSteps
 
 SPEND_SECONDS = 4
 """How long a process may keep others from spending."""
+
+
+class EncodedRecords(NamedTuple):
+    """The encoded records of a change."""
+
+    run: bytearray | None = None
+    checkpoint: bytearray | None = None
+
+    @classmethod
+    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> EncodedRecords:
+        return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
 
 
 async def activate(connection: Connection, owner: str, run_id: str) -> bool:

@@ -20,14 +20,13 @@ from gateway.core.errors import Conflict, InterlinguaError, NotFound
 from gateway.core.types import IfBusy, Run, ThreadStatus
 from gateway.store import LogEntry, RunChange
 from gateway.store.log_rows import Row, pack
-from gateway.store.postgres.changes import add_checkpoint, change_thread, claim_file
+from gateway.store.postgres.changes import EncodedRecords, add_checkpoint, change_thread, claim_file
 from gateway.store.postgres.connections import Connection, fetch, text
 from gateway.store.records import (
     ACTIVE,
     NO_CHANGE,
     QUEUED,
     RELEASED,
-    EncodedRecords,
     encode,
     few,
     size_of,

@@ -22,7 +22,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Allowance, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
-from gateway.store.records import EncodedRecords, RegistrationCache, encode, size_of
+from gateway.store.records import RegistrationCache, encode, few, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
 from gateway.store.sqlite.disk_thread import DiskThread
 from gateway.store.sqlite.faults import unavailable
@@ -211,20 +211,25 @@ class SqliteStore:
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
-        record = encode(run)
-        size = len(record) + (size_of(events) if events else 0)
-        work = partial(changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record)
-        return await self._queue.submit(work, soon=soon, own=True, size=size)
+    def create_run(
+        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+    ) -> asyncio.Future[bool]:
+        record, head = encode(run), few(events)
+        size = len(record) + (size_of(events) if head is None else len(head))
+        work = partial(
+            changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record, head=head
+        )
+        return self._queue.submit(work, soon=soon, own=True, size=size)
 
     async def activate(self, run_id: str) -> bool:
         return await self._queue.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
 
-    async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
-        records = EncodedRecords.of(change.run, change.checkpoint)
-        work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
-        size = records.size + (size_of(change.events) if change.events else 0)
-        await self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=size)
+    def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> asyncio.Future[None]:
+        run = None if change.run is None else encode(change.run)
+        point = None if change.checkpoint is None else encode(change.checkpoint)
+        work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, record=run, checkpoint=point)
+        size = len(run or b"") + len(point or b"") + size_of(change.events)
+        return self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=size)
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         self._queue.append(run_id, entries)
@@ -278,11 +283,11 @@ class SqliteStore:
     async def update_thread(
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
-        records = EncodedRecords.of(None, checkpoint)
+        point = None if checkpoint is None else encode(checkpoint)
         work = partial(
-            changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, records=records, at=at
+            changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, record=point, at=at
         )
-        return await self._queue.submit(work, size=records.size + len(encode(change)))
+        return await self._queue.submit(work, size=len(point or b"") + len(encode(change)))
 
     async def delete_thread(self, thread_id: str) -> None:
         await self._queue.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)

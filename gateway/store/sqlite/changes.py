@@ -21,7 +21,6 @@ from gateway.store.records import (
     NO_CHANGE,
     QUEUED,
     RELEASED,
-    EncodedRecords,
     changed_thread,
     decode_artifact,
     decode_run,
@@ -44,8 +43,9 @@ def create_run(
     events: Sequence[LogEntry],
     reserved: int,
     record: bytearray,
+    head: bytearray | None,
 ) -> bool:
-    """Implements `Store.create_run`. `record` is the encoded run."""
+    """Implements `Store.create_run`. `record` is the encoded run; `head` are the events where they go into its row."""
     request = run.request
     thread_id = request.thread
     place = ACTIVE
@@ -61,7 +61,6 @@ def create_run(
         if busy and request.if_busy is IfBusy.REJECT:
             raise Conflict(f"thread {thread_id} has an active run")
         place = QUEUED if busy else ACTIVE
-    head = few(events)
     cursor.execute(
         "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, principal, created_at, updated_at, "
         "reserved, record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -130,16 +129,19 @@ def commit(
     owner: str,
     run_id: str,
     change: RunChange,
-    records: EncodedRecords,
+    record: bytearray | None,
+    checkpoint: bytearray | None,
 ) -> None:
-    """Implements `Store.commit`. `behind` has the run's held writes; `records` are those of `change`."""
+    """Implements `Store.commit`. `behind` has the run's held writes; `record` and `checkpoint` are those of `change`,
+    encoded.
+    """
     if change.checkpoint is not None:
         require(cursor, "threads", change.checkpoint.thread)
     entries = [*(behind.entries if behind is not None else ()), *change.events]
     tail = few(entries) if change.release else None
     values: list[object] = [] if tail is None else [tail]
     if change.run is not None:
-        values += [change.run.status.value, change.run.updated_at, records.run]
+        values += [change.run.status.value, change.run.updated_at, record]
     if change.reserved is not None:
         values.append(change.reserved)
     ended = change.run is not None and change.run.status.ended
@@ -157,7 +159,7 @@ def commit(
     point = change.checkpoint
     if point is not None:
         _change_thread(cursor, point.thread, change.thread or NO_CHANGE, point, point.created_at)
-        _add_checkpoint(cursor, point, point.thread, records.checkpoint)
+        _add_checkpoint(cursor, point, point.thread, checkpoint)
     elif change.thread is not None and change.run is not None and change.run.thread is not None:
         _change_thread(cursor, change.run.thread, change.thread, None, change.run.updated_at)
     if change.delivery is not None:
@@ -242,12 +244,13 @@ def update_thread(
     thread_id: str,
     change: ThreadChange,
     checkpoint: Checkpoint | None,
-    records: EncodedRecords,
+    record: bytearray | None,
     at: float,
 ) -> Thread:
+    """Implements `Store.update_thread`. `record` is the encoded checkpoint."""
     _change_thread(cursor, thread_id, change, checkpoint, at)
     if checkpoint is not None:
-        _add_checkpoint(cursor, checkpoint, checkpoint.thread, records.checkpoint)
+        _add_checkpoint(cursor, checkpoint, checkpoint.thread, record)
     return thread(cursor, thread_id)
 
 

@@ -111,11 +111,12 @@ class Writer:
         if not batches.try_lock():
             return  # the thread calls `_turn` when it releases the lock
         try:
-            if batch := self._take(batches):
+            batch = self._take(batches) if batches.kept else self.queue.take(LONGEST_BATCH)
+            if batch:
                 self._write(batches, batch)
         finally:
             batches.lock.release()
-        if self.queue and self._lent is None:
+        if len(batch) >= LONGEST_BATCH and self._lent is None:  # there may be more
             self._plan()
 
     def _take(self, batches: Batches) -> list[Piece]:
@@ -160,10 +161,14 @@ class Writer:
                     owed = owed or (job.soon and error is None)
             answer(told)
             if owed:
-                self._sync_soon()
+                self._owed = True
+                if self._sync_alarm is None:
+                    assert self._loop is not None
+                    self._sync_alarm = self._loop.call_later(SOON_SECONDS, self._sync_due)
             if self._unsynced and self._syncing is None:
                 self._sync()
-        self._look_after()
+        if self._pages > CHECKPOINT_PAGES or (self._disk.batches is not None and self._disk.batches.kept):
+            self._look_after()
 
     def _look_after(self) -> None:
         """After a transaction: plan another try of what could not be written, and checkpoint if the WAL is large."""
@@ -177,12 +182,6 @@ class Writer:
         if self._pages > CHECKPOINT_PAGES and self._disk.shared:
             self._pages = 0
             self._disk.do(self._disk.checkpoint)
-
-    def _sync_soon(self) -> None:
-        assert self._loop is not None
-        self._owed = True
-        if self._sync_alarm is None:
-            self._sync_alarm = self._loop.call_later(SOON_SECONDS, self._sync_due)
 
     def _sync_due(self) -> None:
         self._sync_alarm = None

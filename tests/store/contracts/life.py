@@ -38,9 +38,7 @@ class LifeContract:
                 await store.close()
             one, thread = make_run(), make_thread()
             for call in (
-                store.create_run(one, [], reserved=1),
                 store.activate(one.id),
-                store.commit(one.id, RunChange(run=one)),
                 store.flush(),
                 store.flush(one.id),
                 store.lives("x"),
@@ -74,6 +72,10 @@ class LifeContract:
             ):
                 with pytest.raises(Unavailable):
                     await call
+            with pytest.raises(Unavailable):
+                await store.create_run(one, [], reserved=1)
+            with pytest.raises(Unavailable):
+                await store.commit(one.id, RunChange(run=one))
             with pytest.raises(Unavailable):
                 store.append(one.id, [entry(1)])
             with pytest.raises(Unavailable):
