@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -101,7 +102,6 @@ class LiveRun:
         self.entry = entry
         self.record = RunRecord(run, log, store, hooks.owed, self._changing if entry.intercepting else None)
         self.log = log
-        self.opener = self.record.opener
         self._threads = threads
         self._begun_on, self._client = thread, caller
         self._conversation: ConversationContext | None = None
@@ -228,19 +228,18 @@ class LiveRun:
                 if len(events) > at + 1:
                     self.lost("late_event", len(events) - at - 1)
                 events = events[:at]
-                if _closed_by_end(events, event):
+                if not events or _closed_by_end(events, event):
                     return
                 break
             if isinstance(event, e.UsageReported):
                 self._usage = event
             elif isinstance(event, e.TOOL_CALL_ENDS) and self.span is not None:
                 self.span.record_tool(event)
-        if events:
-            legal: list[e.Event] = []
-            try:
-                self.opener.feed(events, legal)
-            finally:  # what came before an illegal event has happened: what follows builds on it
-                self.log.append(legal)
+        legal: list[e.Event] = []
+        try:
+            self.log.opener.feed(events, legal)
+        finally:  # what came before an illegal event has happened: what follows builds on it
+            self.log.append(legal)
 
     async def drain(self) -> None:
         if self._terminal is not None:
@@ -343,10 +342,6 @@ class LiveRun:
         if not (in_turn and update.kept):
             self.conversation.record(replace(update, after=self.run.id), tell=not in_turn)
         return e.Custom(name=update.protocol, data=update.data) if in_turn else None
-
-    def started_at_once(self, *, told: bool) -> list[e.Event]:
-        """See `RunRecord.begins`, for a run that neither waits for its time nor for others on its thread."""
-        return self.record.begins(not self.held, told=told)
 
     def launch(self, work: Coroutine[None, None, None]) -> None:
         """Begin the run's own task."""
@@ -452,15 +447,19 @@ class LiveRun:
             try:
                 if type(end) is not e.RunFinished or end.origin is not None:  # a document is encoded already
                     end = delta.sound(end)
+                conclude = partial(
+                    self.record.conclude, self.agent, self.thread, self.artifacts, recalled=self._recalled
+                )
                 if self.interceptor is None:
-                    await self._conclude(end)
+                    await conclude(end)
                 else:
                     async with self.interceptor.concluding(end) as last:
-                        await self._conclude(last)
+                        await conclude(last)
             except Exception as error:  # whatever it is, the run has ended
                 await self.record.fail(error)
         self.ended = True
-        self._give_up_questions()
+        if self._questions is not None:
+            self._give_up_questions()
         run = self.record.run
         if self.span is not None:
             self.span.finish(run.status, usage=self._usage, events=self.log.last, failure=run.failure)
@@ -469,9 +468,6 @@ class LiveRun:
         self.log.close()
         self.record.wake()
         self._hooks.ended(self)
-
-    def _conclude(self, end: e.Event) -> Coroutine[None, None, None]:
-        return self.record.conclude(end, self.agent, self.thread, self.artifacts, recalled=self._recalled)
 
     def _give_up_questions(self) -> None:
         """Give every open question the answer `cancelled`."""

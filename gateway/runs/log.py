@@ -19,6 +19,7 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.output import Output, fewer
+from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent
 from gateway.store import LogEntry, RunChange, Store, Unsynced
 
@@ -48,6 +49,8 @@ class RunLog:
     def __init__(self, run_id: str, store: Store, agent: Agent, *, reserved: int, last: int) -> None:
         """`reserved` numbers may be used without asking; `last` was the newest number used."""
         self.run_id = run_id
+        self.opener = Opener()
+        """Makes what the agent says legal, before it is appended."""
         self._agent = agent
         self._output: Output | None = None
         self._unfolded: list[e.Event] = []
@@ -131,12 +134,14 @@ class RunLog:
             self._extend_soon()
 
     async def commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
-        """Write a transition and its events; show them once they are durable, or (`soon`) once they are written.
+        """Write a transition and its events, made legal; show them once they are durable, or (`soon`) once they are
+        written. All of it, or nothing: what is not committed may be tried again.
 
         One at a time: whoever changes the run's record sees to that.
         """
         if self.holding:
             await self.settled()
+        events = self.opener.feed(events)
         self.holding = True
         try:
             reserved = self._reserved
@@ -151,6 +156,9 @@ class RunLog:
                 log.error("run %s goes on after what a power cut may undo: %s", self.run_id, error.detail)
             self._reserved = reserved
             self.created(events, entries)
+        except BaseException:
+            self.opener.withdraw(events)
+            raise
         finally:
             self._committing = 0
             self._release()

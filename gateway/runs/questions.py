@@ -78,7 +78,7 @@ class Questions:
         """The question under a name of its own: its agent's, with a count where an earlier question has that name and
         waits for its answer or was answered.
         """
-        item, name, count = self._record.opener.state.item, interrupt.id, 1
+        item, name, count = self._record.log.opener.state.item, interrupt.id, 1
         while name in self.waiting or item("interrupt", name) is Item.CLOSED:
             count += 1
             following = f"{interrupt.id}#{count}"
@@ -90,7 +90,7 @@ class Questions:
     async def _put(self, asker: AskingRun, interrupt: Interrupt, answer: asyncio.Future[Answer]) -> None:
         record = self._record
         async with record.lock:
-            asked = record.opener.state.item("interrupt", interrupt.id) is Item.OPEN
+            asked = record.log.opener.state.item("interrupt", interrupt.id) is Item.OPEN
             if asked or answer.done() or asker.closed:  # the last two set the answer
                 return
             if asker.span is not None:

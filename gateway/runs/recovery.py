@@ -46,7 +46,7 @@ def entry_gone(run: Run, why: str) -> Entry:
 async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> None:
     """Bring a run in memory to where its log on disk ends. Its events go on above what was reserved before."""
     for _, event in log_so_far:
-        live.opener.replay(event)
+        live.log.opener.replay(event)
         live.log.output.apply(event)
         if isinstance(event, e.Resumed) and event.answer.outcome is not Outcome.CANCELLED:
             live.questions.given[event.interrupt] = event.answer

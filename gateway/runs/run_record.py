@@ -19,7 +19,6 @@ from gateway.core import errors, stopping
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.core.output import Output
-from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent, Artifact, Failure, Run, RunStatus, StopReason, Thread
 from gateway.runs.log import RunLog
 from gateway.runs.threads import checkpoint_of, known_now, new_id
@@ -53,7 +52,6 @@ class RunRecord:
         """
         self.run = run
         self.log = log
-        self.opener = Opener()
         self.lock = asyncio.Lock()
         """Held by whoever changes the record and the log, until what is changed is written."""
         self.losses = dict(run.losses)
@@ -76,7 +74,7 @@ class RunRecord:
         """
         self.run = replace(self.run, status=RunStatus.RUNNING, dispatched=dispatched)
         self.unseen = not told
-        return self.opener.feed((e.RunStarted(),))
+        return self.log.opener.feed((e.RunStarted(),))
 
     async def change(self, change: Coroutine[Any, Any, None]) -> None:
         """Carry out a change whole, even if whoever wants it is cancelled meanwhile.
@@ -108,38 +106,28 @@ class RunRecord:
             await self._changing(events, run)
         run = replace(run, losses=dict(self.losses))
         owed = delivery(run, self.run)
-        await self._commit(events, RunChange(run=run, delivery=owed))
+        await self.log.commit(events, RunChange(run=run, delivery=owed))
         self.run, self.unseen = run, False
         self._told(owed)
 
     async def conclude(
-        self, end: e.Event, agent: Agent, thread: Thread | None, artifacts: Sequence[Artifact], *, recalled: bool
+        self, agent: Agent, thread: Thread | None, artifacts: Sequence[Artifact], end: e.Event, *, recalled: bool
     ) -> None:
         """Commit the last record with its events, and what becomes of the thread. Called with `lock` held."""
         if self.log.holding:  # the document is whole only when nothing is held back
             await self.log.settled()
         if self.log.wrong is not None and isinstance(end, e.RunFinished):  # the adapter has not heard of it
             end = of_error(self.log.wrong, f"run {self.run.id}")
-        run = replace(self.run, updated_at=time.time(), losses=dict(self.losses))
-        run, last = concluded(run, end, self.log)
+        run, last = concluded(self.run, end, self.log, updated_at=time.time(), losses=dict(self.losses))
         owed = delivery(run, self.run) if run.request.webhook is not None else None
         checkpoint = checkpoint_of(run, agent, artifacts) if run.request.thread is not None else None
         known = None if thread is None else known_now(thread, run, agent, checkpoint, recalled)
         change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=owed, release=True)
         soon = self.unseen and owed is None and not self.log.readers
-        await self._commit(last, change, soon=soon)
+        await self.log.commit(last, change, soon=soon)
         self.run = run
         if owed is not None:
             self._owed(owed)
-
-    async def _commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
-        """All of it, or nothing: what is not committed may be tried again."""
-        legal = self.opener.feed(events)
-        try:
-            await self.log.commit(legal, change, soon=soon)
-        except BaseException:
-            self.opener.withdraw(legal)
-            raise
 
     # --- an end that the store does not take ----------------------------------------------------------------------
 
@@ -150,9 +138,9 @@ class RunRecord:
         """
         end = of_error(error, f"run {self.run.id}: storing its end")
         await self.log.settled()
-        before = replace(self.run, updated_at=time.time())
-        self.run, last = concluded(before, end, self.log)
-        events = self.opener.feed(last)
+        before = self.run
+        self.run, last = concluded(before, end, self.log, updated_at=time.time())
+        events = self.log.opener.feed(last)
         entries = self.log.number(events)
         self.unwritten = UnwrittenEnd(entries, delivery(self.run, before))
         if not isinstance(error, Unavailable):
@@ -216,30 +204,33 @@ class RunRecord:
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-def concluded(run: Run, end: e.Event, events: RunLog) -> tuple[Run, list[e.Event]]:
-    """The run's last record, and its last events: `end`, after a correction where the result differs from the deltas.
+def concluded(run: Run, end: e.Event, events: RunLog, **changes: Any) -> tuple[Run, list[e.Event]]:
+    """The run's last record, with these changes, and its last events: `end`, after a correction where the result
+    differs from the deltas.
 
     A run that has not succeeded keeps what was said until then as its output. One that stopped for a reason that is a
     failure (`core.stopping`) keeps that reason, too.
     """
-    if run.interrupts:
-        run = replace(run, interrupts=())
-    if isinstance(end, e.RunFinished) and end.stop_reason in stopping.SHORT:
-        run = replace(run, stop_reason=end.stop_reason)
-        if (failed := stopping.failure(end.stop_reason, events.output.text(end))) is not None:
+    changes["interrupts"] = ()
+    if isinstance(end, e.RunFinished):
+        changes["stop_reason"] = end.stop_reason
+        if (
+            end.stop_reason in stopping.SHORT
+            and (failed := stopping.failure(end.stop_reason, events.output.text(end))) is not None
+        ):
             end = e.RunFailed(failure=failed, origin=end.origin)
     match end:
         case e.RunFinished():
             correction, final = events.finished(end)
-            end = replace(end, output=final)
-            run = replace(run, status=RunStatus.SUCCESS, output=final, stop_reason=end.stop_reason)
+            if final is not end.output:
+                end = replace(end, output=final)
+            run = replace(run, status=RunStatus.SUCCESS, output=final, **changes)
             return run, [correction, end] if correction is not None else [end]
         case e.RunFailed():
-            status = RunStatus.TIMEOUT if end.timeout else RunStatus.ERROR
-            return replace(run, status=status, failure=end.failure, output=_partial(events.output)), [end]
+            changes |= {"status": RunStatus.TIMEOUT if end.timeout else RunStatus.ERROR, "failure": end.failure}
         case _:
-            stop = StopReason.CANCELLED
-            return replace(run, status=RunStatus.CANCELLED, stop_reason=stop, output=_partial(events.output)), [end]
+            changes |= {"status": RunStatus.CANCELLED, "stop_reason": StopReason.CANCELLED}
+    return replace(run, output=_partial(events.output), **changes), [end]
 
 
 def _partial(output: Output) -> msgspec.Raw:

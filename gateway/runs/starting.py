@@ -54,6 +54,11 @@ INTERRUPTED = "interrupted by a newer run"
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
 
+def shutting_down() -> Unavailable:
+    """The error of what would start or change a run when the gateway stops."""
+    return Unavailable("the gateway is shutting down")
+
+
 class Starter:
     """Starts runs and sees them to their end. One per engine."""
 
@@ -109,7 +114,8 @@ class Starter:
         caller: Caller | None = None,
         told: bool = True,
     ) -> Run:
-        self.not_stopping()
+        if self._stopping:
+            raise shutting_down()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         process: str | None = None
         if entry.placed is not None or request.thread is not None:
@@ -126,7 +132,8 @@ class Starter:
 
     async def start_for(self, process: str, call: StartRun) -> Run:
         """Start a run for another process. Raises what `start` raises, Undelivered if its agent has moved on."""
-        self.not_stopping()
+        if self._stopping:
+            raise shutting_down()
         request = call.request
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         self._lobby.not_moved(entry)
@@ -161,68 +168,68 @@ class Starter:
             queues=request.if_busy is IfBusy.ENQUEUE,
         )
         try:
-            return await self._start(run_id, request, entry, files, caller=caller, slots=slots, told=told)
+            agent = await entry.need()
+            request = self._completed(request, agent, entry)
+            thread = None
+            if request.thread is not None or request.if_busy is not IfBusy.REJECT:
+                thread = await self._thread_for(request, agent)
+            mine: GivenFiles | None = None
+            if files or thread is not None or request.prompt is not None or agent.capabilities.files:
+                mine = await self._given(run_id, request, entry, agent, files=files, thread=thread)
+                request = mine.request
+            filled = None if mine is None else mine.filled
+            if filled is None or (filled.form is None and not filled.fits):
+                entry.validate("input", agent.input_schema, request.input, "/input")
+            if request.config:
+                entry.validate("config", agent.config_schema, request.config, "/config/configurable")
+            if mine is not None and mine.stored:
+                await self._store_files(mine, thread)
+            run = Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
+            live = self.make(run, agent, entry, thread, caller=caller, filled=filled)
+            if mine is not None and mine.lost:
+                live.lost(LOST, mine.lost)
+            if filled is not None and filled.unsaid:
+                live.lost("prompt")
+            at_once = (request.start_at is None or request.start_at <= now) and request.if_busy is IfBusy.REJECT
+            told = told or thread is not None or live.interceptor is not None
+            started = live.record.begins(not live.held, told=told) if at_once else []
+            if started and live.interceptor is not None:
+                async with live.interceptor.starting():
+                    turn = await self._create(live, started, thread)
+            else:
+                turn = await self._create(live, started, thread)
         except BaseException:
             slots.free()
             raise
-
-    async def _start(
-        self,
-        run_id: str,
-        request: RunRequest,
-        entry: Entry,
-        files: Sequence[Attachment],
-        *,
-        caller: Caller | None,
-        slots: Slots,
-        told: bool,
-    ) -> Run:
-        agent = await entry.need()
-        request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
-        if entry.config:
-            request = replace(request, config={**request.config, **entry.config})
-        thread = None
-        if request.thread is not None or request.if_busy is not IfBusy.REJECT:
-            thread = await self._thread_for(request, agent)
-        mine: GivenFiles | None = None
-        filled: Filled | None = None
-        if files or thread is not None or request.prompt is not None or agent.capabilities.files:
-            mine = given(
-                request,
-                files,
-                () if thread is None else await self._uploaded(thread),
-                entry,
-                agent,
-                owner=run_id if thread is None else thread.id,
-                public_url=self._public_url,
-                limit=self._rules.artifact_limit,
-            )
-            request, filled = mine.request, mine.filled
-        if filled is None or (filled.form is None and not filled.fits):
-            entry.validate("input", agent.input_schema, request.input, "/input")
-        if request.config:
-            entry.validate("config", agent.config_schema, request.config, "/config/configurable")
-        if mine is not None and mine.stored:
-            await self._store_files(mine, thread)
-        run = Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
-        live = self.make(run, agent, entry, thread, caller=caller, filled=filled)
-        if mine is not None and mine.lost:
-            live.lost(LOST, mine.lost)
-        if filled is not None and filled.unsaid:
-            live.lost("prompt")
-        at_once = (request.start_at is None or request.start_at <= now) and request.if_busy is IfBusy.REJECT
-        told = told or thread is not None or live.interceptor is not None
-        started = live.started_at_once(told=told) if at_once else []
-        if started and live.interceptor is not None:
-            async with live.interceptor.starting():
-                turn = await self._create(live, started, thread)
-        else:
-            turn = await self._create(live, started, thread)
         if thread is not None:
             self._conversations.watchers.tell(thread.id, live.record.run)
         self._slots[run_id] = slots
         self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
         return live.record.run
+
+    @staticmethod
+    def _completed(request: RunRequest, agent: Agent, entry: Entry) -> RunRequest:
+        """The request with the agent's name, the trace that it belongs to, and the configuration of the agent."""
+        traceparent = tracing.joined(request.traceparent, agent.name)
+        if request.agent != agent.name or request.traceparent != traceparent:
+            request = replace(request, agent=agent.name, traceparent=traceparent)
+        return replace(request, config={**request.config, **entry.config}) if entry.config else request
+
+    async def _given(
+        self,
+        run_id: str,
+        request: RunRequest,
+        entry: Entry,
+        agent: Agent,
+        *,
+        files: Sequence[Attachment],
+        thread: Thread | None,
+    ) -> GivenFiles:
+        """The request's files, and its prompt as an input."""
+        uploaded = () if thread is None else await self._uploaded(thread)
+        owner = run_id if thread is None else thread.id
+        limit = self._rules.artifact_limit
+        return given(request, files, uploaded, entry, agent, owner=owner, public_url=self._public_url, limit=limit)
 
     async def _uploaded(self, thread: Thread) -> Sequence[Artifact]:
         """The files that clients gave to a thread."""
@@ -285,11 +292,13 @@ class Starter:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        self.not_stopping()
+        if self._stopping:
+            raise shutting_down()
         self._creating += 1
         try:
             turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
-            self.not_stopping()
+            if self._stopping:
+                raise shutting_down()
             if turn and thread is not None:  # the run before may have changed it
                 live.conversation.refreshed(await self._store.thread(thread.id))
         except Unsynced:  # it is there: refused, it would stay there as one that runs
@@ -329,19 +338,17 @@ class Starter:
         """Stop trying to write the ends that the store did not take."""
         await self._owed.aclose()
 
-    def not_stopping(self) -> None:
-        if self._stopping:
-            raise Unavailable("the gateway is shutting down")
-
     async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
         """Implements `GatewayRuns.cancel`, whichever process drives the run."""
         if (live := self.live.get(run_id)) is None:
             run = await self._store.run(run_id)
             if run.status.ended:
                 return run
-            self.not_stopping()
+            if self._stopping:
+                raise shutting_down()
             return await self._elsewhere.cancel(run_id, reason, wait=wait)
-        self.not_stopping()
+        if self._stopping:
+            raise shutting_down()
         await live.cancel(reason)
         if wait:
             await live.over()

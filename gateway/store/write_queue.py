@@ -244,11 +244,10 @@ class WriteQueue:
             raise closed()
         future: asyncio.Future[T] = self._loop.create_future()
         durable, soon = durable and not soon, durable and soon
-        if self._held:
-            if not own:
-                self._waiting += self._held.take_all()
-            elif run is not None and (held := self._held.take(run)) is not None:
-                self._waiting.append(held)
+        if not own:
+            self._waiting += self._held.take_all()
+        elif run is not None and (held := self._held.take(run)) is not None:
+            self._waiting.append(held)
         self._waiting.append(WriteJob(work, run, future, durable, soon, joins, long, size))
         self._wake()
         return future
