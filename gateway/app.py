@@ -18,12 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Scope
 
 from gateway import tracing
-from gateway.access import (
-    AuthenticatingOptions,
-    Authenticator,
-    UsageLimits,
-    identifying,
-)
+from gateway.access import AuthenticatingOptions, Authenticator, UsageLimits, identifying
 from gateway.admin import AdminApi, Console, Operators, open_near
 from gateway.agents.entry import Entry
 from gateway.agents.targets import targets_of

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gateway.access import AuthenticatingOptions
-from gateway.mcp.client.options import McpTarget
-from gateway.mcp.server.options import McpServeOptions
+from gateway.mcp.options import McpServeOptions, McpTarget
 
 
 class AgentCommunicationServe(McpServeOptions, AuthenticatingOptions):

@@ -13,8 +13,7 @@ from gateway.access import Patterns, each_its_own
 from gateway.access.options import ClientCredentials, ClientTokens, limits_of
 from gateway.contract import Options
 from gateway.contract.options import ClientLimits, HeaderSecret
-from gateway.mcp.client.options import McpTarget, McpUrl
-from gateway.mcp.server.options import Count, McpServeOptions, Seconds
+from gateway.mcp.options import Count, McpServeOptions, McpTarget, McpUrl, Seconds
 
 Right = Literal["register", "message", "delegate", "read", "evaluate", "sample", "revoke"]
 """register: agents, their heartbeats, and to speak as them; message: send them messages; delegate: tasks; read: the

@@ -218,7 +218,7 @@ class _Gateway:
                 proxy_headers=False,
                 lifespan="off",
                 http="gateway.transport.asgi.uvicorn:PieceProtocol",
-                ws="gateway.transport.websocket.uvicorn:MessageProtocol",
+                ws=_upgraded,  # type: ignore[arg-type] # uvicorn only calls it
                 ws_max_size=HARD_LIMIT,
                 ws_ping_interval=PING_INTERVAL,
                 ws_ping_timeout=PING_TIMEOUT,
@@ -393,6 +393,13 @@ class _Gateway:
             if self._files != before:  # what they said when they were read is not known: what they say now is
                 self._loaded = digest(self._files)
         return wrong
+
+
+def _upgraded(**given: Any) -> asyncio.Protocol:
+    """The protocol of a connection that becomes a WebSocket. Its library is loaded at the first of them."""
+    from gateway.transport.websocket.uvicorn import MessageProtocol
+
+    return MessageProtocol(**given)
 
 
 def _of_the_stop(record: logging.LogRecord) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -16,11 +16,13 @@ from gateway.contract.interception import InterceptedRun
 from gateway.contract.wrapping import WrappedWatch
 from gateway.core.errors import InterlinguaError
 from gateway.recording.recording import MESSAGE_BYTES, RUN_BYTES, RUN_ENTRIES, RunRecording
-from gateway.recording.redaction import SecretRemover, secrets_of
 from gateway.runs.live import LiveRun
 from gateway.runs.post import PostOffice
 from gateway.store import Store
 from gateway.transport.tap import TAP, NotedWork, about, current, enter
+
+if TYPE_CHECKING:
+    from gateway.recording.redaction import SecretRemover
 
 MOST_SECONDS: Final = 3600
 """The longest time that an operator can ask for at once."""
@@ -73,8 +75,8 @@ class Recorder:
         self.wishes: dict[str | None, TurnRecording] = {}
         """By agent, and under EVERY for all others."""
         self._routes: Mapping[str, bool] = {}
-        self.secrets = SecretRemover()
-        """Knows what is to be told to nobody."""
+        self._config = Config()
+        self._secrets: SecretRemover | None = None
         self._recordings: dict[str, RunRecording] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -82,12 +84,24 @@ class Recorder:
 
     def follow(self, config: Config) -> None:
         """Take what a route table says of it, and its secrets."""
-        self.secrets.learn([*config.filled, *secrets_of(config)])
+        self._config = config
+        if self._secrets is not None:
+            self._secrets.learn(config)
         routes: dict[str, bool] = {}
         for route in config.routes:
             routes[route.name] = routes.get(route.name, False) or route.record is not None
         self._routes = routes
         self._judge()
+
+    @property
+    def secrets(self) -> SecretRemover:
+        """Knows what is to be told to nobody. Made when there is something to tell: its patterns take long to make."""
+        if self._secrets is None:
+            from gateway.recording.redaction import SecretRemover
+
+            self._secrets = SecretRemover()
+            self._secrets.learn(self._config)
+        return self._secrets
 
     def turn(self, wish: TurnRecording) -> None:
         """Do as an operator wishes, unless a newer wish for the same agent is known."""

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gateway.recording.redaction import SecretRemover
 from gateway.runs.live import LiveRun
 from gateway.transport.tap import NotedWork, Said, Side
+
+if TYPE_CHECKING:
+    from gateway.recording.redaction import SecretRemover
 
 MESSAGE_BYTES: Final = 32 * 1024
 """How much of one message is kept."""

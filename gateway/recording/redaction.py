@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 from pydantic import BaseModel, SecretStr
 
+from gateway.config import Config
 from gateway.transport.tap import Pairs
 
 REMOVED: Final = "[removed]"
@@ -56,14 +57,14 @@ _MOST_QUERY: Final = 64
 class SecretRemover:
     """Knows the secrets of one gateway."""
 
-    def __init__(self) -> None:
-        self._configured: frozenset[str] = frozenset()
+    def __init__(self, configured: Iterable[str] = ()) -> None:
+        self._configured = frozenset(configured)
         self._seen: dict[str, None] = {}
         self._known: re.Pattern[str] | None = None
 
-    def learn(self, configured: Iterable[str]) -> None:
+    def learn(self, config: Config) -> None:
         """The configuration's secrets, in place of those of before."""
-        self._configured = frozenset(configured)
+        self._configured = frozenset([*config.filled, *secrets_of(config)])
         self._known = None
 
     def see(self, headers: Pairs) -> None:

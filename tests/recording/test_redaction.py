@@ -16,9 +16,7 @@ SECRET = "hunter2-is-no-good"
 
 
 def redactor(*known: str) -> SecretRemover:
-    made = SecretRemover()
-    made.learn(known)
-    return made
+    return SecretRemover(known)
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ class HttpDoor:
 
     async def _reached(self) -> ASGIApp:
         from adapters.agent_client.tunnel.translation import reached
+        from gateway.mcp.options import McpServeOptions
         from gateway.mcp.server.http.streamable import StreamableEndpoint
         from gateway.mcp.server.hub import Hub
-        from gateway.mcp.server.options import McpServeOptions
 
         async with self._lock:
             if self._behind is not None and not self._behind[0].there:

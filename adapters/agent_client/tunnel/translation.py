@@ -13,8 +13,8 @@ from adapters.agent_client.tunnel.proxy import ANY, INFO, McpProxy, UpstreamEnd
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire
+from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import serve
 from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable

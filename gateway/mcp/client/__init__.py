@@ -1,7 +1,6 @@
 """Calls MCP servers, over every transport and revision. Knows no protocol that is built on it.
 
 contract.py        what an adapter gets: UpstreamPool, UpstreamSession; and brings: CallListener
-options.py         McpTarget: where a server is, in routes.yaml
 pool.py            McpPool: sessions, leased out
 connecting.py      a new session: which transport
 session.py         ClientSession: which revision; calls, lists, questions and subscriptions of 2026-07-28
@@ -16,8 +15,7 @@ http/              Streamable HTTP and HTTP+SSE
 """
 
 from gateway.mcp.client.contract import CallListener, Hearing
-from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.session import ClientSession
 
-__all__ = ["CallListener", "ClientSession", "Hearing", "McpPool", "McpTarget"]
+__all__ = ["CallListener", "ClientSession", "Hearing", "McpPool"]

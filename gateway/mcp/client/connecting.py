@@ -17,9 +17,9 @@ from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import CallCounts, OutgoingCalls
 from gateway.mcp.client.channel import Channel
 from gateway.mcp.client.contract import Keyed
-from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
+from gateway.mcp.options import McpTarget
 from gateway.transport import websocket
 from gateway.transport.http import HttpClient, credentials_of
 from gateway.transport.pipe import Pipe

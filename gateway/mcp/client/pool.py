@@ -14,8 +14,8 @@ from gateway.core.types import JsonObject
 from gateway.mcp.client.calls import CallCounts
 from gateway.mcp.client.connecting import Connector, PoolExtras, named
 from gateway.mcp.client.contract import Keyed
-from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.session import ClientSession
+from gateway.mcp.options import McpTarget
 from gateway.transport.guard import Guard
 from gateway.transport.stdio import Supervisor
 from gateway.transport.tasks import TaskSet

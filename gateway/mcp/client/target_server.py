@@ -16,7 +16,7 @@ from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.core.version import version
 from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
-from gateway.mcp.client.options import McpTarget
+from gateway.mcp.options import McpTarget
 
 log = logging.getLogger(__name__)
 

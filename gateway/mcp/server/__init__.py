@@ -1,7 +1,6 @@
 """Serving MCP clients, whatever the adapter says over it.
 
 contract.py  what an adapter brings (Service) and what it gets (McpCall, McpSession)
-options.py   McpServeOptions, to be extended
 server.py    McpServer: the routes, and converse for every other connection
 hub.py       what all transports share: who is there
 call.py      one request, and what becomes of it
@@ -12,14 +11,12 @@ http/        Streamable HTTP and HTTP+SSE
 """
 
 from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity, Service
-from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.server import McpServer
 
 __all__ = [
     "InputRequired",
     "McpCall",
     "McpClient",
-    "McpServeOptions",
     "McpServer",
     "McpSession",
     "ServerIdentity",

@@ -13,8 +13,8 @@ from gateway.access import Visit, visit_of
 from gateway.contract import Requests, unguessable, unwatched
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions, wire
+from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server.contract import McpSession, Service
-from gateway.mcp.server.options import McpServeOptions
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 

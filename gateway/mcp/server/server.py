@@ -10,12 +10,12 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError
+from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.http.endpoint import response
 from gateway.mcp.server.http.sse import MESSAGES, SseEndpoint, SsePostEndpoint
 from gateway.mcp.server.http.streamable import StreamableEndpoint
 from gateway.mcp.server.hub import Admit, AdmitSession, Hub, Watching, anybodys, anything, nobody_watches
-from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
 from gateway.mcp.server.socket import McpSocket, UpgradeRequired
 from gateway.transport.pipe import Pipe

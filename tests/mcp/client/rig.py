@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.mcp.client import ClientSession, McpPool, McpTarget
+from gateway.mcp.client import ClientSession, McpPool
 from gateway.mcp.client.calls import CallCounts, OutgoingCalls
 from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.piped import PipedChannel
+from gateway.mcp.options import McpTarget
 from gateway.wire import jsonrpc
 from tests.support.pipes import MemoryPipe, pair
 from tests.support.raw_http import Exchange, Server, serving

@@ -35,7 +35,8 @@ from starlette.routing import Mount
 
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
-from gateway.mcp.server import InputRequired, McpCall, McpServeOptions, McpServer, McpSession, ServerIdentity
+from gateway.mcp.options import McpServeOptions
+from gateway.mcp.server import InputRequired, McpCall, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.call import ServedCall
 from gateway.mcp.server.http.post_answer import ResponseOut
 from gateway.routing import FixedPaths

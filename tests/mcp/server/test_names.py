@@ -11,7 +11,8 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.access import bearer
 from gateway.mcp import versions, wire
-from gateway.mcp.server import McpServeOptions, McpServer
+from gateway.mcp.options import McpServeOptions
+from gateway.mcp.server import McpServer
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.wire import jsonrpc
 from tests.mcp.server.rig import (

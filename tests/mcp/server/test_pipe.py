@@ -12,7 +12,8 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions
-from gateway.mcp.server import McpServeOptions, McpServer
+from gateway.mcp.options import McpServeOptions
+from gateway.mcp.server import McpServer
 from tests.mcp.server.rig import Words, initialize, tool, valid
 from tests.support.aio import run
 from tests.support.pipes import LIMIT, MemoryPipe, pair
