@@ -111,7 +111,13 @@ def test_focus_and_what_was_entered_stay_while_others_answer_and_a_run_ends(
     run = begun(http, "flood", "twoperm")
     http.get(f"/agent-connect/runs/{run}/wait", params={"timeout": 60})
     found = seen(gateway, "redrawn", run)
-    assert found == {"asked": ["SELECT", "2", 1], "listed": ["A", f"#/run/{run}"]}
+    thread = {"agent": "gardener", "thread": "half a thread"}
+    assert found == {
+        "asked": ["SELECT", "2", 1],
+        "listed": ["A", f"#/run/{run}"],
+        "filtered": [thread, "INPUT", thread, "#/runs?agent=gardener&thread=half+a+thread", {"agent": "gardener"}],
+        "tried": ["SELECT", "gardener", "Try gardener · Interlingua", "hers", "agent_context"],
+    }
 
 
 def test_every_page_is_reached_by_the_keyboard_and_every_field_has_a_label(gateway: Gateway) -> None:

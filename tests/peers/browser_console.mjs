@@ -104,7 +104,8 @@ const STORIES = {
     await page.waitForSelector("#told:has-text('are recorded')");
     return { columns: await page.$$eval(".columns", (all) => all.length) };
   },
-  // A person is at the second of a run's two questions while another answers the first, and at the run in the list when it ends; then at a filter.
+  // A person is at the second of a run's two questions while another answers the first, and at the run in the list when it ends; then at
+  // the filters, of which one is chosen while another is half entered, and at an agent to try, where another one is chosen.
   async redrawn(run) {
     const operator = (what, body) => page.evaluate(([path, said]) => fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(said) }), [`/admin/runs/${run}/${what}`, body]);
     const focused = () => page.evaluate(() => { const { nodeName, value, hash } = document.activeElement; return [nodeName, value ?? hash]; });
@@ -122,11 +123,29 @@ const STORIES = {
     await operator("cancel", {});
     await page.waitForSelector("tr:first-child .cancelled");
     const listed = await focused();
-    await page.focus("select[name=agent]"); // another filter is another list
+    const values = () => page.$$eval(".filter [name]", (all) => Object.fromEntries(all.filter((one) => one.value).map((one) => [one.name, one.value])));
+    const count = (runs) => page.waitForSelector(`main > p.faint:text-is('${runs} runs')`);
+    await page.focus("input[name=thread]");
+    await page.keyboard.type("half");
+    await page.selectOption("select[name=agent]", "gardener");
+    await page.waitForFunction(() => ![...document.querySelectorAll("main tbody tr")].some((row) => row.textContent.includes("flood")));
+    await page.keyboard.type(" a thread");
+    const filtered = [await values(), (await focused())[0]];
+    await page.keyboard.press("Tab");
+    await count(0);
+    filtered.push(await values(), new URL(page.url()).hash);
+    await page.goBack();
+    await page.waitForFunction(() => document.querySelector("input[name=thread]").value === "");
+    filtered.push(await values());
+    await page.goto(`${url}/ui/#/try?agent=flood`);
+    await page.waitForSelector("h1:has-text('Try flood')");
+    await page.fill("input[name=token]", "hers");
+    await page.selectOption("select[name=protocol]", "agent_context");
+    await page.focus("select[name=agent]");
     await page.keyboard.press("g");
-    await page.waitForSelector("option[value=gardener][selected]", { state: "attached" });
-    await page.waitForFunction(() => document.activeElement.name === "agent");
-    return { asked, listed };
+    await page.waitForSelector("h1:has-text('Try gardener')");
+    const tried = [...await focused(), await page.title(), await page.inputValue("input[name=token]"), await page.inputValue("select[name=protocol]")];
+    return { asked, listed, filtered, tried };
   },
   async cancel(run) {
     await page.goto(`${url}/ui/#/run/${run}`);

@@ -12,33 +12,49 @@ const PAGE = 50;
 const STATUSES = ["pending", "running", "interrupted", "success", "error", "cancelled", "timeout"];
 const main = document.getElementById("main");
 let leaving = new AbortController(); // aborted when another page is shown
+let showing = ""; // its path
+let again = null; // takes another query of the page that is shown, if that can be told one
 
 // --- which page ---------------------------------------------------------------------------------------------------
 
+// A page returns a function for another query of its own, or nothing where it is shown anew for that.
 const PAGES = { runs: listOfRuns, run: oneRun, agents: listOfAgents, try: trial, protocols: matrix };
+
+function asked() {
+  const [path, query] = location.hash.slice(2).split("?");
+  return [path || "runs", new URLSearchParams(query)];
+}
 
 async function show() {
   leaving.abort();
   leaving = new AbortController();
+  again = null;
   const { signal } = leaving;
-  const [path, query] = location.hash.slice(2).split("?");
+  const [path, query] = asked();
   const [name, ...rest] = path.split("/");
-  const page = PAGES[name] ?? listOfRuns;
+  const draw = PAGES[name] ?? listOfRuns;
   for (const link of document.querySelectorAll("nav a")) {
-    const here = link.hash === `#/${name || "runs"}` || (name === "run" && link.hash === "#/runs");
+    const here = link.hash === `#/${name}` || (name === "run" && link.hash === "#/runs");
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
   main.replaceChildren(el("p", { class: "faint" }, "…"));
   try {
-    await page(signal, new URLSearchParams(query), ...rest.map(decodeURIComponent));
-    document.title = `${main.querySelector("h1")?.textContent ?? "Console"} · Interlingua`;
+    const another = await draw(signal, query, ...rest.map(decodeURIComponent));
+    if (signal.aborted) return;
+    [showing, again] = [path, another];
+    title();
   } catch (error) {
     failed(error, signal);
   }
 }
 
+function title() {
+  document.title = `${main.querySelector("h1")?.textContent ?? "Console"} · Interlingua`;
+}
+
 function failed(error, signal) {
   if (signal?.aborted) return;
+  again = null;
   if (error instanceof Refused && error.status === 401) {
     const input = el("input", { type: "password", autocomplete: "off", required: true });
     main.replaceChildren(el("h1", {}, "Who are you?"), el("p", {}, error.message),
@@ -65,28 +81,26 @@ function repeatedly(work, signal) {
 
 async function listOfRuns(signal, query) {
   const [{ agents }, { protocols }] = await Promise.all([get("/admin/agents", {}, signal), get("/admin/protocols", {}, signal)]);
-  const offset = Number(query.get("offset") ?? 0);
-  const filter = Object.fromEntries([...query].filter(([key]) => key !== "offset"));
-  const go = (changed) => { location.hash = `#/runs?${new URLSearchParams(Object.entries({ ...filter, ...changed }).filter(([, value]) => value))}`; };
-  const pick = (name, values) => el("label", {}, name,
-    el("select", { name, onchange: (event) => go({ [name]: event.target.value, offset: "" }) },
-      el("option", { value: "" }, "any"),
-      values.map((value) => el("option", { value, selected: query.get(name) === value }, value))));
-  const text = (name, label) => el("label", {}, label, el("input", { name, value: query.get(name) ?? "",
-    onchange: (event) => go({ [name]: event.target.value.trim(), offset: "" }) }));
+  const hash = (changed) => `#/runs?${new URLSearchParams(Object.entries({ ...Object.fromEntries(asked()[1]), ...changed }).filter(([, value]) => value))}`;
+  const go = ({ target }) => { location.hash = hash({ [target.name]: target.value.trim(), offset: "" }); };
+  const pick = (name, values) => el("label", {}, name, el("select", { name, onchange: go },
+    el("option", { value: "" }, "any"), values.map((value) => el("option", { value }, value))));
+  const text = (name, label) => el("label", {}, label, el("input", { name, onchange: go }));
   const counted = el("p", { class: "faint" });
   const place = el("div");
   const pages = el("p");
-  main.replaceChildren(el("h1", {}, "Runs"),
-    el("form", { class: "filter", onsubmit: (event) => event.preventDefault() },
-      pick("agent", agents.map((agent) => agent.name)), pick("protocol", protocols.map((one) => one.name)),
-      pick("status", STATUSES), text("thread", "thread"), text("principal", "person")),
-    counted, place, pages);
+  const filters = el("form", { class: "filter", onsubmit: (event) => event.preventDefault() },
+    pick("agent", agents.map((agent) => agent.name)), pick("protocol", protocols.map((one) => one.name)),
+    pick("status", STATUSES), text("thread", "thread"), text("principal", "person"));
+  for (const field of filters) field.value = query.get(field.name) ?? "";
+  main.replaceChildren(el("h1", {}, "Runs"), filters, counted, place, pages);
   let drawn = "";
   const refresh = async () => {
-    const found = await get("/admin/runs", { ...filter, offset, limit: PAGE }, signal);
+    const of = query;
+    const found = await get("/admin/runs", { ...Object.fromEntries(of), limit: PAGE }, signal);
     const now = JSON.stringify(found);
-    if (now === drawn) return;
+    if (now === drawn || of !== query) return;
+    const offset = Number(of.get("offset") ?? 0);
     drawn = now;
     counted.textContent = `${found.count} runs`;
     renew(place, table(["run", "agent", "from", "status", "begun", { text: "took", number: true }, "person", "lost"],
@@ -95,11 +109,17 @@ async function listOfRuns(signal, query) {
         status(run.status), moment(run.created_at), STATUSES.indexOf(run.status) > 2 ? duration(run.updated_at - run.created_at) : "",
         run.principal, losses(run.losses),
       ]), "Runs, newest first"));
-    const step = (to, name) => el("a", { href: `#/runs?${new URLSearchParams({ ...filter, offset: to })}` }, name);
+    const step = (to, name) => el("a", { href: hash({ offset: String(to) }) }, name);
     renew(pages, offset > 0 && step(Math.max(0, offset - PAGE), "newer"), " ", offset + PAGE < found.count && step(offset + PAGE, "older"));
   };
   await refresh();
   repeatedly(refresh, signal);
+  return (another) => { // what is entered in a field stays, unless the address has another value for it
+    for (const field of filters) if (query.get(field.name) !== another.get(field.name)) field.value = another.get(field.name) ?? "";
+    query = another;
+    drawn = "";
+    return refresh();
+  };
 }
 
 function losses(lost) {
@@ -283,10 +303,12 @@ async function matrix(signal) {
 get("/admin").then((found) => {
   document.getElementById("who").textContent = found.operator ?? "on this machine";
 }, () => {});
-addEventListener("hashchange", async () => {
-  const { name } = document.activeElement; // of the filter that asked for the other page
-  main.focus();
-  await show();
-  if (name && document.activeElement === main) main.querySelector(`.filter [name="${CSS.escape(name)}"]`)?.focus();
+addEventListener("hashchange", () => {
+  const [path, query] = asked();
+  const same = again && path === showing;
+  if (!same || !document.activeElement.form) main.focus(); // who is at a field goes on there
+  if (!same) return show();
+  const { signal } = leaving;
+  Promise.resolve(again(query)).then(title).catch((error) => failed(error, signal));
 });
 show();

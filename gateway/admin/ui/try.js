@@ -3,7 +3,7 @@
 // A client is a module in clients/, loaded when it is chosen. `connect({door, agent, token, signal})` returns one
 // conversation: `send({input, text, files, cancel, out})` has one turn and returns why the agent stopped, if it says
 // so, and `close()` ends it. text: the input where it is no more than a text, else null. cancel: a signal, aborted when
-// the person cancels. signal: aborted when the page is left. Errors are thrown in the protocol's words (Failed).
+// the person cancels. signal: aborted when the conversation is left. Errors are thrown in the protocol's words (Failed).
 
 import { Failed, get } from "./api.js";
 import { fields } from "./forms.js";
@@ -18,12 +18,13 @@ export async function trial(signal, query) {
   const main = document.getElementById("main");
   const [{ agents }, { protocols }] = await Promise.all([get("/admin/agents", {}, signal), get("/admin/protocols", {}, signal)]);
   const served = protocols.filter((one) => one.door && CLIENTS.includes(one.name));
-  const agent = agents.find((one) => one.name === query.get("agent")) ?? agents[0];
-  if (!agent || !served.length) {
+  if (!agents.length || !served.length) {
     main.replaceChildren(el("h1", {}, "Try"), el("p", {}, "There is no agent, or no protocol that this page speaks is served."));
     return;
   }
-  const [inputs, value] = fields(agent.input_schema ?? {});
+  const [head, about, takes, runs] = [el("h1"), el("p", { class: "faint" }), el("span"), el("a", {}, "The runs of this agent")];
+  const chosen = el("select", { name: "agent", onchange: () => { location.hash = `#/try?${new URLSearchParams({ agent: chosen.value })}`; } },
+    agents.map((one) => el("option", { value: one.name }, one.name)));
   const protocol = el("select", { name: "protocol" }, served.map((one) => el("option", { value: one.name }, one.title)));
   const token = el("input", { type: "password", name: "token", autocomplete: "off", placeholder: "where the door asks for one" });
   const files = el("input", { type: "file", name: "files", multiple: true });
@@ -31,17 +32,23 @@ export async function trial(signal, query) {
   const cancel = el("button", { type: "button", disabled: true }, "Cancel");
   const anew = el("button", { type: "button", disabled: true }, "New conversation");
   const talk = el("div", { role: "log", "aria-label": "The conversation" });
+  let [agent, inputs, value] = [null, [], null];
   let conversation = null;
+  let left = new AbortController(); // aborted when the conversation is left
   let stop = new AbortController();
 
   const forget = () => {
+    left.abort();
+    left = new AbortController();
     conversation?.close();
     conversation = null;
-    anew.disabled = true;
+    send.disabled = false;
+    cancel.disabled = anew.disabled = true;
     talk.replaceChildren();
   };
   const speak = async (event) => {
     event.preventDefault();
+    const { signal: here } = left;
     stop = new AbortController();
     send.disabled = true;
     cancel.disabled = false;
@@ -53,32 +60,47 @@ export async function trial(signal, query) {
       talk.append(turn.element);
       if (!conversation) {
         const { connect } = await import(`./clients/${protocol.value}.js`);
-        conversation = await connect({ door: served.find((one) => one.name === protocol.value).door, agent, token: token.value, signal });
+        const made = await connect({ door: served.find((one) => one.name === protocol.value).door, agent, token: token.value, signal: here });
+        if (here.aborted) return made.close();
+        conversation = made;
       }
       anew.disabled = false;
       turn.end(await conversation.send({ input, text, files: [...files.files], cancel: stop.signal, out: turn }));
       files.value = "";
     } catch (error) {
-      if (signal.aborted) return;
+      if (here.aborted) return;
       turn ? turn.wrong(error) : tell(error.message);
     } finally {
-      send.disabled = false;
-      cancel.disabled = true;
+      if (!here.aborted) [send.disabled, cancel.disabled] = [false, true];
     }
   };
   for (const changed of [protocol, token]) changed.addEventListener("change", forget);
   cancel.addEventListener("click", () => stop.abort());
   anew.addEventListener("click", forget);
-  signal.addEventListener("abort", () => conversation?.close());
-  const takes = agent.capabilities?.files?.join(", ");
-  main.replaceChildren(el("h1", {}, `Try ${agent.name}`), agent.description ? el("p", { class: "faint" }, agent.description) : "",
+  signal.addEventListener("abort", forget);
+  const attached = el("label", {}, takes, files);
+  const take = (another) => { // the agent that the address names; protocol and token stay
+    forget();
+    agent = agents.find((one) => one.name === another.get("agent")) ?? agents[0];
+    chosen.value = agent.name;
+    for (const input of inputs) input.remove();
+    [inputs, value] = fields(agent.input_schema ?? {});
+    inputs = inputs.flat(Infinity).filter(Boolean);
+    attached.before(...inputs);
+    head.textContent = clean(`Try ${agent.name}`);
+    about.textContent = clean(agent.description ?? "");
+    const types = agent.capabilities?.files?.join(", ");
+    takes.textContent = clean(types ? `files (the agent takes ${types})` : "files (the agent names none that it takes)");
+    files.value = "";
+    runs.setAttribute("href", `#/runs?${new URLSearchParams({ agent: agent.name })}`);
+  };
+  main.replaceChildren(head, about,
     el("form", { class: "answer", onsubmit: speak },
-      el("label", {}, "agent", el("select", { onchange: (event) => { location.hash = `#/try?${new URLSearchParams({ agent: event.target.value })}`; } },
-        agents.map((one) => el("option", { value: one.name, selected: one === agent }, one.name)))),
-      el("label", {}, "protocol", protocol), el("label", {}, "client's token", token), inputs,
-      el("label", {}, takes ? `files (the agent takes ${takes})` : "files (the agent names none that it takes)", files),
+      el("label", {}, "agent", chosen), el("label", {}, "protocol", protocol), el("label", {}, "client's token", token), attached,
       send, cancel, anew),
-    talk, el("p", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, "The runs of this agent")));
+    talk, el("p", {}, runs));
+  take(query);
+  return take;
 }
 
 // The input if it is nothing but a text, at the place that the agent has for it; else null.
