@@ -83,6 +83,8 @@ class StreamEncoder:
         self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
         self._own = Output(agent) if agent is not None and folding else None
+        self.exact = self._values and self._own is not None
+        """Whether every delta is still worth a snapshot."""
         self._behind: list[e.Event] = []  # what is said and our fold has not taken in yet
         self._after, self._partial = after
         self._joining = joining
@@ -92,27 +94,23 @@ class StreamEncoder:
         self._origin: JsonObject | None = None
         self._sent_size = 0
         self._sent_at = 0.0
-        self._pending: tuple[int, Snapshot] | None = None
+        self.pending: tuple[int, Snapshot] | None = None
+        """A snapshot that is held back, and the number of its event."""
         self._batch_bytes = 0
         self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
         self._piece_head = _OPENING + values_update(run_id, "pending", b"")[0]
 
     # --- what the sender calls -----------------------------------------------------------------------------------
 
-    @property
-    def exact(self) -> bool:
-        """Whether every delta is still worth a snapshot."""
-        return self._values and self._own is not None
-
     def feed(self, batch: Batch, run: Run, now: float) -> bytes:
         """The frames that a batch makes, ready to send; may be empty. `now` is in seconds, from any clock."""
         if frame := self._grown(batch):
             return frame
         if batch.skipped:
-            self._own = None
+            self._fold_no_more()
             self._dirty = True
         self._catch_up()
-        self._pending = None
+        self.pending = None
         self._batch_bytes = 0
         joined = self._joining and batch.snapshot is not None
         if joined:
@@ -134,14 +132,14 @@ class StreamEncoder:
 
     def due(self, now: float) -> float | None:
         """Seconds until a snapshot that was held back is to be sent; None if there is none."""
-        return None if self._pending is None else max(0.0, self._sent_at + INTERVAL - now)
+        return None if self.pending is None else max(0.0, self._sent_at + INTERVAL - now)
 
     def flush(self, now: float) -> bytes:
         """The snapshot that was held back; empty if there is none."""
-        if self._pending is None:
+        if self.pending is None:
             return b""
-        number, snapshot = self._pending
-        self._pending = None
+        number, snapshot = self.pending
+        self.pending = None
         self._snapshot(number, snapshot.encoded, now)
         ((_, data),) = self._out
         self._out = []
@@ -155,27 +153,30 @@ class StreamEncoder:
         Empty where it is not that simple: then nothing has happened. The document is the log's; our own fold needs the
         events only when another batch comes.
         """
-        own, snapshot = self._own, batch.snapshot
+        own, snapshot, events = self._own, batch.snapshot, batch.events
         if own is None or snapshot is None or batch.skipped or not self._values:
             return b""
         if self._dirty or self._origin or self._joining:
             return b""
-        if not batch.events:  # numbers that were reserved, and never used
+        if not events:  # numbers that were reserved, and never used
             return b""
-        events = [event for _, event in batch.events]
-        first = events[0]
+        number, first = events[0]
         if type(first) is not e.PartDelta or first.origin or not first.delta or not own.holds(first.part):
             return b""
-        if batch.events[0][0] <= self._after or len(self._behind) + len(events) > MOST_BEHIND:
+        if number <= self._after or len(self._behind) + len(events) > MOST_BEHIND:
             return b""
-        if len(events) > 1 and not all(_grows_on(first, event) for event in events[1:]):
+        if len(events) > 1 and not all(_grows_on(first, event) for _, event in events[1:]):
             return b""
         document = snapshot.encoded
         if len(document) > SMALL:
             return b""
-        self._behind += events
+        for _, event in events:
+            self._behind.append(event)
         self._sent_size = len(document)
         return b"".join((b"id: %d\n" % batch.last, self._piece_head, document, b"}", sse.CLOSING))
+
+    def _fold_no_more(self) -> None:
+        self._own, self.exact = None, False
 
     def _catch_up(self) -> None:
         """Fold what went by without us."""
@@ -195,7 +196,7 @@ class StreamEncoder:
                 return True  # superseded before it can be written
             document = own.encoded if self._values and self._batch_bytes < BURST else None
             if (own.size if document is None else len(document)) > SMALL:
-                self._own = None
+                self._fold_no_more()
             elif document is not None:
                 self._snapshot(number, document, folded=True)
         return True
@@ -241,7 +242,7 @@ class StreamEncoder:
             self._dirty = True
             self._origin = self._beyond(event) or self._origin
             if self._own.size > SMALL and len(self._own.encoded) > SMALL:  # the size counts what was replaced, too
-                self._own = None
+                self._fold_no_more()
 
     def _beyond(self, event: e.Event) -> JsonObject | None:
         """Fields of an agent of this protocol beyond the core. Extras of other protocols are not read."""
@@ -269,7 +270,7 @@ class StreamEncoder:
         if at_once or grown >= GROWTH * self._sent_size or now - self._sent_at >= INTERVAL:
             self._snapshot(batch.last, snapshot.encoded, now)
         else:
-            self._pending = (batch.last, snapshot)
+            self.pending = (batch.last, snapshot)
 
     def _flush_before(self, number: int, batch: Batch) -> None:
         """Show the rest before the frame that stops the stream."""

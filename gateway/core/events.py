@@ -46,8 +46,11 @@ class PartStarted(Event, frozen=True, kw_only=True, tag="part_started"):
     value: Json = None
 
 
-class PartDelta(Event, frozen=True, kw_only=True, tag="part_delta"):
-    """`delta` is combined with the part so far (delta.py); for text and thought a string to append."""
+class PartDelta(Event, frozen=True, kw_only=True, gc=False, tag="part_delta"):
+    """`delta` is combined with the part so far (delta.py); for text and thought a string to append.
+
+    The garbage collector does not count it: there are many, and JSON refers to nothing else.
+    """
 
     part: str
     delta: Json

@@ -118,9 +118,7 @@ class Output:
     @property
     def encoded(self) -> bytes:
         """The document as JSON; `null` while there is none."""
-        if self._final is not None:
-            return self._final
-        return b"null" if self._fold.absent else self._fold.encoded()
+        return self._fold.encoded() if self._final is None else self._final
 
     @property
     def document(self) -> Json:
@@ -157,14 +155,13 @@ class Output:
 
     def apply(self, event: e.Event) -> bool:
         """Fold one event in. True if the document has changed."""
+        if type(event) is e.PartDelta:
+            if event.part == self._data:
+                self.delta = self._fold.apply(event.delta)
+                return True
+            return event.part in self._text_parts and self._append(event.part, event.delta)
         fold = FOLDS.get(type(event))
         return fold is not None and fold(self, event)
-
-    def _delta(self, event: e.PartDelta) -> bool:
-        if event.part == self._data:
-            self.delta = self._fold.apply(event.delta)
-            return True
-        return event.part in self._text_parts and self._append(event.part, event.delta)
 
     def _message(self, event: e.MessageStarted) -> bool:
         self._parts.message(event)
@@ -297,11 +294,10 @@ def fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
 
 
 FOLDS: Mapping[type[e.Event], Callable[[Output, Any], bool]] = {
-    e.PartDelta: Output._delta,
     e.PartReplaced: Output._replace,
     e.PartStarted: Output._start,
     e.MessageStarted: Output._message,
     e.ArtifactAdded: Output._list_file,
     e.RunFinished: Output._finished,
 }
-"""Event -> what it does to the document, and whether it has changed; any other does nothing."""
+"""Event -> what it does to the document, and whether it has changed. A delta is `apply`'s; any other does nothing."""

@@ -63,7 +63,7 @@ class RunLog:
         """Of all events since this process has it, encoded."""
         self._store = store
         self._reserved = reserved
-        self._tail: list[tuple[int, e.Event]] = []
+        self._tail: list[e.Event] = []  # the newest, up to number `last`
         self._sizes: list[int] = []  # of the tail's events, encoded
         self._tail_bytes = 0
         self.holding = False
@@ -107,8 +107,7 @@ class RunLog:
         wrong: InterlinguaError | None = None
         good: list[e.Event] = []
         output = self._output or self.output
-        folded = fewer(events)
-        for event in folded:
+        for event in fewer(events) if len(events) > 1 else events:
             try:
                 output.apply(event)  # first, since it may raise: what cannot be folded is not written either
             except InterlinguaError as error:
@@ -212,13 +211,14 @@ class RunLog:
     def close(self) -> None:
         """No more events will come: wake every watcher."""
         self.ended = True
-        if self.waiting:
-            self._tell()
+        for watch in tuple(self.waiting):
+            watch.tell()
 
     def leave(self) -> None:
         """No more events will come here: every watcher is told so, after what there is."""
         self.left = True
-        self._tell()
+        for watch in tuple(self.waiting):
+            watch.tell()
 
     def _extend_soon(self) -> None:
         self.holding = True
@@ -251,18 +251,18 @@ class RunLog:
         if not entries:
             return
         added = 0
-        for event, entry in zip(events, entries, strict=True):
-            self._tail.append((entry.number, event))
+        for entry in entries:
             size = len(entry.data)
             self._sizes.append(size)
             added += size
+        self._tail += events
         self.last = entries[-1].number
         self.bytes += added
         self._tail_bytes += added
         if self._tail_bytes > 2 * TAIL_BYTES:
             self._trim()
-        if self.waiting:
-            self._tell()
+        for watch in tuple(self.waiting):
+            watch.tell()
 
     def _trim(self) -> None:
         drop = 0
@@ -271,17 +271,14 @@ class RunLog:
             drop += 1
         del self._tail[:drop], self._sizes[:drop]
 
-    def _tell(self) -> None:
-        for watch in tuple(self.waiting):
-            watch.tell()
-
     # reading
 
     def newer(self, after: int) -> tuple[tuple[int, e.Event], ...] | None:
         """Events above `after` if the tail has them all, else None."""
-        if not self._tail or self._tail[0][0] > after + 1:
+        count = self.last - after
+        if not 0 < count <= len(self._tail):
             return None
-        return tuple(self._tail[after + 1 - self._tail[0][0] :])
+        return tuple(enumerate(self._tail[-count:], after + 1))
 
     @property
     def newest(self) -> int:
@@ -291,4 +288,4 @@ class RunLog:
     @property
     def tail_first(self) -> int:
         """Number of the oldest event still in memory; above `last` if there is none."""
-        return self._tail[0][0] if self._tail else self.last + 1
+        return self.last + 1 - len(self._tail)

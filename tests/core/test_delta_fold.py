@@ -174,8 +174,9 @@ def test_there_is_nothing_to_encode_before_the_first_delta() -> None:
     assert fold.absent
     assert fold.document() is ABSENT
     assert fold.size == 0
+    assert fold.encoded() == b"null"
     with pytest.raises(ValueError, match="no document"):
-        fold.encoded()
+        fold.encoded_parts()
     fold.apply(None)
     assert not fold.absent
     assert read(fold) is None

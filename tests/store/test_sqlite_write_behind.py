@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway.core.errors import NotFound
 from gateway.core.types import Run
 from gateway.store import LogEntry, RunChange, write_queue
-from gateway.store.sqlite import SqliteStore, changes
+from gateway.store.sqlite import SqliteStore, changes, log
 from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
 
@@ -188,6 +188,36 @@ def test_when_much_is_held_all_of_it_is_written(tmp_path: Path, patient: None) -
             return store.backlog == 0
 
         await eventually(written)
+        await store.close()
+
+    run(main())
+
+
+def test_what_is_due_of_many_runs_is_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_queue, "DELTA_SECONDS", 0.01)
+    together: list[list[str]] = []
+    write = log.write_all
+
+    def noted(cursor: Any, owner: str, runs: list[tuple[str, Any]]) -> None:
+        together.append([run_id for run_id, _ in runs])
+        write(cursor, owner, runs)
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        runs = [make_run() for _ in range(3 * write_queue.MOST_RUNS)]
+        for one in runs:
+            await store.create_run(one, [entry(1)], reserved=99)
+        monkeypatch.setattr(log, "write_all", noted)
+        for one in runs:
+            store.append(one.id, tokens(2, 1))
+
+        async def written() -> bool:
+            return store.backlog == 0
+
+        await eventually(written)
+        assert max(map(len, together)) == write_queue.MOST_RUNS
+        assert [each for few in together for each in few] == [one.id for one in runs], "the oldest first, each once"
         await store.close()
 
     run(main())

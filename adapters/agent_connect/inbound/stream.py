@@ -93,7 +93,7 @@ class RunStream:
             if encoder.done:
                 watch.stop()
                 return out.end(frames)
-            if (every and not encoder.custom and not encoder.exact) or (not timed and encoder.due(now) is not None):
+            if (every and not encoder.custom and not encoder.exact) or (not timed and encoder.pending is not None):
                 watch.stop()
             return out.write(frames) if frames or not out.started else None
 

@@ -47,6 +47,8 @@ READ = frozenset({EVENT, "message"})
 """Names of the events that are the protocol's; "message" is one without a name. Others (a ping) are not read."""
 MAX_BYTES = 32 * 1024 * 1024
 LARGE = 1024
+DRAIN_BYTES = 64 * 1024
+"""Bytes of a stream after which the run's log is asked whether it may grow."""
 SETTLED_SILENCE = 1.0
 """Seconds for which a stream is read on after it has said `success`."""
 
@@ -78,6 +80,8 @@ class Follower:
         self._recorded = False
         """Whether the run's name is recorded."""
         self._breaks = 0
+        self._undrained = 0
+        """Bytes that were read since the run's log was asked whether it may grow."""
         self._last_id = ""
         self._silence: Deadline | None = None
         """Of the stream that is read, if it can be silent."""
@@ -251,24 +255,7 @@ class Follower:
         frames = sse.SseDecoder(last_event_id=self._last_id)
         silence, loop = self._silence, asyncio.get_running_loop()
         opening, named = True, self.remote is not None
-
-        def hear(chunk: bytes) -> bool:
-            """All that is done with a piece without waiting. Whether that was all."""
-            ready = frames.feed(chunk)
-            if ready:
-                self._last_id = frames.last_event_id
-                if not (last := opened.exhausted):
-                    self._poller.hear()
-                said = [frame.data for frame in ready if frame.event in READ]
-                events = decoder.feed(said, where, last=last)
-                if events:
-                    context.emit(*events)
-                    self._breaks = 0
-            elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
-                self._poller.hear()
-            moved = silence is not None and silence.due is not None
-            return decoder.verdict is None and decoder.broken is None and not moved and context.flowing
-
+        hear = partial(self._hear, opened, frames, where)
         async for chunk in opened:
             if opening and (start := chunk.lstrip()):
                 opening = False
@@ -304,6 +291,27 @@ class Follower:
         if decoder.settled and not frames.truncated:
             return decoder.verdict  # it has said everything, even if not the run's name
         return None if named else self._nameless(decoder.verdict, where)
+
+    def _hear(self, opened: StreamResponse, frames: sse.SseDecoder, where: str, chunk: bytes) -> bool:
+        """Do all that is done with a piece without waiting. Returns whether that was all."""
+        decoder, silence = self._decoder, self._silence
+        ready = frames.feed(chunk)
+        if (ready or len(chunk) > LARGE) and self._asking is not None:  # no keep-alive
+            self._asking.hear()
+        if ready:
+            self._last_id = frames.last_event_id
+            said = [frame.data for frame in ready if frame.event in READ]
+            events = decoder.feed(said, where, last=decoder.last is None and opened.exhausted)
+            if events:
+                self._context.emit(*events)
+                self._breaks = 0
+        self._undrained += len(chunk)
+        if self._undrained > DRAIN_BYTES:
+            self._undrained = 0
+            if not self._context.flowing:
+                return False
+        moved = silence is not None and silence.due is not None
+        return decoder.verdict is None and decoder.broken is None and not moved
 
     @staticmethod
     def _nameless(verdict: Verdict | None, where: str) -> Verdict:

@@ -209,10 +209,10 @@ class Fold:
         return self._document
 
     def encoded(self) -> bytes:
-        """The document as compact JSON in UTF-8, on one line however lines are split. ValueError while absent."""
+        """The document as compact JSON in UTF-8, on one line however lines are split; `null` while absent."""
         parts = self._parts
         if parts is None or len(parts) != 2:
-            return b"".join(self.encoded_parts())
+            return b"null" if self._box[0] is ABSENT else b"".join(self.encoded_parts())
         data = b"".join((parts[0], self._texts[0].encoded(), parts[1]))  # the usual one text, by the shortest way
         self._size = len(data)
         return data

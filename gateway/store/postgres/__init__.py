@@ -71,6 +71,7 @@ class PostgresStore:
             fsync=fsync,
         )
         self._queue = self._writer.queue
+        self.append = self._queue.append
         self.mailbox = DatabaseMailbox(self._server, self.owner, self._leases.is_dead, self._write, self._read)
         self._swept = False
         self._registered = RegistrationCache()
@@ -141,9 +142,6 @@ class PostgresStore:
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         work = Transition(run_id, change, changes.EncodedRecords.of(change.run, change.checkpoint))
         await self._write(cast("Work[None]", work), run=run_id, soon=soon, own=True)
-
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        self._queue.append(run_id, entries)
 
     def save(self, run: Run, *, soon: bool = False) -> None:
         self._queue.save(run, soon=soon)

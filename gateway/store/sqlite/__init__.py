@@ -138,6 +138,7 @@ class SqliteStore:
             )
         )
         self._queue = self._writer.queue
+        self.append = self._queue.append
         self._bell = None if path is None else mail.SocketBell(path, self.owner)
         self.mailbox = mail.FileMailbox(self._me, self._queue, self._bell, self._read)
         self._readers: Readers | None = None
@@ -230,9 +231,6 @@ class SqliteStore:
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, record=run, checkpoint=point)
         size = len(run or b"") + len(point or b"") + size_of(change.events)
         return self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=size)
-
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        self._queue.append(run_id, entries)
 
     def save(self, run: Run, *, soon: bool = False) -> None:
         self._queue.save(run, soon=soon)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from adapters.agent_connect.outbound import follow
 from adapters.agent_connect.wire import UPSTREAM_OUTPUT
 from gateway.core import events as e
 from gateway.core.errors import (
@@ -311,6 +312,7 @@ def test_a_stream_is_read_no_faster_than_what_it_says_is_taken(monkeypatch: pyte
         await asked.say(event({"m": "xxx"}, status="success"))
         asked.writer.close()
 
+    monkeypatch.setattr(follow, "DRAIN_BYTES", 50)  # an event has more
     monkeypatch.setattr(FakeContext, "flowing", False)
     monkeypatch.setattr(FakeContext, "drain", drain)
     run(against(script(stream=speaks)), 10_000, loop_factory=Clock)
