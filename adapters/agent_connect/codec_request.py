@@ -64,7 +64,9 @@ def _invalid(error: ValidationError) -> Invalid:
 
 def creation(body: Mapping[str, Any]) -> JsonObject:
     """The request as it is echoed under `creation`, without nulls that the specification does not allow there."""
-    told = {name: value for name, value in body.items() if value is not None or name not in _NO_NULL}
+    told = dict(body)
+    if None in told.values():
+        told = {name: value for name, value in told.items() if value is not None or name not in _NO_NULL}
     config = told.get("config")
     if config and None in config.values():
         told["config"] = {k: v for k, v in config.items() if v is not None or k not in _NO_NULL_CONFIG}
@@ -83,7 +85,7 @@ def run_request(
     """The run that a client asks for, of an agent by name or UUID. `now` is the time in seconds."""
     config = body.get("config") or {}
     delay = body.get("after_seconds")
-    url = webhook(body)
+    url = webhook(body) if "webhook" in body or "callback" in body else None
     given = body.get("input")
     said = given if isinstance(given, str) else None  # of which an empty one says nothing
     return RunRequest(

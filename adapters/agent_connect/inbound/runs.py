@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 
 from msgspec.structs import replace
 
@@ -72,7 +72,7 @@ class RunOperations:
             return codec_request.read(wire.stateful, body)
         return codec_request.read(wire.stateless, body)
 
-    async def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Run:
+    def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Awaitable[Run]:
         threaded = "thread_id" in request.path_params
         wanted = codec_request.run_request(
             body,
@@ -81,14 +81,20 @@ class RunOperations:
             now=time.time(),
             traceparent=request.header("traceparent"),
         )
-        thread = await self._found(wanted.thread) if threaded else None
-        if threaded and thread is None and body.get("if_not_exists") == "create":
-            return await self._start_on(new_thread(wanted.thread), wanted)
-        if not threaded and body.get("on_completion") == "keep":
+        if threaded:
+            return self._start_with(wanted, create=body.get("if_not_exists") == "create", told=told)
+        if body.get("on_completion") == "keep":
             made = new_thread()
-            return await self._start_on(made, replace(wanted, thread=made.id, attributes={KEPT: True}))
-        unknown = await self._unknown(wanted, thread) if thread is not None else ()
-        run = await self._begin(wanted, told=told)
+            return self._start_on(made, replace(wanted, thread=made.id, attributes={KEPT: True}))
+        return self._begin(wanted, told=told)
+
+    async def _start_with(self, request: RunRequest, *, create: bool, told: bool) -> Run:
+        """Start it on the thread that it names. `create`: on a new one of that name, if there is none."""
+        thread = await self._found(request.thread)
+        if thread is None and create:
+            return await self._start_on(new_thread(request.thread), request)
+        unknown = await self._unknown(request, thread) if thread is not None else ()
+        run = await self._begin(request, told=told)
         for what in unknown:
             self._gateway.runs.lost(run.id, what)
         return run
@@ -176,7 +182,8 @@ class RunOperations:
 
     async def _messages(self, run: Run) -> Sequence[wire.ConnectMessage]:
         """The messages of a result beside its values: the files that the agent made."""
-        agent = await self._agent(run.request.agent)
+        name = run.request.agent
+        agent = self._gateway.agents.recall(name, wire.PROTOCOL) or await self._agent(name)
         if agent is not None and not agent.capabilities.artifacts:
             return ()
         files = [file for file in await self._gateway.files.list(run=run.id) if file.agent_created]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
 import msgspec
 
@@ -34,8 +33,7 @@ class NotOffered(Exception):
         return complaint(self.reply, self.where)
 
 
-@dataclass(frozen=True)
-class RemoteRun:
+class RemoteRun(msgspec.Struct, frozen=True):
     """The run as the agent knows it: the ids by which it is reached, kept in `Run.upstream`.
 
     `thread` only where the run was started on a thread: it decides the path. `thread_id` is what the agent calls
@@ -81,7 +79,7 @@ class AgentConnectClient:
         self, method: str, path: str, body: bytes | None = None, *, trace: str | None = None
     ) -> HttpResponse:
         """A request that does not wait for the agent's work. Raises AgentGone, AgentTimeout, AgentBroken."""
-        return await self._http.request(method, path, json=body, headers=_headers("application/json", trace))
+        return await self._http.request(method, path, json=body, headers=_headers(trace))
 
     async def patient(
         self,
@@ -96,8 +94,7 @@ class AgentConnectClient:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                headers = _headers("application/json", trace)
-                return await self._http.request(method, path, json=body, headers=headers, timeout=math.inf)
+                return await self._http.request(method, path, json=body, headers=_headers(trace), timeout=math.inf)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -117,7 +114,9 @@ class AgentConnectClient:
 
         `after` is the id of the last event seen: servers that can go on from there, others ignore it.
         """
-        headers = _headers("text/event-stream, application/json", trace)
+        headers = {"Accept": "text/event-stream, application/json"}
+        if trace is not None:
+            headers["traceparent"] = trace
         if after and after.isascii() and after.isprintable():
             headers["Last-Event-ID"] = after
         return self._http.stream(method, path, json=body, headers=headers, timeout=timeout)
@@ -127,8 +126,9 @@ class AgentConnectClient:
         await self._http.aclose()
 
 
-def _headers(accept: str, trace: str | None) -> dict[str, str]:
-    return {"Accept": accept} if trace is None else {"Accept": accept, "traceparent": trace}
+def _headers(trace: str | None) -> dict[str, str]:
+    accept = {"Accept": "application/json"}
+    return accept if trace is None else {**accept, "traceparent": trace}
 
 
 async def refusal(opened: StreamResponse) -> HttpResponse:

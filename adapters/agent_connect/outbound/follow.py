@@ -11,9 +11,10 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, Verdict, interrupt
@@ -74,9 +75,7 @@ class Follower:
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
-        self._remote: RemoteRun | None = None
-        """Where the run is at the agent, while nobody has asked about it."""
-        self._asking: Poller | None = None
+        self._poller = Poller(client, options, self._trace, self._decoder)
         self._recorded = False
         """Whether the run's name is recorded."""
         self._breaks = 0
@@ -90,24 +89,7 @@ class Follower:
     @property
     def remote(self) -> RemoteRun | None:
         """Where the run is at the agent, once that is known."""
-        return self._remote if self._asking is None else self._asking.remote
-
-    @property
-    def _poller(self) -> Poller:
-        """Made when there is something to wait for, or to ask."""
-        if self._asking is None:
-            self._asking = Poller(self._client, self._options, self._trace, self._decoder, self._remote)
-        return self._asking
-
-    def _found(self, remote: RemoteRun) -> None:
-        if self._asking is None:
-            self._remote = remote
-        else:
-            self._asking.found(remote)
-
-    @property
-    def _path(self) -> str:
-        return self._poller.path
+        return self._poller.remote
 
     # --- naming ------------------------------------------------------------------------------------------------
 
@@ -115,7 +97,7 @@ class Follower:
         """Record the run's name, unless it is `over`. Raises AgentBroken for a name that no path can hold."""
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
-        self._found(remote)
+        self._poller.found(remote)
         self._decoder.expect(remote.run_id)
         if not over:
             await self._record(remote)
@@ -141,8 +123,8 @@ class Follower:
                     if verdict.origin:
                         await self._keep(verdict.origin)
                     self._context.emit(*decode.finished(verdict, replace=self._resumed))
-                    if self.remote is not None and not self._recorded:
-                        await self._record(self.remote)
+                    if not self._recorded and (remote := self._poller.remote) is not None:
+                        await self._record(remote)
                     return None
                 case RunFailure():
                     if verdict.errcode is not None:
@@ -172,7 +154,7 @@ class Follower:
         hint: Verdict | None = None
         if self.streams:
             try:
-                verdict = await self.stream("GET", f"{self._path}/stream")
+                verdict = await self.stream("GET", f"{self._poller.path}/stream")
                 if verdict is not None:
                     return verdict
                 hint = self._decoder.verdict
@@ -197,17 +179,9 @@ class Follower:
         telling = isinstance(hint, RunFailure) or (isinstance(hint, RunQuestion) and hint.payload is not None)
         return hint if verdict is None and telling else verdict
 
-    async def begin(self, path: str, body: bytes, thread: str | None) -> Verdict | None:
-        """Start the run by a stream and read it; its verdict, or None while it still works. Raises as `stream`."""
-        try:
-            verdict = await self.stream("POST", path, body, thread=thread)
-        except AgentGone:
-            if self.remote is None:
-                raise
-            return None  # it broke in the middle: the run itself is still there
-        if verdict is None:
-            return await self._poller.retrying(partial(self._confirm, self._decoder.verdict))
-        return verdict
+    async def confirmed(self) -> Verdict | None:
+        """The truth after the stream that has started the run; None while it still works."""
+        return await self._poller.retrying(partial(self._confirm, self._decoder.verdict))
 
     async def again(self) -> Verdict | None:
         """The verdict of a run that was not followed for a while; None if it still works."""
@@ -254,7 +228,7 @@ class Follower:
         context, decoder = self._context, self._decoder
         frames = sse.SseDecoder(last_event_id=self._last_id)
         silence, loop = self._silence, asyncio.get_running_loop()
-        opening, named = True, self.remote is not None
+        opening, named = True, self._poller.remote is not None
         hear = partial(self._hear, opened, frames, where)
         async for chunk in opened:
             if opening and (start := chunk.lstrip()):
@@ -296,8 +270,8 @@ class Follower:
         """Do all that is done with a piece without waiting. Returns whether that was all."""
         decoder, silence = self._decoder, self._silence
         ready = frames.feed(chunk)
-        if (ready or len(chunk) > LARGE) and self._asking is not None:  # no keep-alive
-            self._asking.hear()
+        if (ready or len(chunk) > LARGE) and not opened.whole:  # no keep-alive
+            self._poller.hear()
         if ready:
             self._last_id = frames.last_event_id
             said = [frame.data for frame in ready if frame.event in READ]
@@ -371,17 +345,17 @@ class Follower:
             value = {"interrupt_type": question.kind, "resume_payload": value}
         await self._resume(value)
         remote = replace(self.remote, questions=self.remote.questions + 1)
-        self._found(remote)
+        self._poller.found(remote)
         self._decoder.forget()
         await self._record(remote)
         return True
 
     async def _resume(self, value: Json) -> None:
         """Deliver an answer, once: after a broken connection only to an agent that says it still waits."""
-        where = f"POST {self._path}"
+        where = f"POST {self._poller.path}"
         while True:
             try:
-                reply = await self._client.send("POST", self._path, encode(value), trace=self._trace)
+                reply = await self._client.send("POST", self._poller.path, encode(value), trace=self._trace)
             except (AgentGone, AgentTimeout):
                 if await self._still_asks():
                     continue

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, Verdict
@@ -34,12 +35,10 @@ class Poller:
         options: AgentConnectTarget,
         trace: str | None,
         streamed: decode.StreamDecoder,
-        remote: RemoteRun | None,
     ) -> None:
-        """trace: a `traceparent` header of every request. streamed: what the run's streams have said. remote: where the
-        run was `found`, if it was.
-        """
-        self.remote = remote
+        """trace: a `traceparent` header of every request. streamed: what the run's streams have said."""
+        self.remote: RemoteRun | None = None
+        """Where the run is at the agent, once it was `found`."""
         self._client = client
         self._options = options
         self._trace = trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import Verdict
@@ -15,13 +15,22 @@ from adapters.agent_connect.outbound.threads import RemoteThreads
 from adapters.agent_connect.wire import PROTOCOL
 from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
-from gateway.core.types import AgentCapabilities, Checkpoint, Json, JsonObject, RunRequest
+from gateway.core.types import Checkpoint, Json, JsonObject, RunRequest
 from gateway.transport.http import HttpResponse, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
 NAMING = (0.25, 1.0, 4.0)
 """Seconds after which the name of a run that was started by a blocking request is looked for."""
 _SUFFIX = {STREAM: "/stream", BACKGROUND: "", WAIT: "/wait"}
+_WAYS = {
+    (True, False): (STREAM, BACKGROUND),
+    (False, False): (BACKGROUND,),
+    (True, True): (STREAM, BACKGROUND, WAIT),
+    (False, True): (BACKGROUND, WAIT),
+}
+"""Ways to try, in order, by whether the agent streams and whether the run is on a thread: servers in use fail to stream
+runs on threads and to run them in the background, but can block.
+"""
 
 
 class ServerQuirks:
@@ -66,6 +75,7 @@ class RunSender:
         self._trace = context.traceparent
         self._client = client
         self._locator = locator
+        self._can = (locator.agent or context.agent).capabilities
         self._quirks = quirks
         self._follower = follower
         self._fresh = True
@@ -76,10 +86,6 @@ class RunSender:
         self._renewed: str | None = None
         self._before: frozenset[str] | None = None
         """Runs of the thread that are older than this one; None if that is not known."""
-
-    @property
-    def _can(self) -> AgentCapabilities:
-        return (self._locator.agent or self._context.agent).capabilities
 
     async def start(self) -> Verdict | None:
         """Send the run. Its verdict, if the agent's answer had one; None while it works.
@@ -92,12 +98,17 @@ class RunSender:
         if thread is not None and self._before is None and not self._quirks.trusted:
             with contextlib.suppress(AgentError):  # sending the run tells what is wrong
                 self._before = await self._listed(thread)
-        ways = [way for way in self._ways(threaded) if (way, threaded) not in self._quirks.refused]
+        ways: Sequence[str] = _WAYS[self._follower.streams, threaded]
+        if refused := self._quirks.refused:
+            ways = [way for way in ways if (way, threaded) not in refused] or ways[-1:]
         tried: list[str] = []
-        for way in ways or self._ways(threaded)[-1:]:
+        while True:
+            way = ways[len(tried)]
             try:
-                verdict = await self._try(way, thread)
+                verdict = await self._send(way, self._renewed or thread)
             except NotOffered as refusal:
+                if await self._otherwise(way, refusal.reply.status, thread):
+                    continue
                 if refusal.reply.status == 409:
                     raise Conflict(f"the agent is busy: {refusal.complaint()}") from None
                 if not _leaves_others(refusal.reply, threaded and not self._quirks.trusted):
@@ -105,36 +116,28 @@ class RunSender:
                 if refusal.reply.status == 500 and thread is not None and await self._find(self._renewed or thread):
                     self._quirks.started(tried, threaded)
                     return None  # the server failed to say so, but the run is there: it is not sent twice
-                last = refusal
                 tried.append(way)
-            else:
-                if tried or threaded:
-                    self._quirks.started(tried, threaded, way)
-                return verdict
-        complaint = last.complaint()
-        if threaded and last.reply.status != 500:
-            raise Unsupported(f"the agent cannot run on a thread: {complaint}", detail=complaint.detail)
-        raise complaint
+                if len(tried) < len(ways):
+                    continue
+                complaint = refusal.complaint()
+                if threaded and refusal.reply.status != 500:
+                    text = f"the agent cannot run on a thread: {complaint}"
+                    raise Unsupported(text, detail=complaint.detail) from None
+                raise complaint from None
+            if tried or threaded:
+                self._quirks.started(tried, threaded, way)
+            return verdict
 
-    def _ways(self, threaded: bool) -> list[str]:
-        ways = [STREAM, BACKGROUND] if self._follower.streams else [BACKGROUND]
-        # Servers in use fail to stream runs on threads and to run them in the background, but can block.
-        return [*ways, WAIT] if threaded else ways
+    async def _otherwise(self, way: str, status: int, thread: str | None) -> bool:
+        """Whether to try the same way again after a refusal: without `stream_mode`, or where the agent, or the thread,
+        has been found anew.
+        """
+        if status == 422 and way == STREAM and self._modes():
+            self._quirks.refuses_modes()
+            return True
+        return status == 404 and not self._relocated and await self._relocate(thread)
 
-    async def _try(self, way: str, thread: str | None) -> Verdict | None:
-        """One way; again if `stream_mode` was too much for it, or the agent or the thread had to be found anew."""
-        while True:
-            modes = self._modes() if way == STREAM else None
-            try:
-                return await self._send(way, self._renewed or thread, modes)
-            except NotOffered as refusal:
-                status = refusal.reply.status
-                if status == 422 and modes:
-                    self._quirks.refuses_modes()
-                elif status != 404 or self._relocated or not await self._relocate(thread):
-                    raise
-
-    async def _send(self, way: str, thread: str | None, modes: list[str] | None) -> Verdict | None:
+    async def _send(self, way: str, thread: str | None) -> Verdict | None:
         base = "/runs" if thread is None else f"/threads/{segment(thread)}/runs"
         path = base + _SUFFIX[way]
         body = encode(
@@ -143,11 +146,17 @@ class RunSender:
                 self._locator.known or await self._agent_id(),
                 (await self._context.recall(fresh=self._fresh, knows=self._knows)).input,
                 threaded=thread is not None,
-                stream_mode=modes,
+                stream_mode=self._modes() if way == STREAM and self._can.custom_streaming else None,
             )
         )
         if way == STREAM:
-            return await self._follower.begin(path, body, thread)
+            try:
+                verdict = await self._follower.stream("POST", path, body, thread=thread)
+            except AgentGone:
+                if self._follower.remote is None:
+                    raise
+                return None  # it broke in the middle: the run itself is still there
+            return verdict if verdict is not None else await self._follower.confirmed()
         if way == WAIT:
             assert thread is not None
             return await self._blocking(path, body, thread)
@@ -306,7 +315,9 @@ def _run_create(
     `stream_subgraphs`, unknown fields.
     """
     creation = request.creation if request.protocol == PROTOCOL else {}
-    body: JsonObject = {name: value for name, value in creation.items() if name not in _OURS}
+    body: JsonObject = {}
+    if not creation.keys() <= _OURS:
+        body.update((name, value) for name, value in creation.items() if name not in _OURS)
     body["agent_id"] = agent_id
     body["input"] = given
     if request.metadata:
