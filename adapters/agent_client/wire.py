@@ -33,7 +33,6 @@ OPTIONS: Final = (*OPENING, "session/set_config_option", "session/set_mode")
 """Methods whose answers may say what options a session has."""
 
 JsonObject = dict[str, Any]
-ABSENT: Final = Raw()
 OURS: Final = "interlingua"
 """The key of `_meta` that is the gateway's."""
 AIP44: Final = "aip44"
@@ -45,6 +44,34 @@ LOST_SERVERS: Final = "mcp_servers"
 def as_object(value: Any) -> JsonObject:
     """The value, or an empty object if it is none."""
     return value if isinstance(value, dict) else {}
+
+
+def declares(said: Any, *path: str) -> bool:
+    """Whether capabilities declare what is at this path: `{}` does, null and false do not."""
+    for step in path:
+        said = said.get(step) if isinstance(said, dict) else None
+    return said is not None and said is not False
+
+
+def offers(initialized: JsonObject | None, *path: str) -> bool:
+    """Whether an agent that answered `initialize` so (None: it is of another protocol) declared that capability."""
+    return declares(initialized, "agentCapabilities", *path)
+
+
+def takes_up(initialized: JsonObject | None) -> bool:
+    """Whether such an agent finds sessions again that are not open."""
+    return offers(initialized, "sessionCapabilities", "resume") or offers(initialized, "loadSession")
+
+
+def taken_in_prompts(initialized: JsonObject | None) -> JsonObject:
+    """The `promptCapabilities` that it declared."""
+    return as_object(as_object(as_object(initialized).get("agentCapabilities")).get("promptCapabilities"))
+
+
+def auth_methods(initialized: JsonObject) -> list[Any]:
+    """The ids of its ways to authenticate."""
+    methods = initialized.get("authMethods")
+    return [each.get("id") for each in methods if isinstance(each, dict)] if isinstance(methods, list) else []
 
 
 def meta_of(said: JsonObject, key: str) -> JsonObject:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import content
 from adapters.agent_client.tunnel.mcp_messages import TYPE
-from adapters.agent_client.wire import PROTOCOL, VERSION, as_object
+from adapters.agent_client.wire import PROTOCOL, VERSION, as_object, taken_in_prompts
 from gateway.core import choices, delta, files, media, projection
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
@@ -110,7 +110,7 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
 
 def _input_schema(initialize: JsonObject) -> JsonObject:
     """A message, and the content blocks that the agent takes: any other is refused before there is a run."""
-    kinds = content.kinds(_prompt_capabilities(initialize))
+    kinds = content.kinds(taken_in_prompts(initialize))
     return {
         "type": "object",
         "properties": {
@@ -125,34 +125,16 @@ def _input_schema(initialize: JsonObject) -> JsonObject:
     }
 
 
-def _prompt_capabilities(initialize: JsonObject) -> JsonObject:
-    return as_object(as_object(initialize.get("agentCapabilities")).get("promptCapabilities"))
-
-
 def native(agent: Agent | None) -> JsonObject | None:
     """The answer to `initialize` of an agent of this protocol. None for all others: then the inbound is no proxy."""
     return None if agent is None else agent.extra.get(PROTOCOL)
 
 
-def loads(native: JsonObject | None) -> bool:
-    """Whether an agent that answered `initialize` so can load sessions."""
-    return as_object((native or {}).get("agentCapabilities")).get("loadSession") is True
-
-
-def offers(native: JsonObject | None, what: str) -> bool:
-    """Whether an agent of this protocol declared a session capability; null declares none."""
-    found: Any = native
-    for step in ("agentCapabilities", "sessionCapabilities", what):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found is not None and found is not False
-
-
-def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObject:
+def initialize_result(agent: Agent | None) -> JsonObject:
     """The answer to a client's `initialize`: version 1, whatever it asked for.
 
     An agent of this protocol: its own answer, with what the gateway adds (sessions are loaded, listed, resumed, closed
     and deleted here). Any other, and None where the client is yet to choose one: what the gateway can do for all.
-    `version` is the gateway's own, told with None.
     """
     init = native(agent)
     if init is not None:
@@ -161,7 +143,7 @@ def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObj
             servers = {**as_object(capabilities.get("mcpCapabilities")), TYPE: True}
             capabilities = {**capabilities, "mcpCapabilities": servers}
         return {**init, "protocolVersion": VERSION, "agentCapabilities": _with_sessions(capabilities)}
-    info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": version}
+    info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": "0.0.0"}
     if agent is not None:
         info = {"name": agent.name, "title": agent.name, "version": agent.version}
     capabilities = {"promptCapabilities": prompt_capabilities(agent), "mcpCapabilities": {"http": False, "sse": False}}
@@ -188,7 +170,7 @@ def prompt_capabilities(agent: Agent | None) -> JsonObject:
             "audio": agent is None or files.takes(agent, media.AUDIO),
             "embeddedContext": True,
         }
-    return _prompt_capabilities(init)
+    return taken_in_prompts(init)
 
 
 def _string(value: Any) -> str | None:
@@ -235,14 +217,6 @@ def set_option(agent: Agent, config: Mapping[str, Any], option: str, value: str 
     if chosen is None:
         raise Invalid(f"the option {option!r} has no value {value!r}", path="/value")
     return {**config, option: chosen.value}
-
-
-def booleans(capabilities: JsonObject) -> bool:
-    """Whether a client declared `session.configOptions.boolean` in its `clientCapabilities`."""
-    value: Any = capabilities
-    for key in ("session", "configOptions", "boolean"):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value is not None and value is not False
 
 
 def _settings(agent: Agent) -> dict[str, JsonObject]:

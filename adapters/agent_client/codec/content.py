@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, taken_in_prompts
 from gateway.core import delta, files, projection
 from gateway.core.errors import Invalid
 from gateway.core.files import Attachment
@@ -116,9 +116,7 @@ def blocks_of(request: RunRequest, agent: Agent) -> list[JsonObject]:
     text = projection.text_of(given, agent.text_input)
     blocks: list[JsonObject] = []
     if isinstance(given, dict) and isinstance(given.get("content"), list):
-        init = agent.extra.get(PROTOCOL) or {}
-        capabilities = (init.get("agentCapabilities") or {}).get("promptCapabilities") or {}
-        blocks = check(given["content"], capabilities, "/input/content")
+        blocks = check(given["content"], taken_in_prompts(agent.extra.get(PROTOCOL)), "/input/content")
     elif text is None:
         text = delta.encode(given).decode()
     said = [block["text"] for block in blocks if block["type"] == "text"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Raw
 
 from gateway.core import errors
+from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 
@@ -29,6 +32,21 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 def to_rpc(error: Exception) -> RpcError:
     """The error answer for what a request raised (see `gateway.wire.jsonrpc.failing`)."""
     return jsonrpc.failing(error, ERRORS) if isinstance(error, errors.InterlinguaError) else jsonrpc.internal()
+
+
+def said(error: ErrorObject) -> JsonObject:
+    """An error object as JSON, to be kept or sent in another place than an answer's."""
+    told: JsonObject = {"code": error.code, "message": error.message}
+    if not (isinstance(error.data, Raw) and not error.data):
+        told["data"] = jsonrpc.unpack(error.data) if isinstance(error.data, Raw) else error.data
+    return told
+
+
+def read(told: Any) -> RpcError | None:
+    """The inverse. None for what is no error object."""
+    if not isinstance(told, dict) or not isinstance(told.get("code"), int) or not isinstance(told.get("message"), str):
+        return None
+    return RpcError(told["code"], told["message"], told.get("data", jsonrpc.ABSENT))
 
 
 def unknown(method: str) -> RpcError:

@@ -59,14 +59,13 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
         raise Invalid("a permission request needs options", path="/options")
     title = call.get("title")
     what = (title if isinstance(title, str) else None) or known or f"tool call {call['toolCallId']}"
-    names = {option["optionId"]: option.get("name") for option in reversed(offered(params))}
     ids = list(dict.fromkeys(option["optionId"] for option in offered(params)))
-    labels = [name if isinstance(name := names[one], str) and name else one for one in ids]
-    kinds = {option["optionId"]: option for option in reversed(offered(params))}
+    first = {option["optionId"]: option for option in reversed(offered(params))}
+    labels = [name if isinstance(name := first[one].get("name"), str) and name else one for one in ids]
     refusing = [
         one
         for one, label in zip(ids, labels, strict=True)
-        if _rejects(kinds[one]) and not choices.Choice(one, one, label).refuses
+        if rejects(first[one]) and not choices.Choice(one, one, label).refuses
     ]
     values: JsonObject = {"enum": delta.sound(ids), "enumNames": delta.sound(labels)}
     if refusing:
@@ -96,21 +95,23 @@ def permission_result(answer: Answer, payload: Json) -> JsonObject:
         wanted = value.get("optionId") if isinstance(value, dict) else value
         if isinstance(wanted, str) and any(option["optionId"] == wanted for option in options):
             said = value.get(ANSWER) if isinstance(value, dict) else None
-            return said if isinstance(said, dict) and selected(said) == wanted else _selected(wanted)
+            return said if isinstance(said, dict) and selected(said) == wanted else selecting(wanted)
     if answer.outcome is not Outcome.CANCELLED:
-        approving = {option["optionId"] for option in options if not _rejects(option)}
+        approving = {option["optionId"] for option in options if not rejects(option)}
         for kind in ("reject_once", "reject_always"):
             for option in options:
                 if option.get("kind") == kind and option["optionId"] not in approving:
-                    return _selected(option["optionId"])
+                    return selecting(option["optionId"])
     return {"outcome": {"outcome": "cancelled"}}
 
 
-def _rejects(option: JsonObject) -> bool:
+def rejects(option: JsonObject) -> bool:
+    """Whether an option is plainly a refusal."""
     return option.get("kind") in ("reject_once", "reject_always")
 
 
-def _selected(option_id: str) -> JsonObject:
+def selecting(option_id: str) -> JsonObject:
+    """The answer that chooses an option."""
     return {"outcome": {"outcome": "selected", "optionId": option_id}}
 
 
@@ -224,13 +225,9 @@ def permission_answer(interrupt: Interrupt, result: Json) -> Answer:
     if found is None or chosen is None:
         return forms.DECLINED
     value: Json = chosen.value if found[1] is None else {found[1]: chosen.value}
-    if is_permission(interrupt) and not delta.same(result, _selecting(chosen.id)):
+    if is_permission(interrupt) and not delta.same(result, selecting(chosen.id)):
         value = {**value, ANSWER: delta.sound(result)}
     return Answer(value=value)
-
-
-def _selecting(option_id: str) -> JsonObject:
-    return {"outcome": {"outcome": "selected", "optionId": option_id}}
 
 
 def asked_call(interrupt: Interrupt) -> bytes | None:

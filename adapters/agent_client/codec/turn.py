@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.errors import ERRORS
+from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.wire import OURS, PROTOCOL, with_meta
 from gateway.core import delta, projection
 from gateway.core import events as e
@@ -56,11 +55,8 @@ def failed(error: RpcError) -> e.RunFailed | e.RunCancelled:
     told = error.error
     if told.code == jsonrpc.REQUEST_CANCELLED:
         return e.RunCancelled(reason=told.message)
-    said: JsonObject = {"code": told.code, "message": told.message}
-    if not (isinstance(told.data, Raw) and not told.data):
-        said["data"] = jsonrpc.unpack(told.data) if isinstance(told.data, Raw) else told.data
     failure = Failure(code=AgentFailed.code, message=delta.sound(str(error)))
-    return e.RunFailed(failure=failure, origin={PROTOCOL: {"error": delta.sound(said)}})
+    return e.RunFailed(failure=failure, origin={PROTOCOL: {"error": delta.sound(errors.said(told))}})
 
 
 def prompt_result(
@@ -99,18 +95,13 @@ def failed_run(run: Run) -> bool:
 
 
 def _error(run: Run, mine: JsonObject | None) -> RpcError:
-    told = (mine or {}).get("error")
-    if isinstance(told, dict) and isinstance(told.get("code"), int) and isinstance(told.get("message"), str):
-        return (
-            RpcError(told["code"], told["message"], told["data"])
-            if "data" in told
-            else RpcError(told["code"], told["message"])
-        )
+    if (told := errors.read((mine or {}).get("error"))) is not None:
+        return told
     failure = run.failure or Failure(code="internal", message="the run failed")
     data: JsonObject = {"code": failure.code, "details": failure.message}
     if failure.retryable:
         data["retryable"] = True
-    code = ERRORS[Conflict] if failure.code == Conflict.code else jsonrpc.INTERNAL_ERROR  # busy, not broken
+    code = errors.ERRORS[Conflict] if failure.code == Conflict.code else jsonrpc.INTERNAL_ERROR  # busy, not broken
     return RpcError(code, failure.message, data)
 
 

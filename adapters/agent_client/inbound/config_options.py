@@ -12,7 +12,7 @@ import msgspec
 from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.v1 import updates_out as out
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import PROTOCOL, JsonObject, declares
 from gateway.core.types import Thread, ThreadUpdate
 
 _UPDATE = b'"config_option_update"'
@@ -24,7 +24,7 @@ async def settings(session: SessionContext) -> JsonObject:
     found: JsonObject = {}
     options: list[JsonObject] | None
     if agents.native(agent) is None:
-        booleans = agents.booleans(session.client.capabilities)
+        booleans = declares(session.client.capabilities, "session", "configOptions", "boolean")
         options = agents.config_options(agent, session.config, booleans=booleans) or None
     else:
         modes, options = _recorded(await session.gateway.threads.get(session.id))

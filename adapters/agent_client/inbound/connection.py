@@ -218,7 +218,7 @@ class EditorConnection:
         self._visitor.check("", self.client.agent)
         for name in self.client.names():
             native = agents.native(await self._gateway.agents.get(name, PROTOCOL))
-            if native is not None and (self.client.agent is not None or method in _auth_methods(native)):
+            if native is not None and (self.client.agent is not None or method in wire.auth_methods(native)):
                 return await self._gateway.backchannel.relay(name, PROTOCOL, "authenticate", params, caller=self.client)
         raise Invalid(f"methodId: there is no way {method!r} to authenticate, and no need", path="/methodId")
 
@@ -297,8 +297,3 @@ class _Waiting:
 
     def cancel(self) -> None:
         self.cancelled = True
-
-
-def _auth_methods(native: JsonObject) -> list[Any]:
-    methods = native.get("authMethods")
-    return [each.get("id") for each in methods if isinstance(each, dict)] if isinstance(methods, list) else []

@@ -16,7 +16,7 @@ from adapters.agent_client import forwarded
 from adapters.agent_client.inbound.http_connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
 from adapters.agent_client.inbound.visitor import CHALLENGE, UNAUTHORIZED, Visitor
 from adapters.agent_client.options import AgentClientServe
-from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESSION_ID, TAKING_UP
+from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESSION_ID, TAKING_UP, takes_up
 from gateway.access import Authenticator, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, lookup
@@ -204,8 +204,7 @@ class HttpServer:
             agent = await self._gateway.agents.get(names[0], PROTOCOL)
         except InterlinguaError:
             return False
-        can = agent.extra.get(PROTOCOL, {}).get("agentCapabilities") or {}
-        return bool(can.get("loadSession") or "resume" in (can.get("sessionCapabilities") or {}))
+        return takes_up(agent.extra.get(PROTOCOL))
 
     # --- GET -------------------------------------------------------------------------------------------------------
 

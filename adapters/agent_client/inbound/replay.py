@@ -19,7 +19,7 @@ from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.states import SessionStep
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, offers
 from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate
@@ -58,7 +58,7 @@ async def is_the_agents(client: EditorClient, thread: Thread, name: str, *, ever
     if speaks_v2(agent) != (client.version.number > 1):
         return False
     native = agents.native(agent)
-    return agents.loads(native) if everything else agents.offers(native, "resume")
+    return offers(native, "loadSession") if everything else offers(native, "sessionCapabilities", "resume")
 
 
 async def by_agent(session: SessionContext, updates: SessionUpdates, method: str, params: Raw) -> Raw:

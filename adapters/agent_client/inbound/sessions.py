@@ -27,7 +27,7 @@ from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.inbound.states import PromptStep
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
-from adapters.agent_client.wire import LOST_SERVERS, OURS, PROTOCOL, JsonObject, with_meta
+from adapters.agent_client.wire import LOST_SERVERS, OURS, PROTOCOL, JsonObject, offers, takes_up, with_meta
 from gateway.contract import Gateway
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Json, Thread, ThreadQuery
@@ -153,7 +153,7 @@ async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
 
 async def _again(session: SessionContext, native: JsonObject) -> bool:
     """Have the agent take the session up with these servers. Whether it did."""
-    if not (agents.loads(native) or agents.offers(native, "resume")):
+    if not takes_up(native):
         return False
     try:
         await session.relay("session/resume", together(session))
@@ -324,7 +324,7 @@ class EditorSessions:
         """`session/list`."""
         name = self._agent
         told_apart = self._client.visitor.required  # the agent would list everybody's
-        if name is not None and not told_apart and agents.offers(await self._native(name), "list"):
+        if name is not None and not told_apart and offers(await self._native(name), "sessionCapabilities", "list"):
             answer = await self._gateway.backchannel.relay(name, PROTOCOL, "session/list", params, caller=self._client)
             listed = await renamed(self._gateway, name, answer)
         else:
@@ -376,7 +376,7 @@ class EditorSessions:
         """
         if self._client.visitor.required or self._agent is None:
             return False
-        return agents.offers(await self._native(self._agent), what)
+        return offers(await self._native(self._agent), "sessionCapabilities", what)
 
     async def _drop_everywhere(self, session: EditorSession) -> None:
         """No connection has it open any more."""
@@ -386,7 +386,7 @@ class EditorSessions:
     async def _if_offered(self, what: str, session: EditorSession, params: Raw) -> Any:
         """The agent's answer to `session/<what>`, if it speaks this protocol and declared it."""
         native = await self._native(session.context.agent)
-        if agents.offers(native, what):
+        if offers(native, "sessionCapabilities", what):
             return await session.context.relay(f"session/{what}", params)
         if native is not None and session.context.servers:  # which go with the session in any case
             with contextlib.suppress(InterlinguaError):
@@ -459,8 +459,7 @@ class EditorSessions:
         """Take up a session of the agent's own by nothing but its id. Raises NotFound, and the agent's own error."""
         name = self._agent
         native = await self._native(name) if name is not None else None
-        takes_up = agents.loads(native) or agents.offers(native, "resume")
-        if not takes_up or governed.of(self._gateway, name) is not None:
+        if not takes_up(native) or governed.of(self._gateway, name) is not None:
             raise NotFound(f"no session {session_id}")
         asked = wire.OpenSession(session_id=session_id, cwd="/")
         await self._of_agent(asked, jsonrpc.raw({"sessionId": session_id, "mcpServers": []}), "session/resume")

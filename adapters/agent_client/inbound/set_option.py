@@ -107,7 +107,7 @@ async def _taken_up(session: SessionContext) -> wire.SessionResult | None:
     try:
         if session.agent not in thread.upstream:
             return jsonrpc.read(await session.relay("session/new", session.params), wire.SessionResult)
-        if not agents.offers(agents.native(agent), "resume"):
+        if not wire.offers(agents.native(agent), "sessionCapabilities", "resume"):
             return wire.SessionResult()
         params = {**jsonrpc.unpack(session.params), "sessionId": session.id}
         return jsonrpc.read(await session.relay("session/resume", jsonrpc.raw(params)), wire.SessionResult)

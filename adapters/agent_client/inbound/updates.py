@@ -36,26 +36,42 @@ Take = Callable[[PromptTurn], Awaitable[bool]]
 
 
 class RunUpdates:
-    """Tells one client of one run.
+    """Tells one client of one run, here one of version 1.
 
     encoder: makes updates of the run's events, for `tell`.
     """
 
-    encoder: UpdateEncoder
-
-    def __init__(self, session: SessionContext, run: Run, agent: Agent | None, *, mine: bool) -> None:
-        """`mine`: a prompt of this client started the run."""
+    def __init__(
+        self,
+        session: SessionContext,
+        say: Callable[..., None],
+        run: Run,
+        agent: Agent | None,
+        encoder: UpdateEncoder,
+        *,
+        mine: bool,
+    ) -> None:
+        """`mine`: a prompt of this client started the run. `say` is its `SessionUpdates.say`."""
+        self.encoder = encoder
         self._session = session
+        self._say = say
         self._run = run
         self._agent = agent
         self._mine = mine
 
     async def begin(self, *, quiet: bool) -> None:
-        """The run is about to be told from its first event on: say what started it. `quiet`: say nothing."""
+        """The run is about to be told from its first event on: say what started it, unless the client knows. `quiet`:
+        say nothing.
+        """
+        if not (self._mine or quiet):
+            blocks = await turns.said(self._session.gateway, self._run, self._agent)
+            self._say(*V1.user(blocks, turns.message_id(self._run.id)))
 
     def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
         """Say updates of the run. Returns what is to be awaited before the next, if there is anything."""
-        raise NotImplementedError
+        if updates:
+            self._say(*updates)
+        return None
 
     def skip(self, updates: Sequence[bytes]) -> None:
         """Pass over updates that this client does not get."""
@@ -70,7 +86,8 @@ class RunUpdates:
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
         """Updates for an answer in words: what the person said, if anything. `here`: by a prompt of this client."""
-        raise NotImplementedError
+        name = turns.answer_id(self._run.id, interrupt.id)
+        return [] if here or said is None else V1.user([{"type": "text", "text": said}], name)
 
     def waiting(self) -> None:
         """The client is being asked: say that the run waits for it."""
@@ -83,7 +100,9 @@ class RunUpdates:
 
     def over(self, run: Run) -> None:
         """Answer the prompt, or say how the run ended. Called last."""
-        raise NotImplementedError
+        mine = self._session.turn
+        if mine is not None and self._session.owns(run):
+            mine.end(self._result(self._counted(run)))
 
     def _counted(self, run: Run) -> Run:
         """The run with all losses: the last ones came too late to be counted in the record."""
@@ -119,7 +138,8 @@ class SessionUpdates:
 
     def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
         """`mine`: a prompt of this client started the run. `past`: it is history."""
-        return V1RunUpdates(self._session, self.say, run, agent, mine=mine)
+        encoder = out.V1UpdateEncoder(agent, replay=not mine)
+        return RunUpdates(self._session, self.say, run, agent, encoder, mine=mine)
 
     async def prompt(self, asked: wire.Prompt, take: Take, *, cancelled: bool) -> JsonObject:
         """The answer of `session/prompt`: nothing but "cancelled" once the turn was cancelled.
@@ -172,34 +192,3 @@ class SessionUpdates:
 
     def standing(self) -> None:
         """Nothing goes on; say so, if that is said before a session that is resumed is answered for."""
-
-
-class V1RunUpdates(RunUpdates):
-    """See `RunUpdates`."""
-
-    def __init__(
-        self, session: SessionContext, say: Callable[..., None], run: Run, agent: Agent | None, *, mine: bool
-    ) -> None:
-        super().__init__(session, run, agent, mine=mine)
-        self.encoder = out.V1UpdateEncoder(agent, replay=not mine)
-        self._say = say
-
-    async def begin(self, *, quiet: bool) -> None:
-        """The client knows what it said itself."""
-        if not (self._mine or quiet):
-            blocks = await turns.said(self._session.gateway, self._run, self._agent)
-            self._say(*V1.user(blocks, turns.message_id(self._run.id)))
-
-    def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
-        if updates:
-            self._say(*updates)
-        return None
-
-    def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
-        name = turns.answer_id(self._run.id, interrupt.id)
-        return [] if here or said is None else V1.user([{"type": "text", "text": said}], name)
-
-    def over(self, run: Run) -> None:
-        mine = self._session.turn
-        if mine is not None and self._session.owns(run):
-            mine.end(self._result(self._counted(run)))

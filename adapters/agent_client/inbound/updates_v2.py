@@ -141,8 +141,8 @@ class V2RunUpdates(RunUpdates):
         mine: bool,
         past: bool,
     ) -> None:
-        super().__init__(session, run, agent, mine=mine)
-        self._encoder = self.encoder = V2UpdateEncoder(agent, run=run.id)
+        self._encoder = V2UpdateEncoder(agent, run=run.id)
+        super().__init__(session, updates.say, run, agent, self._encoder, mine=mine)
         self._updates = updates
         self._past = past
         self._history = updates.history if past else None

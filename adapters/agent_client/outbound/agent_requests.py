@@ -164,7 +164,7 @@ class AgentRequests:
             offered = {option.get("kind"): option for option in reversed(options)}
             chosen = next((offered[kind] for kind in ALLOW if kind in offered), None)
             if chosen is not None:
-                return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
+                return questions.selecting(chosen["optionId"])
         if verdict == "deny":
             return questions.permission_result(Answer(outcome=Outcome.DECLINED), interrupt.payload)
         return questions.permission_result(await turn.ask(interrupt), interrupt.payload)

@@ -17,7 +17,7 @@ from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.wire import CANCEL_REQUEST, PROTOCOL, CancelRequest, cancel_request
+from adapters.agent_client.wire import CANCEL_REQUEST, PROTOCOL, CancelRequest, cancel_request, offers
 from gateway.contract import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.core.types import Agent, JsonObject
@@ -175,29 +175,7 @@ class AgentConnection:
 
     def offers(self, *path: str) -> bool:
         """Whether the agent declared that capability; `{}` does, null and false do not."""
-        found: Any = self.initialized.get("agentCapabilities")
-        for step in path:
-            found = found.get(step) if isinstance(found, dict) else None
-        return found is not None and found is not False
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the agent finds sessions again that are not open."""
-        return self.offers("sessionCapabilities", "resume") or self.offers("loadSession")
-
-    @property
-    def prompt_capabilities(self) -> JsonObject:
-        """The kinds of content that a prompt may have."""
-        capabilities = self.initialized.get("agentCapabilities")
-        found = capabilities.get("promptCapabilities") if isinstance(capabilities, dict) else None
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def auth_methods(self) -> list[str]:
-        """How one may authenticate, by id."""
-        found = self.initialized.get("authMethods")
-        methods = found if isinstance(found, list) else []
-        return [str(each.get("id")) for each in methods if isinstance(each, dict)]
+        return offers(self.initialized, *path)
 
     # --- to the agent ----------------------------------------------------------------------------------------------
 

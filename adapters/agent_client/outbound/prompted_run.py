@@ -17,7 +17,7 @@ from adapters.agent_client.outbound.prompts import SentPrompt
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.wire import PROTOCOL, cancel_request
+from adapters.agent_client.wire import PROTOCOL, cancel_request, taken_in_prompts
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import Invalid, Unsupported
@@ -113,7 +113,7 @@ class PromptedRun:
         earlier = [content.block_of(recalled.before)] if recalled.before else []
         given = [file for file in await self.context.uploads() if file.id not in session.record.files]
         await self._sessions.told(session, [file.id for file in given])
-        skills = preface(rules, connection.prompt_capabilities) if rules is not None else ()
+        skills = preface(rules, taken_in_prompts(connection.initialized)) if rules is not None else ()
         blocks = [*skills, *earlier, *blocks, *(await self._files(given, connection) if given else ())]
         prompt = asyncio.ensure_future(self._send(session, connection, self._params(session, blocks)))
         try:
@@ -201,7 +201,7 @@ class PromptedRun:
 
     def _may_take(self, connection: AgentConnection) -> JsonObject:
         """The kinds of content that the agent takes; on a governed route those of them that are promised."""
-        declared, governor = connection.prompt_capabilities, governing.governor_of(self.context)
+        declared, governor = taken_in_prompts(connection.initialized), governing.governor_of(self.context)
         if governor is None:
             return declared
         promised = governor.effective({"agent": {"promptCapabilities": declared}})

@@ -23,7 +23,7 @@ from adapters.agent_client.outbound.record import SessionRecord, asked, recorded
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.states import OpeningStep
 from adapters.agent_client.tunnel.tunnels import Tunnels
-from adapters.agent_client.wire import OURS, PROTOCOL, as_object, with_meta
+from adapters.agent_client.wire import OURS, PROTOCOL, as_object, auth_methods, takes_up, with_meta
 from gateway.contract import ThreadContext, governing
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
@@ -193,7 +193,7 @@ class AgentSessions:
     def _unused(self, session: AgentSession) -> None:
         """Close what the agent can find again: neither it nor the gateway may grow with every conversation."""
         connection = session.connection
-        if session.thread is not None and session.open and connection is not None and connection.remembers:
+        if session.thread is not None and session.open and connection is not None and takes_up(connection.initialized):
             self._closing.start(self._put_away(session))
 
     async def _put_away(self, session: AgentSession) -> None:
@@ -330,7 +330,7 @@ class AgentSessions:
     def _needed(self, session: AgentSession, connection: AgentConnection) -> bool:
         """Whether other sessions work with the agent, or would be forgotten by it."""
         others = [each for each in connection.sessions.values() if each is not session]
-        return any(each.busy or not connection.remembers for each in others)
+        return any(each.busy or not takes_up(connection.initialized) for each in others)
 
     async def _end_later(
         self, session: AgentSession, connection: AgentConnection, owed: asyncio.Future[Any] | None = None
@@ -376,7 +376,7 @@ class AgentSessions:
         caller = context.caller if context is not None else None
         if error.error.code != AUTH_REQUIRED or (caller is not None and caller.protocol == PROTOCOL):
             return error
-        methods = ", ".join(connection.auth_methods) or "none that it names"
+        methods = ", ".join(map(str, auth_methods(connection.initialized))) or "none that it names"
         return Denied(
             f"{self._connections.name} wants to be authenticated to first ({methods}): {error}", detail=error.detail
         )

@@ -295,8 +295,8 @@ def grants(answer: Answer, payload: Json) -> bool:
     if answer.outcome is not Outcome.ANSWERED:
         return False
     wanted = answer.value.get("optionId") if isinstance(answer.value, dict) else answer.value
-    kinds = [option.get("kind") for option in offered(payload) if option["optionId"] == wanted]
-    return bool(kinds) and not any(kind in ("reject_once", "reject_always") for kind in kinds)
+    chosen = [option for option in offered(payload) if option["optionId"] == wanted]
+    return bool(chosen) and not any(map(questions.rejects, chosen))
 
 
 def _question(interrupt: Interrupt, known: JsonObject) -> Interrupt:

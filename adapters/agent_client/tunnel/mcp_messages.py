@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
+from adapters.agent_client.codec import errors
 from adapters.agent_client.wire import JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, RpcError
@@ -78,7 +79,6 @@ class McpMessage(Struct, rename="camel", gc=False):
 
 
 _message = msgspec.json.Decoder(McpMessage).decode
-ABSENT: Final = Raw()
 
 
 def offered(servers: Any) -> list[Offered]:
@@ -111,9 +111,7 @@ def unwrapped(carrier: Raw) -> Raw:
     if "result" in found:
         return found["result"]
     error = jsonrpc.unpack(found["error"]) if "error" in found else None
-    if isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str):
-        raise RpcError(error["code"], error["message"], error.get("data", UNSET))
-    raise RpcError(BROKEN, "the answer of an MCP server has neither result nor error")
+    raise errors.read(error) or RpcError(BROKEN, "the answer of an MCP server has neither result nor error")
 
 
 def wrapped(result: Raw) -> Raw:
@@ -123,10 +121,10 @@ def wrapped(result: Raw) -> Raw:
 
 def refused(error: ErrorObject) -> Raw:
     """The same for an error of the MCP server's."""
-    said: JsonObject = {"code": error.code, "message": error.message}
-    if error.data not in (ABSENT, UNSET):
-        said["data"] = error.data
-    return jsonrpc.raw({"error": said})
+    told: JsonObject = {"code": error.code, "message": error.message}
+    if error.data != jsonrpc.ABSENT:
+        told["data"] = error.data  # verbatim
+    return jsonrpc.raw({"error": told})
 
 
 def message(method: str, params: Raw | JsonObject) -> Raw:
@@ -144,7 +142,7 @@ def read(params: Raw) -> McpMessage:
         if not found:
             return unpacked(params, McpMessage)
         known = {name: found[name] for name in McpMessage.__struct_encode_fields__ if name in found}
-        inner = known.pop("params", ABSENT)
+        inner = known.pop("params", jsonrpc.ABSENT)
         return replace(unpacked(jsonrpc.raw(known), McpMessage), params=inner)
 
 

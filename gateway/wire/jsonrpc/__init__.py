@@ -10,6 +10,7 @@ from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
 from gateway.wire.jsonrpc.encoding import encoded, error, notification, raw, request, result
 from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
+    ABSENT,
     EMPTY_BATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -32,6 +33,7 @@ from gateway.wire.jsonrpc.messages import (
 from gateway.wire.jsonrpc.reading import check, converted, read
 
 __all__ = [
+    "ABSENT",
     "EMPTY_BATCH",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",

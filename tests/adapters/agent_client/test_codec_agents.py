@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import agents
+from adapters.agent_client.wire import declares
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, unhurried, valid
@@ -70,7 +71,7 @@ def test_a_client_is_answered_as_the_agent_did_with_what_the_gateway_adds() -> N
 
 @pytest.mark.parametrize("agent", [None, FOREIGN])
 def test_for_any_other_agent_the_gateway_answers(agent: Agent | None) -> None:
-    answer = valid("InitializeResponse", agents.initialize_result(agent, version="1.2.3"))
+    answer = valid("InitializeResponse", agents.initialize_result(agent))
     assert answer["protocolVersion"] == 1 and answer["agentCapabilities"]["loadSession"] is True
     assert answer["agentInfo"]["name"] == ("writer" if agent else "interlingua")
     assert answer["agentCapabilities"]["promptCapabilities"] == agents.prompt_capabilities(agent)
@@ -173,8 +174,8 @@ def test_the_agent_is_chosen_by_an_option() -> None:
     assert (option["id"], option["currentValue"]) == (agents.AGENT_OPTION, "b")
 
 
-def test_booleans_are_only_for_clients_that_declare_them() -> None:
-    assert agents.booleans({"session": {"configOptions": {"boolean": {}}}})
+def test_a_capability_is_declared_by_an_object() -> None:
+    assert declares({"session": {"configOptions": {"boolean": {}}}}, "session", "configOptions", "boolean")
     undeclared: list[Any] = [
         {},
         {"session": None},
@@ -182,7 +183,7 @@ def test_booleans_are_only_for_clients_that_declare_them() -> None:
         {"session": {"configOptions": {"boolean": None}}},
     ]
     for declared in undeclared:
-        assert not agents.booleans(declared)
+        assert not declares(declared, "session", "configOptions", "boolean")
 
 
 def test_an_agent_of_this_protocol_has_its_own_options() -> None:

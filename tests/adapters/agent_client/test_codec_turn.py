@@ -17,8 +17,7 @@ from gateway.core import errors as tree
 from gateway.core import events as e
 from gateway.core.stream import Opener
 from gateway.core.types import Failure, Run, RunRequest, RunStatus, StopReason
-from gateway.wire.jsonrpc import RpcError
-from gateway.wire.jsonrpc.messages import ABSENT
+from gateway.wire.jsonrpc import ABSENT, RpcError
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, META, NATIVE, dumped, unhurried, valid
 
 REASONS = ["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import agents as v1
 from adapters.agent_client.codec.v2 import agents
+from adapters.agent_client.wire import declares
 from gateway.core.errors import AgentBroken
 from tests.adapters.agent_client.codec_cases import FOREIGN, NATIVE
 from tests.adapters.agent_client.codec_cases import valid as valid_v1
@@ -101,7 +102,7 @@ def test_agents_of_both_versions_understand_what_they_are_asked() -> None:
 
 @pytest.mark.parametrize("agent", [None, FOREIGN, NATIVE, NEWER, agents.agent_of(ANSWER, "here")])
 def test_a_client_is_answered_in_version_2_whatever_the_agent_is(agent: Any) -> None:
-    answer = valid("InitializeResponse", agents.initialized(agent, v1.initialize_result(agent, version="9")))
+    answer = valid("InitializeResponse", agents.initialized(agent, v1.initialize_result(agent)))
     assert answer["protocolVersion"] == 2 and answer["capabilities"]["session"]["delete"] == {}
     assert answer["info"]["name"] == ("interlingua" if agent is None else agent.name)
 
@@ -162,4 +163,4 @@ def test_what_a_client_can_do_is_the_same_there_and_back() -> None:
 
 def test_a_client_that_declares_nothing_can_still_set_an_option_that_is_a_boolean() -> None:
     declared = agents.capabilities_v1({})
-    assert v1.booleans(declared) and agents.capabilities_v2(declared) == {}
+    assert declares(declared, "session", "configOptions", "boolean") and agents.capabilities_v2(declared) == {}

@@ -18,14 +18,12 @@ from gateway.core.types import JsonObject
 _MOST: Final = 2000
 """Lines up to which changes that lie apart are told apart; more of them are one change."""
 _AROUND: Final = 3
-_PATHS: Final = ("path", "oldPath")
 Shown = Callable[[JsonObject], Any]
 DELETION: Final = "deletion"
 TERMINAL: Final = "terminal"
 UNKNOWN: Final = "unknown_content"
 WORD: Final = "unknown_word"
 _PATCHED: Final = ("title", "kind", "status", "content", "locations", "rawInput", "rawOutput")
-_LISTS: Final = ("content", "locations")
 _DEFAULTS: Final = {"kind": "other", "status": "pending", "content": [], "locations": []}
 _STATUSES: Final = {
     **{name: name for name in ("pending", "in_progress", "completed", "failed")},

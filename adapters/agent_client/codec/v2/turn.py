@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.codec import turn as v1
 from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, UPDATE
 from adapters.agent_client.wire import ORIGIN_V2, OURS, as_object, meta_of, with_meta
@@ -63,16 +63,12 @@ def _error_of(error: Any) -> RpcError:
     if not isinstance(code, int) or isinstance(code, bool) or code == jsonrpc.REQUEST_CANCELLED:
         code = jsonrpc.INTERNAL_ERROR  # what was cancelled has a stop reason of its own
     message = message if isinstance(message, str) else "the agent failed and did not say how"
-    return RpcError(code, message, said["data"]) if "data" in said else RpcError(code, message)
+    return RpcError(code, message, said.get("data", jsonrpc.ABSENT))
 
 
 def failure(error: RpcError) -> JsonObject:
     """The update that says that work has failed."""
-    told = error.error
-    said: JsonObject = {"code": told.code, "message": told.message}
-    if not (isinstance(told.data, Raw) and not told.data):
-        said["data"] = jsonrpc.unpack(told.data) if isinstance(told.data, Raw) else told.data
-    return {**_idle(FAILED), "error": said}
+    return {**_idle(FAILED), "error": errors.said(error.error)}
 
 
 # --- what a client is told ---------------------------------------------------------------------------------------
