@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import typer.main
 import yaml
 
 from gateway import registry, tracing
@@ -171,7 +170,7 @@ def shell_lines(page: Path) -> Iterator[list[str]]:
 
 @every_page
 def test_every_command_is_one(page: Path) -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = app.commands
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for words in shell_lines(page):
         program = words[0].rpartition("/")[2] if words else ""

@@ -9,82 +9,101 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
-import typer
+from click import BadParameter, Choice, Context, Group, IntRange, Parameter, argument, group, option
+from click import Path as PathType
 
 from gateway.core.version import version
 
-app = typer.Typer(
-    name="interlingua",
-    help="A gateway between the agent protocols called ACP: any client of one reaches any agent of another.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
 
-audit_app = typer.Typer(help="Check an audit log.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(audit_app, name="audit")
+class CommandGroup(Group):
+    """Its help names commands in the order of this file."""
 
-Routes = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]")
-]
-Gateway = Annotated[str | None, typer.Option(metavar="URL", help="Use a running gateway instead.")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]"),
-]
-LogLevel = Annotated[
-    Literal["debug", "info", "warning", "error", "critical"],
-    typer.Option(metavar="LEVEL", case_sensitive=False, help="debug, info, warning, error or critical."),
-]
+    group_class = type
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """See the class."""
+        return list(self.commands)
 
 
-def _version(wanted: bool) -> None:
+def _version(context: Context, _: Parameter, wanted: bool) -> None:
     if wanted:
         print(version())
-        raise typer.Exit
+        context.exit()
 
 
-@app.callback()
-def _program(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+@group(cls=CommandGroup, context_settings={"show_default": True})
+@option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version.")
+def app() -> None:
+    """A gateway between the agent protocols called ACP: any client of one reaches any agent of another."""
 
 
-TlsCert = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Serve https and wss with this certificate: PEM, intermediate ones behind it."),
-]
-TlsKey = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Its private key, PEM. $INTERLINGUA_TLS_PASSPHRASE opens an encrypted one."),
-]
+PATH = PathType(path_type=Path)
+LEVELS = Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
+HERE = "http://127.0.0.1:8080"
 
-
-Workers = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes that share the port and the store.")]
+routes_file = option(
+    "--routes", type=PATH, metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]"
+)
+some_gateway = option("--gateway", metavar="URL", help="Use a running gateway instead.")
+this_gateway = option("--gateway", default=HERE, metavar="URL", help="The running gateway.")
+token_file = option(
+    "--token-file",
+    type=PATH,
+    metavar="FILE",
+    help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]",
+)
+log_level = option(
+    "--log-level", type=LEVELS, default="warning", metavar="LEVEL", help="debug, info, warning, error or critical."
+)
+workers = option(
+    "--workers", type=IntRange(1, 64), default=1, metavar="N", help="Processes that share the port and the store."
+)
+tls_cert = option(
+    "--tls-cert",
+    type=PATH,
+    metavar="FILE",
+    help="Serve https and wss with this certificate: PEM, intermediate ones behind it.",
+)
+tls_key = option(
+    "--tls-key",
+    type=PATH,
+    metavar="FILE",
+    help="Its private key, PEM. $INTERLINGUA_TLS_PASSPHRASE opens an encrypted one.",
+)
+one_run = argument("run", metavar="RUN", help="The run's id, or its last characters.")
 
 
 @app.command()
+@argument("routes", type=PATH, default=Path("routes.yaml"), help="The route table. [default: routes.yaml]")
+@option("--host", default="127.0.0.1", help="Address to listen on.")
+@option("--port", type=IntRange(0, 65535), default=8080, help="Port to listen on; 0 takes a free one.")
+@workers
+@tls_cert
+@tls_key
+@option("--watch/--no-watch", default=True, help="Reload the routes, and the certificate, when a file changes.")
+@option("--log-level", type=LEVELS, default="info", metavar="LEVEL", help="debug, info, warning, error or critical.")
+@option(
+    "--log-format",
+    type=Choice(["text", "json"]),
+    default="text",
+    help="json: an object a line, and no banner, for who collects logs.",
+)
 def serve(
-    routes: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
+    routes: Path,
+    host: str,
+    port: int,
     *,
-    workers: Workers = 1,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    watch: Annotated[bool, typer.Option(help="Reload the routes, and the certificate, when a file changes.")] = True,
-    log_level: LogLevel = "info",
-    log_format: Annotated[
-        Literal["text", "json"], typer.Option(help="json: an object a line, and no banner, for who collects logs.")
-    ] = "text",
+    workers: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    watch: bool,
+    log_level: str,
+    log_format: Literal["text", "json"],
 ) -> None:
     """Serve the agents of a route table to the clients of every protocol.
 
@@ -116,15 +135,13 @@ def _leave(number: int, frame: object) -> None:
 
 
 @app.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
-    host: Annotated[str, typer.Option(help="Address that it is to be served on.")] = "127.0.0.1",
-    *,
-    workers: Workers = 1,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    connect: Annotated[bool, typer.Option("--connect", help="Ask the agents, too, and compare.")] = False,
-) -> None:
+@argument("file", type=PATH, default=Path("routes.yaml"), help="The route table. [default: routes.yaml]")
+@option("--host", default="127.0.0.1", help="Address that it is to be served on.")
+@workers
+@tls_cert
+@tls_key
+@option("--connect", is_flag=True, help="Ask the agents, too, and compare.")
+def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key: Path | None, connect: bool) -> None:
     """Say what is wrong with a route table (exit code 1), or what it says."""
     from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
@@ -134,13 +151,13 @@ def check(
 
 
 @app.command()
+@argument("agent", required=False, help="Show this one: its input, and how it is called.")
+@routes_file
+@some_gateway
+@token_file
+@log_level
 def agents(
-    agent: Annotated[str | None, typer.Argument(help="Show this one: its input, and how it is called.")] = None,
-    *,
-    routes: Routes = None,
-    gateway: Gateway = None,
-    token_file: TokenFile = None,
-    log_level: LogLevel = "warning",
+    agent: str | None, routes: Path | None, gateway: str | None, token_file: Path | None, log_level: str
 ) -> None:
     """List the agents of a route table or of a running gateway, or show what one of them wants."""
     configure(log_level)
@@ -152,23 +169,26 @@ def agents(
 
 
 @app.command()
+@argument("agent", help="The agent's name.")
+@argument("prompt", required=False, help="What to tell it; '-' reads standard input. [default: it is asked for]")
+@routes_file
+@some_gateway
+@token_file
+@option("--answer", multiple=True, metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
+@option("--input", "document", metavar="FILE|JSON", help="Its whole input as JSON, instead of a prompt.")
+@option("--files", type=PATH, metavar="DIR", help="Keep the files that it makes there.")
+@log_level
 def run(
-    agent: Annotated[str, typer.Argument(help="The agent's name.")],
-    prompt: Annotated[
-        str | None, typer.Argument(help="What to tell it; '-' reads standard input. [default: it is asked for]")
-    ] = None,
+    agent: str,
+    prompt: str | None,
     *,
-    routes: Routes = None,
-    gateway: Gateway = None,
-    token_file: TokenFile = None,
-    answer: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
-    ] = None,
-    document: Annotated[
-        str | None, typer.Option("--input", metavar="FILE|JSON", help="Its whole input as JSON, instead of a prompt.")
-    ] = None,
-    files: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the files that it makes there.")] = None,
-    log_level: LogLevel = "warning",
+    routes: Path | None,
+    gateway: str | None,
+    token_file: Path | None,
+    answer: Sequence[str],
+    document: str | None,
+    files: Path | None,
+    log_level: str,
 ) -> None:
     """Run an agent and show its answer as it comes.
 
@@ -180,19 +200,17 @@ def run(
 
     if prompt == "-":
         try:
-            prompt = typer.get_binary_stream("stdin").read().decode()
+            prompt = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as error:
-            raise typer.BadParameter(f"standard input is not UTF-8: byte {error.start} is wrong") from None
+            raise BadParameter(f"standard input is not UTF-8: byte {error.start} is wrong") from None
     given = None
     if document is not None:
         if prompt is not None:
-            raise typer.BadParameter("give a prompt or --input, not both")
+            raise BadParameter("give a prompt or --input, not both")
         given = _document(document)
     elif prompt is None:
         prompt = ""
-    raise SystemExit(
-        run_agent(agent, prompt, routes, gateway, token_file, answers=answer or (), files=files, document=given)
-    )
+    raise SystemExit(run_agent(agent, prompt, routes, gateway, token_file, answers=answer, files=files, document=given))
 
 
 def _document(said: str) -> Any:
@@ -201,20 +219,24 @@ def _document(said: str) -> Any:
         file = said.lstrip()[:1] not in ("{", "[", '"') and Path(said).exists()
         return json.loads(Path(said).read_text(encoding="utf-8") if file else said)
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"--input {said[:60]}: {error}") from None
+        raise BadParameter(f"--input {said[:60]}: {error}") from None
 
 
 @app.command()
+@argument("agent", required=False, help="The agent's name. [default: the client chooses]")
+@option("--protocol", metavar="NAME", help="What to speak. [default: what editors speak]")
+@routes_file
+@some_gateway
+@token_file
+@log_level
 def stdio(
-    agent: Annotated[str | None, typer.Argument(help="The agent's name. [default: the client chooses]")] = None,
+    agent: str | None,
     *,
-    protocol: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to speak. [default: what editors speak]")
-    ] = None,
-    routes: Routes = None,
-    gateway: Gateway = None,
-    token_file: TokenFile = None,
-    log_level: LogLevel = "warning",
+    protocol: str | None,
+    routes: Path | None,
+    gateway: str | None,
+    token_file: Path | None,
+    log_level: str,
 ) -> None:
     """Be an agent on standard input and output, for an editor to start.
 
@@ -227,14 +249,14 @@ def stdio(
 
 
 @app.command()
+@argument("agent", help="The agent's id, or its name.")
+@option("--gateway", required=True, metavar="URL", help="The running gateway.")
+@option("--reason", metavar="TEXT", help="Why, for the log and agent://status.")
+@option("--restore", is_flag=True, help="Give the access back instead.")
+@token_file
+@log_level
 def revoke(
-    agent: Annotated[str, typer.Argument(help="The agent's id, or its name.")],
-    *,
-    gateway: Annotated[str, typer.Option(metavar="URL", help="The running gateway.")],
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the log and agent://status.")] = None,
-    restore: Annotated[bool, typer.Option("--restore", help="Give the access back instead.")] = False,
-    token_file: TokenFile = None,
-    log_level: LogLevel = "warning",
+    agent: str, *, gateway: str, reason: str | None, restore: bool, token_file: Path | None, log_level: str
 ) -> None:
     """Take an agent's access away: it gets no work and may do nothing any more, and its work is cancelled.
 
@@ -248,11 +270,6 @@ def revoke(
     raise SystemExit(revoke_agent(agent, gateway, token(gateway, token_file), reason=reason, restore=restore))
 
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or its last characters.")]
-AtGateway = Annotated[str, typer.Option(metavar="URL", help="The running gateway.")]
-HERE = "http://127.0.0.1:8080"
-
-
 def _operate(gateway: str, token_file: Path | None, work: Any) -> NoReturn:
     from gateway.cli.operate import operated
     from gateway.cli.stdio import token
@@ -261,17 +278,12 @@ def _operate(gateway: str, token_file: Path | None, work: Any) -> NoReturn:
 
 
 @app.command()
-def runs(
-    *,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
-    status: Annotated[
-        str | None,
-        typer.Option(metavar="STATUS", help="Only these, with commas between them: running, interrupted ..."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
-    gateway: AtGateway = HERE,
-    token_file: TokenFile = None,
-) -> None:
+@option("--agent", metavar="NAME", help="Only runs of this agent.")
+@option("--status", metavar="STATUS", help="Only these, with commas between them: running, interrupted ...")
+@option("--limit", type=IntRange(1, 500), default=20, help="How many.")
+@this_gateway
+@token_file
+def runs(agent: str | None, status: str | None, limit: int, gateway: str, token_file: Path | None) -> None:
     """List the newest runs of a gateway, whoever started them. Away from a terminal: a line of JSON each."""
     from gateway.cli.operate import list_runs
 
@@ -279,7 +291,10 @@ def runs(
 
 
 @app.command()
-def watch(run: Run, *, gateway: AtGateway = HERE, token_file: TokenFile = None) -> None:
+@one_run
+@this_gateway
+@token_file
+def watch(run: str, gateway: str, token_file: Path | None) -> None:
     """Print what happens in a run until it ends. Exit code 1 where it does not succeed."""
     from gateway.cli.operate import watch_run
 
@@ -287,14 +302,12 @@ def watch(run: Run, *, gateway: AtGateway = HERE, token_file: TokenFile = None) 
 
 
 @app.command()
-def answer(
-    run: Run,
-    text: Annotated[str | None, typer.Argument(metavar="ANSWER", help="A choice, a text, or JSON.")] = None,
-    *,
-    decline: Annotated[bool, typer.Option("--decline", help="Decline to answer instead.")] = False,
-    gateway: AtGateway = HERE,
-    token_file: TokenFile = None,
-) -> None:
+@one_run
+@argument("text", required=False, metavar="[ANSWER]", help="A choice, a text, or JSON.")
+@option("--decline", is_flag=True, help="Decline to answer instead.")
+@this_gateway
+@token_file
+def answer(run: str, text: str | None, *, decline: bool, gateway: str, token_file: Path | None) -> None:
     """Answer the question that a run waits on. Exit code 3 where the answer does not fit: it waits on."""
     from gateway.cli.codes import USAGE, leave
     from gateway.cli.operate import answer_run
@@ -305,13 +318,11 @@ def answer(
 
 
 @app.command()
-def cancel(
-    run: Run,
-    *,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
-    gateway: AtGateway = HERE,
-    token_file: TokenFile = None,
-) -> None:
+@one_run
+@option("--reason", default="", show_default=False, metavar="TEXT", help="Why.")
+@this_gateway
+@token_file
+def cancel(run: str, reason: str, gateway: str, token_file: Path | None) -> None:
     """Cancel a run."""
     from gateway.cli.operate import cancel_run
 
@@ -319,12 +330,10 @@ def cancel(
 
 
 @app.command()
-def top(
-    *,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
-    gateway: AtGateway = HERE,
-    token_file: TokenFile = None,
-) -> None:
+@option("--once", is_flag=True, help="Print the table once.")
+@this_gateway
+@token_file
+def top(*, once: bool, gateway: str, token_file: Path | None) -> None:
     """Show the agents of a gateway, and how their runs go, until Ctrl-C."""
     from gateway.cli.operate import top as work
 
@@ -332,12 +341,10 @@ def top(
 
 
 @app.command()
-def manifest(
-    agent: Annotated[str, typer.Argument(help="The agent's name.")],
-    *,
-    routes: Routes = None,
-    log_level: LogLevel = "warning",
-) -> None:
+@argument("agent", help="The agent's name.")
+@routes_file
+@log_level
+def manifest(agent: str, routes: Path | None, log_level: str) -> None:
     """Print an ACP.md (AIP-44) for an agent: what it can do through this gateway, and what governs it."""
     configure(log_level)
     from gateway.cli.manifest import print_manifest
@@ -354,49 +361,39 @@ def schema() -> None:
     print(json.dumps(of(registry.scan()), indent=2, ensure_ascii=False))
 
 
-@audit_app.command("verify")
-def audit_verify(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="The log's files, or the folder that they are in.")
-    ],
-    *,
-    head: Annotated[
-        str | None, typer.Option(metavar="SEQ:HASH", help="An entry that the log must hold, best its last.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Take that entry from the gateway's store instead.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The log's name in the store. [default: the only one]")] = None,
-    pointer: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Take it from a head pointer. [default: .well-known/head-pointer.json]",
-        ),
-    ] = None,
-    keyring: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Public keys: check that the entries are signed.")
-    ] = None,
-    after: Annotated[
-        str | None, typer.Option(metavar="SEQ:HASH", help="The entry before the first, if older files are elsewhere.")
-    ] = None,
-    any_form: Annotated[
-        bool, typer.Option("--any-form", help="Take lines that are not canonical JSON: another program's log.")
-    ] = False,
-) -> None:
+@app.group()
+def audit() -> None:
+    """Check an audit log."""
+
+
+@audit.command("verify")
+@argument(
+    "files",
+    type=PATH,
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    help="The log's files, or the folder that they are in.",
+)
+@option("--head", metavar="SEQ:HASH", help="An entry that the log must hold, best its last.")
+@option("--store", metavar="URL", help="Take that entry from the gateway's store instead.")
+@option("--name", help="The log's name in the store. [default: the only one]")
+@option(
+    "--pointer", type=PATH, metavar="FILE", help="Take it from a head pointer. [default: .well-known/head-pointer.json]"
+)
+@option("--keyring", type=PATH, metavar="FILE", help="Public keys: check that the entries are signed.")
+@option("--after", metavar="SEQ:HASH", help="The entry before the first, if older files are elsewhere.")
+@option("--any-form", is_flag=True, help="Take lines that are not canonical JSON: another program's log.")
+def audit_verify(files: Sequence[Path], *, keyring: Path | None, **how: Any) -> None:
     """Find every line of an audit log that was changed, removed, moved, put in or cut off (exit code 1)."""
     from gateway.cli.audit import verify_log
 
-    code = verify_log(
-        files, head=head, store=store, name=name, pointer=pointer, keys=keyring, after=after, any_form=any_form
-    )
-    raise SystemExit(code)
+    raise SystemExit(verify_log(files, keys=keyring, **how))
 
 
-@audit_app.command("keyring")
-def audit_keyring(
-    keys: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Ed25519 private keys, PEM.")],
-) -> None:
+@audit.command("keyring")
+@argument("keys", type=PATH, nargs=-1, required=True, metavar="FILE...", help="Ed25519 private keys, PEM.")
+def audit_keyring(keys: Sequence[Path]) -> None:
     """Print the keyring of public keys that checks what these private keys sign."""
     from gateway.cli.audit import print_keyring
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from gateway.cli.commands import app
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead, LogHead

@@ -49,7 +49,7 @@ def test_sigterm_before_it_is_up_ends_it_in_order(tmp_path: Path) -> None:
 def test_sigterm_ends_it_before_it_has_imported_what_it_needs(tmp_path: Path) -> None:
     held = tmp_path / "held"
     os.mkfifo(held)
-    (tmp_path / "typer.py").write_text(f"open({str(held)!r}).read()")  # the first thing of others that it imports
+    (tmp_path / "click.py").write_text(f"open({str(held)!r}).read()")  # the first thing of others that it imports
     env = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     with start([*DEAF, *PROGRAM, "serve", str(tmp_path / "none.yaml")], env, fresh=True) as process:
         process.wait_until(lambda: opened(held), "importing")
