@@ -209,7 +209,7 @@ class Output:
             span = self._spans[part] = [len(gap), 0]
             self._grow(gap + text)
         elif part == next(reversed(self._spans)):
-            self._grow(text)
+            self._add(text)
         else:  # an earlier part speaks again
             end = self._where(part)[1]
             self._splice(end, end, text)
@@ -220,7 +220,13 @@ class Output:
         if self._fold.absent:
             self._set(projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT))
         else:
-            self.delta = self._fold.apply(projection.nest(text, self._inside_out))
+            self._add(text)
+
+    def _add(self, text: str) -> None:
+        more: Json = text
+        for step in self._inside_out:
+            more = [more] if step is None else {step: more}
+        self.delta = self._fold.apply(more)
 
     def _set(self, document: Json) -> None:
         self._fold.set(document)

@@ -152,7 +152,7 @@ def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER
 
 
 def inside_out(pointer: str | None) -> list[str | None]:
-    """A pointer's steps from the text outwards, for `nest`; None for an item of an array, as far as a pointer tells."""
+    """A pointer's steps from the text outwards; None for an item of an array, as far as a pointer tells."""
     steps = reversed(split(pointer or ""))
     return [None if step == LAST or _is_index(step) else step for step in steps]
 
@@ -160,14 +160,6 @@ def inside_out(pointer: str | None) -> list[str | None]:
 def _is_index(step: str) -> bool:
     """Whether a step is taken for a place in an array. A pointer alone does not say."""
     return step.isdecimal() and int(step) < 100
-
-
-def nest(text: str, steps: Iterable[str | None]) -> Json:
-    """The text inside as many objects and arrays as there are steps: the delta that adds it to a document."""
-    value: Json = text
-    for step in steps:
-        value = [value] if step is None else {step: value}
-    return value
 
 
 def unwrap(document: Json, pointer: str) -> str | None:

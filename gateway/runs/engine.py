@@ -24,6 +24,7 @@ from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
+from gateway.runs.log import LogWatch, decoded
 from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
 from gateway.runs.rules import Rules
@@ -31,7 +32,7 @@ from gateway.runs.run_record import of_error
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads, ThreadWatchers
-from gateway.runs.watching import ForeignWatch, LogWatch, StoredWatch, decoded
+from gateway.runs.watching import ForeignWatch, StoredWatch
 from gateway.store import Delivery, Recovered, Store
 
 EVENTS_BYTES = 4 * 1024 * 1024

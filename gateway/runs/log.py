@@ -1,32 +1,48 @@
-"""One run's numbered event log. Who reads it is in watching.py.
+"""One run's numbered event log, and the cursor of who follows it (of other runs: watching.py).
 
 The newest events are kept as objects up to a number of bytes; older ones are in the store. Transitions become visible
 when they are committed; tokens at once. While a commit is under way, later events wait behind it, so that numbers stay
 in order.
+
+A watcher costs its position and the batch in its hands, and never slows the run. What fell out of memory before it came
+by is read from the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+import math
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway.contract import Batch, Take
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.output import Output, fewer
 from gateway.core.stream import Opener
-from gateway.core.types import NULL, Agent
+from gateway.core.types import NULL, Agent, Run
 from gateway.store import LogEntry, RunChange, Store, Unsynced
+from gateway.transport.deadline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
 
 TAIL_BYTES = 256 * 1024
 RESERVE = 4096
+READ_BYTES = 256 * 1024
+
+Events: TypeAlias = tuple[tuple[int, e.Event], ...]
+
+
+def decoded(entries: Iterable[LogEntry]) -> Events:
+    """Stored entries as watchers get them."""
+    return tuple([(entry.number, e.decode(entry.data)) for entry in entries])
 
 
 def let_go_of(run_id: str) -> Unavailable:
@@ -273,7 +289,7 @@ class RunLog:
 
     # reading
 
-    def newer(self, after: int) -> tuple[tuple[int, e.Event], ...] | None:
+    def newer(self, after: int) -> Events | None:
         """Events above `after` if the tail has them all, else None."""
         count = self.last - after
         if not 0 < count <= len(self._tail):
@@ -289,3 +305,172 @@ class RunLog:
     def tail_first(self) -> int:
         """Number of the oldest event still in memory; above `last` if there is none."""
         return self.last + 1 - len(self._tail)
+
+
+def _nobody(_: Batch) -> None:
+    """Before anybody follows."""
+
+
+def _dropped(waiting: Awaitable[None] | None) -> None:
+    """The task that would have awaited it was cancelled."""
+    if inspect.iscoroutine(waiting):
+        waiting.close()
+
+
+class HasRun(Protocol):
+    """Whoever knows the run as it is now."""
+
+    run: Run
+
+
+class LogWatch:
+    """A cursor into a `RunLog` (see `gateway.contract.Watch`)."""
+
+    def __init__(self, log: RunLog, store: Store, source: HasRun, after: int, *, deltas: bool) -> None:
+        self._log = log
+        self._store = store
+        self._source = source
+        self.after = after
+        self._deltas = deltas
+        self._loop = asyncio.get_running_loop()
+        self._take: Take = _nobody
+        self._stopped = False
+        self._news: asyncio.Future[Awaitable[None] | None] | None = None
+        """Set while this waits: with what is to be awaited next."""
+        self._told = False
+        self._due = self._fires = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return self._source.run
+
+    @property
+    def newest(self) -> int:
+        return self._log.newest
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Counts as a reader that the route may ask to wait for."""
+        self._log.readers.add(self)
+        try:
+            yield
+        finally:
+            self._log.readers.discard(self)
+            if self._log.moved is not None:
+                self._log.moved.set()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def follow(self, take: Take, timeout: float | None = None) -> bool:
+        log = self._log
+        self._stopped = False
+        self._due = math.inf if timeout is None else self._loop.time() + timeout
+        self._take = take
+        while not self._stopped:
+            if self.after < log.last:
+                waiting = self._given(events) if (events := log.newer(self.after)) is not None else await self._read()
+            elif log.ended:
+                return True
+            elif log.left:
+                raise let_go_of(log.run_id)
+            else:
+                waiting = await self._news_come()
+            if waiting is not None:
+                await waiting
+            if log.moved is not None:
+                log.moved.set()
+        return False
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def tell(self) -> None:
+        """Events were appended, or the log has ended, while this waits: they are taken once what happens now is over.
+
+        By then the run's record says what they say, and all that was said in one turn of the loop is one batch.
+        """
+        if not self._told:
+            self._told = True
+            self._loop.call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        self._told = False
+        log, news = self._log, self._news
+        if news is None or news.done():
+            return
+        if self.after >= log.last or (events := log.newer(self.after)) is None:
+            news.set_result(None)
+            return
+        self._news = None  # `take` may call `stop`
+        try:
+            waiting = self._given(events)
+        except Exception as error:  # it is the follower's
+            if not news.done():
+                news.set_exception(error)
+            return
+        self._news = news
+        if news.done():
+            _dropped(waiting)
+        elif waiting is not None or self._stopped or log.ended or log.left:
+            news.set_result(waiting)
+        elif log.moved is not None:
+            log.moved.set()
+
+    def _given(self, events: Events) -> Awaitable[None] | None:
+        """Give the newest events to who follows."""
+        log = self._log
+        waiting = self._take(Batch(events=events, last=log.last, snapshot=log.output))
+        self.after = log.last
+        return waiting
+
+    async def _news_come(self) -> Awaitable[None] | None:
+        """Wait while all that comes is taken by `_pass_on`. Returns what to await next, if anything."""
+        news: asyncio.Future[Awaitable[None] | None] = self._loop.create_future()
+        self._news = news
+        if self._due < self._fires:
+            self._look_at(self._due)
+        self._log.waiting.add(self)
+        try:
+            return await news
+        except asyncio.CancelledError:
+            if news.done() and not news.cancelled() and news.exception() is None:
+                _dropped(news.result())
+            raise
+        finally:
+            self._news = None
+            self._log.waiting.discard(self)
+
+    def _look_at(self, due: float) -> None:
+        """One timer looks now and then whether the wait has become too long, instead of one that is set every time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires = due
+        self._timer = self._loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._fires, news = math.inf, self._news
+        if news is None or news.done() or self._due == math.inf:
+            return
+        if self._loop.time() < self._due - CLOCK_SLACK:
+            self._look_at(self._due)
+        else:
+            news.set_exception(TimeoutError())
+
+    async def _read(self) -> Awaitable[None] | None:
+        """Take a batch from the store: what fell out of memory before this watcher came by."""
+        log, after = self._log, self.after
+        until = log.tail_first
+        entries = await self._store.events(log.run_id, after, max_bytes=READ_BYTES, deltas=self._deltas)
+        entries = [entry for entry in entries if entry.number < until]
+        events = decoded(entries)
+        # where there are none, all up to the tail are deltas: the snapshot stands for them
+        last = entries[-1].number if entries else until - 1
+        skipped = not self._deltas and (last - after) > len(events)
+        snapshot = log.output if last == log.last else None
+        waiting = self._take(Batch(events=events, last=last, snapshot=snapshot, skipped=skipped))
+        self.after = last
+        return waiting

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.delta import ABSENT, DeltaError, Fold, combine, pointer_set, same, sound
-from gateway.core.delta import text as text_module
+from gateway.core.delta import fold as fold_module
 from gateway.core.errors import Invalid
 from tests.core.json_values import FLOATS, HALVED, INTEGERS, deltas_for, json_values
 
@@ -309,7 +309,7 @@ class Copies:
             self.encoded += len(text)
             return encode(text)
 
-        monkeypatch.setattr(text_module, "_encode", counted)
+        monkeypatch.setattr(fold_module, "_encode", counted)
 
 
 @pytest.mark.parametrize("leaves", [1, 3])

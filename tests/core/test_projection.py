@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.delta import Fold, combine
+from gateway.core.delta.cuts import routed
 from gateway.core.errors import Invalid
 from gateway.core.projection import (
     ASSISTANT,
@@ -19,7 +20,6 @@ from gateway.core.projection import (
     MESSAGE_SCHEMA,
     inside_out,
     may_have_text,
-    nest,
     text_of,
     text_pointer,
     unwrap,
@@ -115,7 +115,7 @@ def test_text_put_into_a_document_by_its_schema_is_valid_and_comes_out_again(nam
     jsonschema.validate(document, schema)
     assert unwrap(document, pointer) == text_of(document, pointer) == "Hello"
     for text in ("", " wor", "ld"):
-        document = combine(document, nest(text, inside_out(pointer)))
+        document = combine(document, routed(tuple(reversed(inside_out(pointer))), text))
     assert unwrap(document, pointer) == "Hello world"
     assert text_of(document) == "Hello world"
 
@@ -211,7 +211,7 @@ def test_who_says_it_is_said_in_the_schemas_own_words(schema: Any, role: str, me
 def test_a_pointer_alone_makes_a_document(pointer: str | None, document: Any) -> None:
     assert wrap("Hi", pointer) == document
     fold = Fold(document)
-    fold.apply(nest("!", inside_out(pointer)))
+    fold.apply(routed(tuple(reversed(inside_out(pointer))), "!"))
     assert unwrap(fold.document(), pointer or "") == "Hi!"
 
 

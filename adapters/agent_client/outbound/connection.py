@@ -16,6 +16,7 @@ from adapters.agent_client.codec import errors
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.outbound.foreground import Foreground
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import CANCEL_REQUEST, PROTOCOL, CancelRequest, cancel_request, offers
 from gateway.contract import ThreadContext
@@ -70,9 +71,13 @@ class ConnectedSession(Protocol):
     def run(self) -> AgentTurn | None: ...
 
     @property
-    def busy(self) -> bool: ...
+    def turn(self) -> AgentTurn | None: ...
 
-    def more(self, chunk: Chunk) -> AgentTurn | None: ...
+    @property
+    def work(self) -> Foreground | None: ...
+
+    @property
+    def busy(self) -> bool: ...
 
     def update(self, update: Raw) -> Awaitable[None] | None: ...
 
@@ -310,7 +315,8 @@ class AgentConnection:
         for at in range(start, len(messages)):
             if (said := _text_chunk(messages[at])) is None or (session := self.sessions.get(said.session_id)) is None:
                 break
-            if (turn := session.more(said.update)) is None:
+            turn, work, chunk = session.turn, session.work, said.update
+            if turn is None or (work is not None and not work.more(chunk)) or not turn.more(chunk):
                 break
             turns.add(turn)
         else:

@@ -12,7 +12,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import tools
-from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import SpokenSession
 from adapters.agent_client.governed import untrusted
@@ -159,7 +158,8 @@ class AgentSession:
         self._unused = unused
         self._context: ThreadContext | None = None
         self._release: Callable[[], None] | None = None
-        self._turn: AgentTurn | None = None
+        self.turn: AgentTurn | None = None
+        """The turn whose prompt the agent works on."""
         self._turns: list[AgentTurn] = []
         self._owed: tuple[AgentTurn, asyncio.Future[Any]] | None = None
         self._stray = Stray.NEWS
@@ -177,17 +177,12 @@ class AgentSession:
     def busy(self) -> bool:
         """Whether the agent works there, unless only on a prompt that was given up."""
         work = self.work if self._owed is None else None
-        return self._turn is not None or (work is not None and work.busy)
+        return self.turn is not None or (work is not None and work.busy)
 
     @property
     def disposable(self) -> bool:
         """Whether nothing would be lost without it."""
         return not self.lease.used and not self.open and not self.lock.locked()
-
-    @property
-    def turn(self) -> AgentTurn | None:
-        """The turn whose prompt the agent works on."""
-        return self._turn
 
     @property
     def run(self) -> AgentTurn | None:
@@ -202,7 +197,7 @@ class AgentSession:
     @property
     def context(self) -> ThreadContext | None:
         """The conversation as it was last seen; None after a while without a client."""
-        return self._turn.context if self._turn is not None else self._context
+        return self.turn.context if self.turn is not None else self._context
 
     @property
     def governor(self) -> governing.Governor | None:
@@ -212,7 +207,7 @@ class AgentSession:
     @property
     def prompted(self) -> RunContext | None:
         """The run whose prompt the agent works on."""
-        return self._turn.context if self._turn is not None else None
+        return self.turn.context if self.turn is not None else None
 
     @property
     def options(self) -> list[Any] | None:
@@ -243,13 +238,13 @@ class AgentSession:
 
     def check_free(self) -> None:
         """Raises Conflict while the agent works on a prompt."""
-        if self._turn is not None:
+        if self.turn is not None:
             raise Conflict(f"session {self.name} is busy with another prompt")
 
     def begin(self, turn: AgentTurn) -> None:
         """Give the turn all that the agent says from here on. Raises IllegalEvent."""
         if turn.advance(TurnStep.BEGIN) is TurnPhase.WORKING:
-            self._turn = turn
+            self.turn = turn
 
     def wait(self, turn: AgentTurn) -> None:
         """It is something else's, until the turn begins. Raises IllegalEvent."""
@@ -284,8 +279,8 @@ class AgentSession:
         return AnsweredPrompt(owner) if self.work is None else self.work.prompt(owner)
 
     def _free(self, turn: AgentTurn) -> None:
-        if self._turn is turn:
-            self._turn = None
+        if self.turn is turn:
+            self.turn = None
 
     # --- its connection -------------------------------------------------------------------------------------------
 
@@ -343,13 +338,6 @@ class AgentSession:
 
     # --- what the agent says --------------------------------------------------------------------------------------
 
-    def more(self, chunk: Chunk) -> AgentTurn | None:
-        """A chunk of text, for the turn that it belongs to if it goes on there; None if it is for `update`."""
-        turn = self._turn
-        if turn is None or (self.work is not None and not self.work.more(chunk)):
-            return None
-        return turn if turn.more(chunk) else None
-
     def update(self, update: Raw) -> Awaitable[None] | None:
         """A `session/update` for it. What is returned is to be awaited before the next."""
         if self.work is not None:
@@ -358,8 +346,8 @@ class AgentSession:
 
     def take(self, update: Raw) -> Awaitable[None] | None:
         """Give it to the turn, or to the conversation."""
-        if self._turn is not None:
-            return self._turn.update(update)
+        if self.turn is not None:
+            return self.turn.update(update)
         self.stray(update)
         self._strays += 1
         if self._refusing:
@@ -395,15 +383,15 @@ class AgentSession:
 
     def missed(self) -> None:
         """A message that could not be read may have been for it."""
-        if self._turn is not None:
-            self._turn.missed()
+        if self.turn is not None:
+            self.turn.missed()
 
     def left_out(self, name: str, update: Raw) -> bool:
         """An update of a session that no client opened. Whether it is a subagent's of this one: its run counts it."""
         if self.work is None or not self.work.of_subagent(name, update):
             return False
-        if self._turn is not None:
-            self._turn.left_out()
+        if self.turn is not None:
+            self.turn.left_out()
         return True
 
     def _aside(self, update: ThreadUpdate) -> None:

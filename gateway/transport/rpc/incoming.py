@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import UNSET
 
@@ -45,7 +45,9 @@ class MessageReader:
         answer_garbage: bool,
         batches: bool,
         grace: float,
+        failed: Callable[[Exception], None],
     ) -> None:
+        """failed: told of a fault while messages were handled `at_once`."""
         self.batches = batches
         self.unreadable = self.refused = 0
         """Counted so far: input that was not a message, requests refused because too many were under way."""
@@ -61,6 +63,7 @@ class MessageReader:
         self._concurrency = concurrency
         self._answer_garbage = answer_garbage
         self._grace = grace
+        self._failed = failed
         self._woken = False
         self._other: bytes | Unreadable | None = None  # the message that `at_once` has found to be of no common kind
 
@@ -110,7 +113,11 @@ class MessageReader:
         """Handle what the handler takes undecoded, before the reader's task has woken. Passed to `Direct.direct`."""
         if self.swift is None or self._woken:
             return arrived
-        left = arrived[self.swift(arrived, 0) :]
+        try:
+            left = arrived[self.swift(arrived, 0) :]
+        except Exception as error:
+            self._failed(error)
+            return []
         self._other = left[0] if left else None
         return left
 

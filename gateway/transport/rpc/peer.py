@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone
 from gateway.transport.flag import Flag
-from gateway.transport.pipe import Direct, Pipe, Unreadable
+from gateway.transport.pipe import Direct, Pipe
 from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
 from gateway.transport.rpc.incoming import MessageReader
@@ -87,6 +87,7 @@ class Peer:
             answer_garbage=answer_garbage,
             batches=batches,
             grace=grace,
+            failed=self._failed,
         )
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -106,7 +107,7 @@ class Peer:
             self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
             self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
         if self._incoming.swifts and isinstance(self.pipe, Direct):
-            self.pipe.direct(self._taken)
+            self.pipe.direct(self._incoming.at_once)
 
     async def run(self) -> AgentGone:
         """Start, wait until the connection ends, and return the reason. Cancelling closes it."""
@@ -237,13 +238,6 @@ class Peer:
             self._finish(error, self._linger)
         except Exception as error:
             self._failed(error)
-
-    def _taken(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
-        try:
-            return self._incoming.at_once(arrived)
-        except Exception as error:
-            self._failed(error)
-            return []
 
     def _failed(self, error: Exception) -> None:
         log.exception("%s: reading failed", self.pipe.name)
