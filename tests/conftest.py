@@ -24,6 +24,7 @@ from tests.support.agent_communication import mcp_agents_server
 from tests.support.agent_context import agents_server as agent_context_agents
 from tests.support.examples import EXAMPLES, MORE
 from tests.support.forking import place
+from tests.support.postgres import PostgresServer
 from tests.support.processes import Process
 
 # Property tests are judged by what they find, not by how long a busy machine takes over it.
@@ -133,6 +134,13 @@ def agent_context_server() -> Iterator[Process]:
     """Agents of the Agent Context Protocol, on a server of MCP's SDK: `echo`, `fail`, `ask`, `slow` and others."""
     with agent_context_agents() as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server of PostgreSQL that is not stopped: each test has databases of its own."""
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

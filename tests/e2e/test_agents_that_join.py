@@ -22,7 +22,6 @@ import pytest
 from tests.e2e.doors import way
 from tests.support import agent_client, agent_communication
 from tests.support.peers import agent_connect_conversations, run_program
-from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Gateway, Process, start
 
 ROUTES = """\
@@ -69,7 +68,7 @@ def gateways(
     with contextlib.ExitStack() as stack:
         url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'shared.db'}"
         if request.param == "another on PostgreSQL":
-            url = stack.enter_context(PostgresServer()).database()
+            url = request.getfixturevalue("postgres").database()
         routes += f"store: {{url: '{url}'}}\n"
         joined = gateway = stack.enter_context(Gateway(routes, tmp_path_factory.mktemp("joined")))
         if request.param != "joined":

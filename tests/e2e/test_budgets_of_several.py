@@ -18,7 +18,6 @@ import pytest
 from gateway.governance.audit import logs
 from tests.governance.conformance.room import agent
 from tests.governance.support import OPERATOR, governance, manifest, policy, with_, write
-from tests.support.postgres import PostgresServer
 from tests.support.processes import Gateway
 
 TOOL = "count-it"
@@ -74,7 +73,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     url, folder = f"sqlite:///{tmp_path}/shared.db", tmp_path / "documents"
     with contextlib.ExitStack() as stack:
         if "postgresql" in request.param:
-            url = stack.enter_context(PostgresServer()).database()
+            url = request.getfixturevalue("postgres").database()
         table = json.dumps(
             {
                 "inbound": {"agent_connect": {}},

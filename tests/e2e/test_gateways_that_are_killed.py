@@ -31,12 +31,11 @@ from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import agents_server
 from tests.support.aio import run
-from tests.support.postgres import PostgresServer
 from tests.support.processes import PEERS, Gateway, Process, free_port, start
 
 LONG = float(os.environ.get("INTERLINGUA_KILL_SECONDS", "0"))
-SECONDS = LONG or 5.0
-CLIENTS = 100 if LONG else 12
+SECONDS = LONG or 4.0
+CLIENTS = 100 if LONG else 8
 KILL_EVERY = 4.0 if LONG else 2.0
 DOWN = 1.5
 """How long a killed gateway is away."""
@@ -264,12 +263,12 @@ def steadfast(kind: str, urls: list[str]) -> Iterator[Process]:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_gateways_that_are_killed_lose_nothing_that_was_acknowledged(
-    kind: str, agent_protocol_server: Process, tmp_path: Path
+    kind: str, agent_protocol_server: Process, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     with contextlib.ExitStack() as stack:
         url = f"sqlite:///{tmp_path / 'shared.db'}"
         if kind == "postgresql":
-            url = stack.enter_context(PostgresServer()).database()
+            url = request.getfixturevalue("postgres").database()
         agent = stack.enter_context(peers.agent_connect_agent())
         coder = stack.enter_context(agent_client_agent_server("py")).url.replace("http", "ws")
         stream = stack.enter_context(agents_server("py")).url

@@ -21,7 +21,6 @@ from websockets.typing import Subprotocol
 from tests.e2e.conftest import routes
 from tests.e2e.test_agents_that_join import context, read
 from tests.support import agent_client
-from tests.support.postgres import PostgresServer
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
@@ -45,7 +44,7 @@ def gateways(
     with contextlib.ExitStack() as stack:
         url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'shared.db'}"
         if request.param == "postgresql":
-            url = stack.enter_context(PostgresServer()).database()
+            url = request.getfixturevalue("postgres").database()
         table = routes(agent_protocol_server, agent_connect_agent) + CODER + f"store: {{url: '{url}'}}\n"
         yield (
             stack.enter_context(Gateway(table, tmp_path_factory.mktemp("one"))),
@@ -418,7 +417,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Gatew
     with contextlib.ExitStack() as stack:
         url = f"sqlite:///{tmp_path / 'shared.db'}"
         if request.param == "postgresql":
-            url = stack.enter_context(PostgresServer()).database()
+            url = request.getfixturevalue("postgres").database()
         made = []
         for name in ("one", "two"):
             (folder := tmp_path / name).mkdir()

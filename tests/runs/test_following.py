@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,24 +21,17 @@ from gateway.store.postgres import PostgresStore
 from gateway.store.sqlite import SqliteStore
 from tests.runs.test_runs import watched
 from tests.support.aio import run
-from tests.support.postgres import PostgresServer
 from tests.support.scripted import Script, Scripted, echo, engine, request, route, until
 
 Make = Callable[[str], Store]
 """Makes a store of a host."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     if request.param == "sqlite":
         return lambda host: SqliteStore(tmp_path / "s.db", host=host)
-    url = request.getfixturevalue("server").database()
+    url = request.getfixturevalue("postgres").database()
     return lambda host: PostgresStore(url, host=host)
 
 

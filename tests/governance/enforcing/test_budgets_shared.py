@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,13 +24,12 @@ from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a store that several gateways have open."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/shared.db"
-        return
-    with PostgresServer() as server:
-        yield server.database()
+        return f"sqlite:///{tmp_path}/shared.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.database()
 
 
 class Clock:

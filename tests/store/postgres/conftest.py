@@ -1,8 +1,6 @@
-"""One server for all tests of a worker, and a database of it for each test."""
+"""One server for all tests of a worker, and a database of it for each test: its own, or one that is emptied before."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,11 +8,22 @@ from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
+def server(postgres: PostgresServer) -> PostgresServer:
+    return postgres
 
 
 @pytest.fixture
 def url(server: PostgresServer) -> str:
     return server.database()
+
+
+@pytest.fixture(scope="session")
+def used(server: PostgresServer) -> str:
+    return server.database()
+
+
+@pytest.fixture
+def emptied(server: PostgresServer, used: str) -> str:
+    """The URL of a database for a test that leaves its tables as they are."""
+    server.empty(used)
+    return used

@@ -18,5 +18,5 @@ def make(url: str, **options: Any) -> PostgresStore:
 
 class TestPostgres(StoreContract, SharedContract):
     @pytest.fixture
-    def place(self, url: str) -> Place:
-        return Place(f"{__name__}:make", url)
+    def place(self, emptied: str) -> Place:
+        return Place(f"{__name__}:make", emptied)
