@@ -16,13 +16,13 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 96_721
+LINES = 96_708
 FILES = 525
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 8
 FOREIGN_ATTRIBUTES = 17
 NAMES_USED_TWICE = 0
-IMPORTED_BY_AGENT_CLIENT = 146
+IMPORTED_BY_AGENT_CLIENT = 144
 SMALL = 80
 """Lines up to which a module that one other imports belongs into that one."""
 

@@ -30,15 +30,15 @@ from adapters.agent_client.inbound.client import EditorClients
 from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.inbound.http_connection import HttpConnection
-from adapters.agent_client.inbound.visitor import CHALLENGE, LOCAL, UNAUTHORIZED, Visitor
+from adapters.agent_client.inbound.visitor import LOCAL, Visitor, shown
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import CONNECTION_ID
+from gateway.access import refusal_headers
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.transport.asgi import origin, refusals
 from gateway.transport.pipe import Pipe
-from gateway.transport.streamable_http import JSON
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
@@ -64,10 +64,10 @@ class AgentClientInbound:
 
     def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         try:
-            shown = self.clients.people.arrived([value.decode("latin-1") for name, value in headers if name == BEARER])
+            known = self.clients.people.arrived([value.decode("latin-1") for name, value in headers if name == BEARER])
         except Denied:
             return None
-        return None if shown is None else shown.who.id
+        return None if known is None else known.who.id
 
     def routes(self) -> Sequence[BaseRoute]:
         return [
@@ -124,10 +124,8 @@ class EditorSocket:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
         try:
             origin.admit(websocket.headers.get("origin"), websocket.scope, self._clients.options.origins)
-            visitor = self._visitor(websocket)
-            if visitor is None:
-                await websocket.send_denial_response(Response(UNAUTHORIZED, 401, CHALLENGE, JSON))
-                return
+            people = self._clients.people
+            visitor = Visitor(people, shown(people, websocket.scope), self._clients.gateway.agents.created)
             agent = self._clients.agent(websocket.path_params.get("agent"), visitor)
             with self._clients.connected(visitor) as id:
                 limit = self._clients.options.max_message
@@ -140,17 +138,9 @@ class EditorSocket:
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:
-            await websocket.send_denial_response(refusals.refusal(error))
-
-    def _visitor(self, websocket: WebSocket) -> Visitor | None:
-        """Identify a client by its headers. None if its token is unknown."""
-        people = self._clients.people
-        try:
-            shown = people.arrived(websocket.headers.getlist("authorization"))
-        except Denied:
-            log.info("the token of a client at %s was refused", websocket.client and websocket.client.host)
-            return None
-        return Visitor(people, shown, self._clients.gateway.agents.created)
+            answer = refusals.refusal(error)
+            answer.headers.update({name.decode(): value.decode() for name, value in refusal_headers(error)})
+            await websocket.send_denial_response(answer)
 
 
 class _Door(ServerSocket):

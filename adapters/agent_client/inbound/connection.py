@@ -20,7 +20,7 @@ from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, set_option
 from adapters.agent_client.inbound.client import EditorClient, EditorClients
 from adapters.agent_client.inbound.sessions import EditorSessions
-from adapters.agent_client.inbound.visitor import LOCAL, METHOD, Visitor
+from adapters.agent_client.inbound.visitor import METHOD, Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Denied, InterlinguaError, Invalid, NotFound
@@ -49,20 +49,18 @@ class EditorConnection:
         clients: EditorClients,
         pipe: Pipe,
         agent: str | None,
-        visitor: Visitor | None = None,
+        visitor: Visitor,
         *,
         linger: float = 0.0,
         counted: bool = False,
     ) -> None:
-        """`visitor` is left out for a client that nobody asks who it is.
-
-        `linger`: seconds that a client which has said its last gets to be answered what it asked before.
+        """`linger`: seconds that a client which has said its last gets to be answered what it asked before.
         `counted`: its requests count for the limits, since no HTTP request carries each.
         """
         self._peer = Peer(pipe, self, errors=errors.answer, linger=linger)
         self._clients = clients
         self._gateway = clients.gateway
-        self._visitor = visitor or Visitor(LOCAL)
+        self._visitor = visitor
         self.client = EditorClient(self._peer, clients, agent, self._visitor)
         self.sessions = EditorSessions(self.client)
         self._counted = counted

@@ -14,12 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.inbound.http_connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
-from adapters.agent_client.inbound.visitor import CHALLENGE, UNAUTHORIZED, Visitor
+from adapters.agent_client.inbound.visitor import Visitor, shown
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESSION_ID, TAKING_UP, takes_up
-from gateway.access import Authenticator, Principal
+from gateway.access import Authenticator, Principal, refusal_headers
 from gateway.contract import Gateway
-from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, lookup
+from gateway.core.errors import AgentGone, InterlinguaError, NotFound
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, refusals, respond
 from gateway.transport.streamable_http import EVENTS, server
 from gateway.transport.streamable_http.server import SessionTable
@@ -49,7 +49,7 @@ def refusal(status: int, why: str, *, headers: Headers = ()) -> Reply:
 
 
 def _refused(error: InterlinguaError) -> Reply:
-    return refusal(lookup(refusals.STATUS, error), str(error), headers=refusals.retry_after(error))
+    return refusal(refusals.status(error), str(error), headers=refusal_headers(error))
 
 
 class HttpServer:
@@ -64,7 +64,7 @@ class HttpServer:
         options: AgentClientServe,
         gateway: Gateway,
         converse: Converse,
-        people: Authenticator | None = None,
+        people: Authenticator,
         *,
         buffer: int = BUFFER_BYTES,
         stall: float = STALL_SECONDS,
@@ -72,7 +72,7 @@ class HttpServer:
         self._options = options
         self._gateway = gateway
         self._converse = converse
-        self._people = people or Authenticator(options.authentication)
+        self._people = people
         self._buffer = buffer
         self._stall = stall
         self._connections = SessionTable[HttpConnection](options.idle, self._on_idle)
@@ -99,28 +99,18 @@ class HttpServer:
         preflight = server.admit(exchange, self._options.origins, exposed, METHODS, refusal)
         if preflight is not None:
             return preflight
-        shown = self._shown(exchange)
+        client = shown(self._people, exchange.scope)
         if exchange.method == "POST":
-            return await self._post(exchange, shown)
+            return await self._post(exchange, client)
         if exchange.method == "GET":
-            await self._get(exchange, shown)
+            await self._get(exchange, client)
             return None
-        self._connection(exchange, shown).hang_up()
+        self._connection(exchange, client).hang_up()
         return Reply(202)
-
-    def _shown(self, exchange: HttpRequest) -> Principal | None:
-        """Identify a client by its token. Raises a Reply for an unknown token."""
-        sent = [value.decode("latin-1") for name, value in exchange.scope["headers"] if name == b"authorization"]
-        try:
-            return self._people.arrived(sent)
-        except Denied:
-            log.info("the token of a client at %s was refused", (exchange.scope.get("client") or [None])[0])
-            challenge = [(name.encode(), value.encode()) for name, value in CHALLENGE.items()]
-            raise Reply(401, UNAUTHORIZED, challenge) from None
 
     # --- POST ------------------------------------------------------------------------------------------------------
 
-    async def _post(self, exchange: HttpRequest, shown: Principal | None) -> Reply:
+    async def _post(self, exchange: HttpRequest, client: Principal | None) -> Reply:
         data = await server.posted(exchange, self._options.max_body, refusal)
         message = jsonrpc.decode(data)
         if isinstance(message, jsonrpc.MessageBatch) or (
@@ -132,9 +122,9 @@ class HttpServer:
             raise refusal(400, f"no JSON-RPC message: {message.reason}")
         if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
             return await self._initialize(
-                exchange, Visitor(self._people, shown, self._gateway.agents.created), message, data
+                exchange, Visitor(self._people, client, self._gateway.agents.created), message, data
             )
-        connection = self._connection(exchange, shown)
+        connection = self._connection(exchange, client)
         with self._connections.used(connection):
             session = await self._session_of(exchange, connection, message)
             try:
@@ -208,10 +198,10 @@ class HttpServer:
 
     # --- GET -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, exchange: HttpRequest, shown: Principal | None) -> None:
+    async def _get(self, exchange: HttpRequest, client: Principal | None) -> None:
         if EVENTS not in (exchange.header("accept") or "").lower():
             raise refusal(406, f"the Accept header must include {EVENTS}")
-        connection = self._connection(exchange, shown)
+        connection = self._connection(exchange, client)
         name = exchange.header(SESSION_ID)
         with self._connections.used(connection):
             if name is None:
@@ -233,7 +223,7 @@ class HttpServer:
         finally:
             connection.sessions.settle(session)
 
-    def _connection(self, exchange: HttpRequest, shown: Principal | None) -> HttpConnection:
+    def _connection(self, exchange: HttpRequest, client: Principal | None) -> HttpConnection:
         """The connection that a request belongs to, and may. Raises a Reply."""
         name = exchange.header(CONNECTION_ID)
         if name is None:
@@ -243,7 +233,7 @@ class HttpServer:
             connection is None
             or connection.over
             or connection.agent != exchange.agent
-            or not connection.visitor.fits(shown)
+            or not connection.visitor.fits(client)
         ):
             raise refusal(404, f"no connection {name}")
         return connection

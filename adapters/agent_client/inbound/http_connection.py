@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from adapters.agent_client import forwarded
-from adapters.agent_client.inbound.visitor import LOCAL, Visitor
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, LOAD, NAMING, TAKING_UP
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.inbox import Inbox
@@ -202,15 +202,15 @@ class HttpConnection:
         self,
         id: str,
         agent: str | None,
-        visitor: Visitor | None = None,
+        visitor: Visitor,
         *,
-        buffer: int = BUFFER_BYTES,
-        stall: float = STALL_SECONDS,
-        sessions: int = 1000,
+        buffer: int,
+        stall: float,
+        sessions: int,
     ) -> None:
         self.id = id
         self.agent = agent
-        self.visitor = visitor or Visitor(LOCAL)
+        self.visitor = visitor
         self.over = False
         self.main = session_stream(self._on_moved)
         self.sessions = StreamedSessions(self._on_moved, sessions)

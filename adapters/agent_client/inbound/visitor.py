@@ -8,20 +8,21 @@ is not asked. Its sessions have no owner, nor have those that were made while cl
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from starlette.types import Scope
+
 from adapters.agent_client.wire import JsonObject
-from gateway.access import EXPIRED, OWNER, Authenticator, Created, Principal, Visit, challenge, uncreated
-from gateway.core.errors import Conflict, Denied, NotFound, Unauthenticated
+from gateway.access import EXPIRED, OWNER, Authenticator, Created, Principal, Visit, uncreated
+from gateway.core.errors import Conflict, Denied, NotFound
 from gateway.core.types import Identity, Thread
 
-UNAUTHORIZED: Final = b'{"error":"the token is not valid"}'
-CHALLENGE: Final = challenge(Unauthenticated("the token is not valid"))
+log = logging.getLogger(__name__)
+
 LOCAL: Final = Authenticator(None)
 """The authenticator of clients that are not asked."""
-
-
 METHOD: Final = "interlingua"
 """Id of the gateway's own among `authMethods`."""
 OPEN: Final = frozenset({"initialize", "authenticate", "auth/login"})
@@ -201,6 +202,15 @@ class Visitor:
         if self._end is not None and not self.ended:
             self.ended = why
             self._end()
+
+
+def shown(people: Authenticator, scope: Scope) -> Principal | None:
+    """The client that a request is of, by its `Authorization`; None without one. Raises Denied, which is logged."""
+    try:
+        return people.arrived([value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"])
+    except Denied:
+        log.info("the token of a client at %s was refused", (scope.get("client") or [None])[0])
+        raise
 
 
 def _ours(method: Any) -> bool:

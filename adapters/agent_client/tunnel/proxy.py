@@ -330,8 +330,7 @@ class McpProxy:
         upstream.report_to(self._news)
 
     def identity(self, session: McpSession) -> ServerIdentity:
-        said = self._upstream.identity
-        return ServerIdentity(said.capabilities, said.info, said.instructions)
+        return self._upstream.identity
 
     async def request(self, call: McpCall) -> Any:
         params = jsonrpc.unpack(call.params)

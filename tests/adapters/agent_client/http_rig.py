@@ -29,7 +29,7 @@ from starlette.routing import Mount, Route
 
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
-from gateway.access import UsageLimits
+from gateway.access import Authenticator, UsageLimits
 from gateway.contract import unguessable
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import Agent, Thread
@@ -183,7 +183,12 @@ async def rig(
     state.most = most
     gateway: Any = state
     state.server = HttpServer(
-        AgentClientServe(**options), gateway, converse or state.converse, buffer=buffer, stall=stall
+        AgentClientServe(**options),
+        gateway,
+        converse or state.converse,
+        Authenticator(None),
+        buffer=buffer,
+        stall=stall,
     )
     routes = [Route("/", state.server), Route("/{agent}", state.server)]
     async with serving(Starlette(routes=[Mount(MOUNT, routes=routes)])) as url:
