@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway.core.errors import TooLarge
 from gateway.transport.asgi import HttpRequest, Reply
 from gateway.transport.asgi.request import EventStream
 from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite, behind_proxies
@@ -181,13 +183,16 @@ def test_a_whole_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_the_beginning_of_an_answer_is_written_with_its_head(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bytes] = []
-    written = OneWrite.write
 
-    def write(self: OneWrite, data: bytes) -> None:
-        written(self, data)
-        said.append(self._head)  # what is held after each
+    def heard(written: Callable[[OneWrite, bytes], None]) -> Callable[[OneWrite, bytes], None]:
+        def write(self: OneWrite, data: bytes) -> None:
+            written(self, data)
+            said.append(self._head)  # what is held after each
 
-    monkeypatch.setattr(OneWrite, "write", write)
+        return write
+
+    monkeypatch.setattr(OneWrite, "write", heard(OneWrite.write))
+    monkeypatch.setattr(OneWrite, "whole", heard(OneWrite.whole))
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         stream = EventStream(HttpRequest(scope, receive, send))
@@ -201,7 +206,51 @@ def test_the_beginning_of_an_answer_is_written_with_its_head(pieces: int, monkey
             await client.reader.readuntil(b"0\r\n\r\n")
 
     run(scene())
-    assert said[0].startswith(b"HTTP/1.1 200") and said[1:] and not any(said[1:])
+    assert said[0].startswith(b"HTTP/1.1 200") and len(said) > pieces and not any(said[1:])
+
+
+def test_a_body_that_has_come_whole_is_taken_without_a_message() -> None:
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+        request = HttpRequest(scope, receive, send)
+        if scope["path"] == "/whole":
+            request.receive = lambda: pytest.fail("it is received")
+        try:
+            said = await request.body(5)
+        except TooLarge as error:
+            said = str(error).encode()
+        await request.answer(Reply(200, said))
+
+    async def scene() -> None:
+        async with connected(answers) as client:
+            for path, body, said in (
+                ("/whole", b"hello", b"hello"),
+                ("/whole", b"", b""),
+                ("/more", b"hello!", b"the body is larger than 5 bytes"),
+            ):
+                head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+                await client.send(head.encode() + body)
+                await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n" + said), 30)
+
+    run(scene())
+
+
+def test_a_connection_is_kept_so_long_after_its_last_request() -> None:
+    async def scene() -> None:
+        async with connected(Answering()) as client:
+            server = client.server
+            await client.send(asking("/one"))
+            await client.reader.readuntil(b"/one")
+            server.look_whether_idle()
+            assert not server.transport.is_closing(), "its time is not over"
+            await client.send(b"GET /")
+            server.timeout_keep_alive = 0
+            server.look_whether_idle()
+            assert not server.transport.is_closing(), "it begins another request"
+            await client.send(asking("/two").removeprefix(b"GET /"))
+            await client.reader.readuntil(b"/two")
+            assert await client.rest() == b""
+
+    run(scene())
 
 
 class Answering:

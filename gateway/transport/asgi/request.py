@@ -31,15 +31,20 @@ PATIENCE_SECONDS = 0.25
 """After which `WhileConnected` begins to listen; most requests are answered before, also under load."""
 MAX_PARAMETERS = 100
 """Of a query."""
-EXTENSION: Final = "interlingua.pieces"
-"""The key in a scope's `extensions` for the connection's `PieceWriter`, if the server has one (see uvicorn.py)."""
+EXTENSION: Final = "interlingua.line"
+"""The key in a scope's `extensions` for the connection's `DirectLine`, if the server has one (see uvicorn.py)."""
 ANSWERED: Final = "interlingua.answered"
 """The key in a scope of what is called with the status of an answer that does not go out by ASGI."""
 _NONE: Final[Mapping[str, Any]] = {}
 
 
-class PieceWriter(Protocol):
-    """Writes answers, and pieces of streamed ones, past ASGI: without a coroutine, and each by one write."""
+class DirectLine(Protocol):
+    """The connection of a request, past ASGI: without messages and coroutines, and each answer or piece of one by one
+    write. What it does not do has to be done by ASGI.
+    """
+
+    def body(self, most: int) -> bytes | None:
+        """Take the request's body, before any of it was received. None if it is not whole yet or larger than `most`."""
 
     def put(self, piece: bytes) -> bool:
         """Write a piece that is not empty, between the answer's head and its end. False if it has to be sent: the
@@ -80,7 +85,7 @@ class HttpRequest:
     `extra` headers go on every answer. `begun`: the head of the answer is sent, so that no other can be.
     """
 
-    __slots__ = ("_headers", "_more", "_pieces", "_query", "begun", "extra", "receive", "scope", "send")
+    __slots__ = ("_headers", "_line", "_more", "_query", "begun", "extra", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -91,7 +96,7 @@ class HttpRequest:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._more = True
         self._query: dict[str, str] | None = None
-        self._pieces: PieceWriter | None = scope.get("extensions", _NONE).get(EXTENSION)
+        self._line: DirectLine | None = scope.get("extensions", _NONE).get(EXTENSION)
 
     # --- what was asked --------------------------------------------------------------------------------------------
 
@@ -144,6 +149,9 @@ class HttpRequest:
         """
         if b"content-encoding" in self._headers:
             self._check_encoding()
+        if self._more and self._line is not None and (whole := self._line.body(limit)) is not None:
+            self._more = False
+            return whole
         small = self.announces(limit)
         chunks: list[bytes] = []
         size = 0
@@ -210,7 +218,7 @@ class HttpRequest:
         if body:
             headers.append((b"content-type", reply.kind))
         self.begun = True
-        if self._pieces is not None and self._pieces.answer(reply.status, headers, body):
+        if self._line is not None and self._line.answer(reply.status, headers, body):
             if (answered := self.scope.get(ANSWERED)) is not None:
                 answered(reply.status)
             return
@@ -224,7 +232,7 @@ class HttpRequest:
 
     def write(self, piece: bytes) -> Awaitable[None] | None:
         """Send a piece of the body. Returns what is to be awaited before the next; None if the client keeps up."""
-        if self._pieces is not None and piece and self._pieces.put(piece):
+        if self._line is not None and piece and self._line.put(piece):
             return None
         return self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
@@ -235,8 +243,8 @@ class HttpRequest:
 
     def cut(self) -> None:
         """Close the connection in the middle of the body: its client sees that it is not whole."""
-        if self._pieces is not None:
-            self._pieces.cut()
+        if self._line is not None:
+            self._line.cut()
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Send the last piece of the body."""

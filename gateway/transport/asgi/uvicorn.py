@@ -1,9 +1,10 @@
-"""uvicorn's HTTP protocol, with limits on memory and waiting, and a direct way to write a piece of a streamed answer.
+"""uvicorn's HTTP protocol, with limits on memory and waiting, and a direct line for what takes no waiting.
 
-uvicorn sends a piece by a coroutine that takes a message apart. `put` writes one by a plain call, which needs no task.
+uvicorn receives a body and sends a piece by coroutines and messages. `body` and `put` are plain calls.
 uvicorn's parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length, and
 waits for ever for the rest of a request; here both have limits. It writes the head of an answer and what follows it
-one after the other, each by a coroutine; here a whole answer is one call and one write (`answer`). All else is
+one after the other, each by a coroutine; here a whole answer is one call and one write (`answer`). It sets a timer
+after each answer and cancels it with the next request; here one that fires too early is set anew. All else is
 uvicorn's, also how long a connection is kept between requests.
 """
 
@@ -27,6 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.transport.asgi.request import EXTENSION, Headers
+from gateway.transport.deadline import CLOCK_SLACK
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""
@@ -37,7 +39,6 @@ HEAD_SECONDS = 60.0
 """For a whole head, and for a connection's first byte. As long as nginx and Node wait."""
 SILENT_SECONDS = 120.0
 """For the next byte of a body that is not whole, however long the whole takes."""
-
 
 FOREVER: Final = 10 * 365 * 24 * 3600
 """Seconds that a worker keeps a connection on which nothing is asked: who opened it lets go of it."""
@@ -64,34 +65,31 @@ class OneWrite:
     The cost of a write is the system's, nearly whatever it holds.
     """
 
-    __slots__ = ("_head", "_loop", "_transport")
+    __slots__ = ("_head", "_loop", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
+        self.is_closing = transport.is_closing
         self._loop = loop
         self._head = b""
 
     def write(self, data: bytes) -> None:
         """Write, or hold a head until the next write."""
-        head, self._head = self._head, b""
-        if head:
-            self._transport.write(head + data)
-        elif data.startswith(b"HTTP/"):
+        if data.startswith(b"HTTP/") and not self._head:
             self._head = data
             self._loop.call_soon(self.flush)
         else:
-            self._transport.write(data)
+            self.whole(data)
 
     def whole(self, data: bytes) -> None:
-        """Write an answer with its head."""
+        """Write what is no head alone."""
         head, self._head = self._head, b""
         self._transport.write(head + data if head else data)
 
     def flush(self) -> None:
         """Write a head that is held."""
-        head, self._head = self._head, b""
-        if head:
-            self._transport.write(head)
+        if self._head:
+            self.whole(b"")
 
     def close(self) -> None:
         """Close after what was written."""
@@ -114,6 +112,9 @@ class PieceProtocol(HttpToolsProtocol):
     _ended = False
     """Whether the client was given up."""
     _timer: asyncio.TimerHandle | None = None
+    _idle_since: float | None = None
+    """The loop's time, between an answer and the next byte."""
+    _idle_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -121,9 +122,9 @@ class PieceProtocol(HttpToolsProtocol):
         """Requests before `cycle` that may not be answered yet. uvicorn itself forgets the one that is being served."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the connection's only timer. No request has to set one."""
-        self._one_write = OneWrite(transport, self.loop)
-        super().connection_made(self._one_write)  # type: ignore[arg-type]
+        """Start the timer that looks at the connection. No request has to set one."""
+        super().connection_made(transport)
+        self.transport = self._one_write = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self._bare = transport
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
 
@@ -150,9 +151,10 @@ class PieceProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def _stop_looking(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._idle_timer = None
 
     def look(self) -> None:
         """End the connection if its client has owed something for too long."""
@@ -179,8 +181,8 @@ class PieceProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             if self.scope is not None and (cycle is None or cycle.scope is not self.scope):
                 return AwaitedInput.HEAD
-            # Between requests uvicorn's own timer runs, unless bytes have come since that begin none.
-            return AwaitedInput.BEGINNING if self.timeout_keep_alive_task is None else None
+            # Between requests the idle timer runs, unless bytes have come since that begin none.
+            return AwaitedInput.BEGINNING if self._idle_since is None else None
         # In the pipeline it is if another answer comes first, which may take its time.
         ours = cycle.response_started or cycle.waiting_for_100_continue or self.flow.read_paused or self.pipeline
         return AwaitedInput.BODY if cycle.more_body and not ours else None
@@ -194,6 +196,7 @@ class PieceProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Refuse a head that does not end."""
         self._kept += len(data)
+        self._idle_since = None
         super().data_received(data)
         if self._kept > HEAD_LIMIT and not self.transport.is_closing():
             said = f"A head of more than {HEAD_LIMIT} bytes."
@@ -210,8 +213,28 @@ class PieceProtocol(HttpToolsProtocol):
         self._kept = 0
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Begin the next request of a pipeline, or note since when there is none. None is counted: no limit is set."""
+        if self.pipeline or self.transport.is_closing():
+            return super().on_response_complete()
+        self.flow.resume_reading()
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self.look_whether_idle)
+
+    def look_whether_idle(self) -> None:
+        """Close the connection if nothing was asked on it for its time."""
+        self._idle_timer = None
+        if self._idle_since is None:
+            return
+        due = self._idle_since + self.timeout_keep_alive
+        if self.loop.time() < due - CLOCK_SLACK:
+            self._idle_timer = self.loop.call_at(due, self.look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
+
     def on_message_begin(self) -> None:
-        """Put this protocol into the scope, for `HttpRequest.write`."""
+        """Put this protocol into the scope, for `HttpRequest`."""
         self._looks = 0
         if self.cycle is not None and not self.cycle.response_complete:
             while self._earlier and self._earlier[0].response_complete:
@@ -220,25 +243,29 @@ class PieceProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 
+    def body(self, most: int) -> bytes | None:
+        """See `DirectLine`."""
+        cycle = self.cycle
+        if cycle.more_body or self.pipeline or self.flow.read_paused or len(cycle.body) > most:
+            return None
+        body = bytes(cycle.body)
+        cycle.body.clear()
+        return body
+
     def put(self, piece: bytes) -> bool:
-        """See `PieceWriter`."""
+        """See `DirectLine`."""
         cycle = self.cycle
         if not cycle.chunked_encoding or self.flow.write_paused or cycle.disconnected or self.pipeline:
             return False
-        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self._one_write.whole(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
     def answer(self, status: int, headers: Headers, body: bytes) -> bool:
-        """See `PieceWriter`. Whatever is out of the ordinary is left to uvicorn."""
+        """See `DirectLine`. Whatever is out of the ordinary is left to uvicorn."""
         cycle = self.cycle
         unusual = cycle.response_started or cycle.disconnected or cycle.access_log or cycle.waiting_for_100_continue
-        if (
-            unusual
-            or not cycle.keep_alive
-            or self.flow.write_paused
-            or self.pipeline
-            or cycle.scope["method"] == "HEAD"
-        ):
+        unusual = unusual or not cycle.keep_alive or self.flow.write_paused or cycle.scope["method"] == "HEAD"
+        if unusual or self.pipeline:
             return False
         content = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):
@@ -253,7 +280,7 @@ class PieceProtocol(HttpToolsProtocol):
         return True
 
     def cut(self) -> None:
-        """See `PieceWriter`."""
+        """See `DirectLine`."""
         self.transport.close()
 
 

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
-from gateway.transport.deadline import CLOCK_SLACK
+from gateway.transport.deadline import Timer
 from gateway.transport.http.response import ResponseHeaders, media_type
 
 if TYPE_CHECKING:
@@ -47,25 +47,6 @@ class StreamResponse:
     Its connection makes it and calls `feed` and `end`; who has asked calls `begin` before reading it.
     """
 
-    __slots__ = (
-        "_connection",
-        "_gunzip",
-        "_held",
-        "_idle_timeout",
-        "_left",
-        "_listener",
-        "_loop",
-        "_max_bytes",
-        "_notes",
-        "_size",
-        "_timer",
-        "_waiting_since",
-        "error",
-        "headers",
-        "status",
-        "whole",
-    )
-
     def __init__(self, connection: BodySource, status: int, headers: ResponseHeaders) -> None:
         self.status = status
         self.headers = headers
@@ -84,8 +65,6 @@ class StreamResponse:
         self._gunzip: Gunzip | None = None
         self._notes: BodyNotes | None = None
         self._idle_timeout: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting_since: float | None = None
 
     # --- for its connection ----------------------------------------------------------------------------------------
 
@@ -239,20 +218,14 @@ class StreamResponse:
         """
         if max_bytes is not None and max_bytes < self._left:
             self._left = self._max_bytes = max_bytes
-        first = self.take()
-        if self.exhausted:
-            return first
-        parts = [first]
-        while piece := await self.receive():
+        parts = [self.take()]
+        while not self.exhausted and (piece := await self.receive()):
             parts.append(piece)
         return b"".join(parts)
 
     def close(self) -> None:
         """Stop reading. Closes the connection unless the body is complete, which tells the agent that we have gone."""
         self._listener = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._notes is not None:
             self._notes.end()
         if self._connection is not None:
@@ -267,26 +240,17 @@ class StreamResponse:
                 waiter.set_result(None)
 
         self._listener = arrived
-        if self._idle_timeout is not None:
-            now = self._waiting_since = self._loop.time()
-            if self._timer is None:
-                self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
+        idle = self._idle_timeout
+        silence = None if idle is None else Timer(self._loop, idle, self._silent)
         try:
             await waiter
         finally:
-            self._listener = self._waiting_since = None
+            self._listener = None
+            if silence is not None:
+                silence.cancel()
 
-    def _on_idle(self) -> None:
-        """Check the idle time now and then, which is cheaper than a timer for every chunk."""
-        self._timer = None
-        since, idle = self._waiting_since, self._idle_timeout
-        if since is None or idle is None:
-            return
-        due = since + idle
-        if self._loop.time() < due - CLOCK_SLACK:
-            self._timer = self._loop.call_at(due, self._on_idle)
-        else:
-            self.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))
+    def _silent(self) -> None:
+        self.fail(AgentTimeout(f"the agent sent nothing for {self._idle_timeout:g} s"))
 
     def _too_large(self) -> AgentBroken:
         return AgentBroken(f"the agent's answer is larger than {self._max_bytes} bytes")
