@@ -53,7 +53,8 @@ function title() {
 }
 
 function failed(error, signal) {
-  if (signal?.aborted) return;
+  if (signal.aborted) return;
+  leaving.abort();
   again = null;
   if (error instanceof Refused && error.status === 401) {
     const input = el("input", { type: "password", autocomplete: "off", required: true });
@@ -303,12 +304,17 @@ async function matrix(signal) {
 get("/admin").then((found) => {
   document.getElementById("who").textContent = found.operator ?? "on this machine";
 }, () => {});
-addEventListener("hashchange", () => {
+addEventListener("hashchange", async () => {
   const [path, query] = asked();
+  const { signal } = leaving;
   const same = again && path === showing;
   if (!same || !document.activeElement.form) main.focus(); // who is at a field goes on there
   if (!same) return show();
-  const { signal } = leaving;
-  Promise.resolve(again(query)).then(title).catch((error) => failed(error, signal));
+  try {
+    await again(query);
+    title();
+  } catch (error) {
+    failed(error, signal);
+  }
 });
 show();
