@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -124,7 +124,7 @@ def read(text: str, file: str, env: Mapping[str, str] | None) -> Document:
         loader = _Plain(text) if env is None else _Loader(text)
         root = loader.get_single_node()
         if root is not None:
-            document.value = _Reader(document, loader, env).value(root, ())
+            return replace(document, value=_Reader(document, loader, env).value(root, ()))
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - before.rfind("\n")

@@ -93,6 +93,13 @@ class RouteTarget:
         self.agent = found
         return found
 
+    def compare(self, described: Agent, name: str) -> None:
+        """See how it differs from what the route of that name is described as."""
+        unlike = difference(described, self.agent) if self.agent is not None else ""
+        if unlike and unlike != self.unlike:
+            log.warning("agent %s: target %s gets no runs: %s", name, self.label, unlike)
+        self.unlike = unlike
+
     async def aclose(self) -> None:
         self.breaker.close()
         self._tasks.cancel()
@@ -346,10 +353,7 @@ class TargetGroup:
 
     def _compare(self, described: Agent) -> None:
         for member in self.members:
-            unlike = difference(described, member.agent) if member.agent is not None else ""
-            if unlike and unlike != member.unlike:
-                log.warning("agent %s: target %s gets no runs: %s", self.route.name, member.label, unlike)
-            member.unlike = unlike
+            member.compare(described, self.route.name)
 
 
 class _Discovering(TargetGroup):

@@ -527,7 +527,9 @@ class Config(Section):
     @classmethod
     def bound(cls, document: dict[str, Any], adapters: Registry, path: Path | None) -> Config:
         """The config of a document whose targets and inbound sections are models already. Raises ValidationError."""
-        config = cls.model_validate(document)
-        config._adapters = MappingProxyType(dict(adapters))
-        config._path = path
-        return config
+        return cls.model_validate(document)._read_with(adapters, path)
+
+    def _read_with(self, adapters: Registry, path: Path | None) -> Config:
+        self._adapters = MappingProxyType(dict(adapters))
+        self._path = path
+        return self

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
@@ -27,15 +27,14 @@ SPOILT = "for AgentTemplate"
 Key = bytes
 
 
+@dataclass(frozen=True, eq=False)
 class _Created:
     """One agent, and the lease of the session it lives in."""
 
-    def __init__(self, key: Key, name: str, session: UpstreamSession, lease: AsyncExitStack) -> None:
-        self.key = key
-        self.name = name
-        self.session = session
-        self.lease = lease
-        self.expiry: asyncio.TimerHandle | None = None
+    key: Key
+    name: str
+    session: UpstreamSession
+    lease: AsyncExitStack
 
 
 class CreatedAgents:
@@ -44,7 +43,7 @@ class CreatedAgents:
     def __init__(self, template: str, server: TargetServer) -> None:
         self._template = template
         self._server = server
-        self._waiting: list[_Created] = []  # the longest unused first
+        self._waiting: dict[_Created, asyncio.TimerHandle] = {}  # until when each does; the longest unused first
         self._making = TaskSet()
         self._ending = TaskSet()
         self._closed = False
@@ -71,14 +70,14 @@ class CreatedAgents:
             await asyncio.wait(self._making, timeout=self._server.target.stop_timeout)
             self._making.cancel()
         while self._waiting:
-            self._end_soon(self._waiting[0])
+            self._end_soon(next(iter(self._waiting)))
         if self._ending:
             await asyncio.wait(self._ending, timeout=self._server.target.stop_timeout)
             self._ending.cancel()
 
     def _take(self, key: Key) -> _Created | None:
         """One that waits, the last used first."""
-        for created in reversed(self._waiting.copy()):
+        for created in reversed([*self._waiting]):
             if not created.session.alive:
                 self._end_soon(created)
             elif created.key == key:
@@ -90,18 +89,15 @@ class CreatedAgents:
         if self._closed or not created.session.alive:
             self._end_soon(created)
             return
-        self._waiting.append(created)
         loop = asyncio.get_running_loop()
-        created.expiry = loop.call_later(self._server.target.idle, self._end_soon, created)
+        self._waiting[created] = loop.call_later(self._server.target.idle, self._end_soon, created)
         while len(self._waiting) > self._server.target.created:
-            self._end_soon(self._waiting[0])
+            self._end_soon(next(iter(self._waiting)))
 
     def _forget(self, created: _Created) -> None:
         """It does not wait any more."""
-        with contextlib.suppress(ValueError):
-            self._waiting.remove(created)
-        if created.expiry is not None:
-            created.expiry.cancel()
+        if (expiry := self._waiting.pop(created, None)) is not None:
+            expiry.cancel()
 
     async def _made(self, key: Key, config: JsonObject, capabilities: JsonObject) -> _Created:
         """A new one. If the run is given up meanwhile it is kept: the server has made it, or is about to."""

@@ -26,7 +26,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class ChainCheck:
-    """Feed it the lines of a log in order, from the first or from the one that follows `after`.
+    """Feed it the lines of a log in order, from the first or from the one that follows `after`, of the time `ts`.
 
     `head`: an entry that is known from elsewhere, which the log must hold. With a `keyring` signatures are checked, and
     no entry may be unsigned from the first signed one on: an earlier one is vouched for by the chain. `any_form` takes
@@ -35,12 +35,12 @@ class ChainCheck:
 
     def __init__(
         self, after: LogHead | None = None, *, head: LogHead | None = None, keyring: Keyring | None = None,
-        any_form: bool = False,
+        any_form: bool = False, ts: datetime | None = None,
     ) -> None:  # fmt: skip
         self.seq = -1 if after is None else after.seq
         """The number in the last line; -1 before the first."""
         self.hash = GENESIS if after is None else after.hash
-        self.ts: datetime | None = None
+        self.ts = ts
         self.line: AuditLine | None = None
         """The last line, if it was an entry."""
         self.signed = 0
@@ -66,13 +66,6 @@ class ChainCheck:
         walk = cls(LogHead(line.seq - 1, line.prevHash) if line.seq else None)
         faults = walk.feed(raw)
         return faults[0] if faults else walk
-
-    @classmethod
-    def following(cls, other: ChainCheck, *, head: LogHead | None) -> ChainCheck:
-        """One that goes on where `other` stands."""
-        walk = cls(LogHead(other.seq, other.hash), head=head)
-        walk.ts = other.ts
-        return walk
 
     def feed(self, raw: bytes) -> list[Fault]:
         """Check a line with its line feed, and return its mistakes."""

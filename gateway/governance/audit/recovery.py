@@ -77,7 +77,7 @@ def _before(place: files.LogFiles, known: LogHead | None) -> ChainCheck:
     last = ChainCheck.at(raw)
     if isinstance(last, Fault):
         raise AuditBroken(f"{closed[-1]}: its last line: {last.what}")
-    return ChainCheck.following(last, head=known)
+    return ChainCheck(LogHead(last.seq, last.hash), head=known, ts=last.ts)
 
 
 def _read(place: files.LogFiles, walk: ChainCheck) -> tuple[AuditLine | None, set[str], int | None]:
