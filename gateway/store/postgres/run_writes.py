@@ -7,7 +7,6 @@ are one statement, which is a transaction by itself: `at_once`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -62,10 +61,19 @@ class Transition:
             yield self.change.checkpoint.thread
 
 
-class Statement(NamedTuple):
-    """A statement. Its first parameter is the owner, `arguments` are the others."""
+class RowsSql(NamedTuple):
+    """A statement that takes rows, whose columns are parameters: an array each. In its text `{rows}` are the rows,
+    `{names}` those of their columns, `{ids}` is the first column, and the owner is `$1`.
+    """
 
-    sql: str
+    columns: str
+    text: str
+
+
+class Statement(NamedTuple):
+    """A statement with the values of its columns."""
+
+    sql: RowsSql
     arguments: Sequence[Any]
 
 
@@ -81,7 +89,7 @@ class AtOnce(NamedTuple):
         """Write it with its number in the lease. Returns False, with nothing written, if something does not fit, or if
         a higher number is in the lease.
         """
-        sql = _joined(tuple((one.sql, len(one.arguments)) for one in self.statements), durable)
+        sql = _joined(tuple([one.sql for one in self.statements]), durable=durable)
         arguments = chain.from_iterable([one.arguments for one in self.statements])
         try:
             await fetch(connection, sql, owner, number, self.rows + 1, *arguments)
@@ -90,24 +98,27 @@ class AtOnce(NamedTuple):
         return True
 
 
-_parameter = re.compile(r"\$(\d+)").sub
+@cache
+def _numbered(sql: RowsSql, first: int) -> str:
+    """The text of a statement whose columns are parameters from a number on."""
+    names, kinds = zip(*(column.split() for column in sql.columns.split(", ")), strict=True)
+    arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, first))
+    among = ", ".join(names)
+    return sql.text.format(rows=f"unnest({arrays}) u ({among})", names=among, ids=f"${first}")
 
 
 @cache
-def _joined(statements: tuple[tuple[str, int], ...], durable: bool) -> str:
-    """One statement for several, each with the number of its arguments. It fails unless they return as many rows as its
-    third parameter says, the lease's among them.
+def _joined(statements: tuple[RowsSql, ...], *, durable: bool) -> str:
+    """One statement for several: `WITH lease AS (UPDATE ...), part0 AS (INSERT ...) SELECT ...`. It divides by zero,
+    which undoes all of it, unless those that return rows return as many as `$3` says, the lease's among them.
     """
     sync = "" if durable else " AND set_config('synchronous_commit', 'off', true) = 'off'"
-    parts = [f"w AS (UPDATE interlingua.leases SET batch = $2 WHERE owner = $1 AND batch < $2{sync} RETURNING 1)"]
-    counts = ["(SELECT count(*) FROM w)"]
-    before = 2
-    for place, (sql, count) in enumerate(statements):
-        shifted = _parameter(lambda at, by=before: at[0] if at[1] == "1" else f"${int(at[1]) + by}", sql)  # type: ignore[misc]
-        parts.append(f"w{place} AS ({shifted})")
-        if " RETURNING " in sql:
-            counts.append(f"(SELECT count(*) FROM w{place})")
-        before += count
+    parts = [f"lease AS (UPDATE interlingua.leases SET batch = $2 WHERE owner = $1 AND batch < $2{sync} RETURNING 1)"]
+    first = 4
+    for at, sql in enumerate(statements):
+        parts.append(f"part{at} AS ({_numbered(sql, first)})")
+        first += sql.columns.count(",") + 1
+    counts = [f"(SELECT count(*) FROM {part.split()[0]})" for part in parts if " RETURNING " in part]
     return f"WITH {', '.join(parts)} SELECT 1 / ({' + '.join(counts)} = $3)::int"
 
 
@@ -291,7 +302,7 @@ class RunWrites:
         return done
 
     async def _do(self, connection: Connection, statement: Statement) -> Sequence[Any]:
-        return await fetch(connection, statement.sql, self._owner, *statement.arguments)
+        return await fetch(connection, _numbered(statement.sql, 2), self._owner, *statement.arguments)
 
     async def _follow(self, connection: Connection, runs: dict[str, Run]) -> None:
         """Set the status of threads: a column, so that the record, which may be large, is not written."""
@@ -337,32 +348,31 @@ Changed = tuple[WriteJob, Transition, list[WriteBehind]]
 """A transition, with what was held back for its run."""
 
 # `= ANY`: the server can only find a run by its id, whatever it knows of the table when it plans
-INSERT = (
-    "INSERT INTO interlingua.runs (owner, id, place, status, agent, thread, protocol, principal, created_at, "
-    "updated_at, reserved, bytes, record, head) SELECT $1, * FROM unnest($2::text[], $3::smallint[], "
-    "$4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::bigint[], "
-    "$12::bigint[], $13::bytea[], $14::bytea[]) ON CONFLICT (id) DO NOTHING RETURNING id"
+INSERT = RowsSql(
+    "id text, place smallint, status text, agent text, thread text, protocol text, principal text, created_at float8, "
+    "updated_at float8, reserved bigint, bytes bigint, record bytea, head bytea",
+    "INSERT INTO interlingua.runs (owner, {names}) SELECT $1, * FROM {rows} ON CONFLICT (id) DO NOTHING RETURNING id",
 )
-SAVE = (
-    "UPDATE interlingua.runs r SET status = u.status, updated_at = u.updated_at, record = u.record "
-    "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[]) u (id, status, updated_at, record) "
-    "WHERE r.id = u.id AND r.id = ANY($2) AND r.owner = $1"
+SAVE = RowsSql(
+    "id text, status text, updated_at float8, record bytea",
+    "UPDATE interlingua.runs r SET status = u.status, updated_at = u.updated_at, record = u.record FROM {rows} "
+    "WHERE r.id = u.id AND r.id = ANY({ids}) AND r.owner = $1",
 )
-CHANGE = (
+CHANGE = RowsSql(
+    "id text, status text, updated_at float8, record bytea, tail bytea, reserved bigint, bytes bigint, "
+    "release boolean, ended boolean, overrules boolean",
     "UPDATE interlingua.runs r SET status = coalesce(u.status, r.status), "
     "updated_at = coalesce(u.updated_at, r.updated_at), record = coalesce(u.record, r.record), "
     "tail = coalesce(u.tail, r.tail), reserved = greatest(r.reserved, u.reserved), bytes = r.bytes + u.bytes, "
     f"place = CASE WHEN u.release OR u.ended AND r.place = {QUEUED} THEN {RELEASED} ELSE r.place END "
-    "FROM unnest($2::text[], $3::text[], $4::float8[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[], "
-    "$9::boolean[], $10::boolean[], $11::boolean[]) "
-    "u (id, status, updated_at, record, tail, reserved, bytes, release, ended, overrules) WHERE r.id = u.id "
-    f"AND r.id = ANY($2) AND r.owner = $1 AND (r.place <> {RELEASED} OR u.overrules OR NOT u.release) RETURNING r.id"
+    "FROM {rows} WHERE r.id = u.id AND r.id = ANY({ids}) AND r.owner = $1 "
+    f"AND (r.place <> {RELEASED} OR u.overrules OR NOT u.release) RETURNING r.id",
 )
-LOG = (
-    "INSERT INTO interlingua.log (run, first, last, delta, data) SELECT r.seq, u.first, u.last, "
-    "u.delta, u.data FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::boolean[], $6::bytea[]) "
-    "u (id, first, last, delta, data) JOIN interlingua.runs r ON r.id = u.id AND r.id = ANY($2) AND r.owner = $1 "
-    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, delta = excluded.delta, data = excluded.data"
+LOG = RowsSql(
+    "id text, first bigint, last bigint, delta boolean, data bytea",
+    "INSERT INTO interlingua.log (run, first, last, delta, data) SELECT r.seq, u.first, u.last, u.delta, u.data "
+    "FROM {rows} JOIN interlingua.runs r ON r.id = u.id AND r.id = ANY({ids}) AND r.owner = $1 "
+    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, delta = excluded.delta, data = excluded.data",
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 COMMIT = b"COMMIT\0"
-AT_ONCE = re.compile(rb"(__asyncpg_stmt_\w+__)\0WITH w AS \(UPDATE interlingua\.leases SET batch\b")
+AT_ONCE = re.compile(rb"(__asyncpg_stmt_\w+__)\0WITH lease AS \(UPDATE interlingua\.leases SET batch\b")
 """A statement is prepared that is a transaction by itself. It is executed where its name is bound."""
 SSL_REQUEST = (80877103).to_bytes(4)
 
