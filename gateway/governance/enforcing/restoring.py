@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.types import Json, JsonObject
+from gateway.core.types import JsonObject
 from gateway.governance.audit import AuditEvent, aip44
 from gateway.governance.audit.aip44 import AUTO, State
 from gateway.governance.audit.files import LogFiles
@@ -65,22 +65,12 @@ class UnfinishedCall:
 
     def end(self, session: str, call: str) -> AuditEvent:
         """Make the event that ends it, when no run goes on with it."""
+        about: JsonObject = {"operator": self.operator, "session": session, "tool": self.tool, "call": call}
         if self.approval is not None:
-            return aip44.tool_result(
-                operator=self.operator,
-                session=session,
-                tool=self.tool,
-                call=call,
-                error=UNKNOWN,
-                approval=self.approval,
-            )
-        given: Json = msgspec.json.decode(self.input)
+            return aip44.tool_result(**about, error=UNKNOWN, approval=self.approval)
         return aip44.tool_call(
-            operator=self.operator,
-            session=session,
-            tool=self.tool,
-            call=call,
-            arguments=given,
+            **about,
+            arguments=msgspec.json.decode(self.input),
             approval=None,
             refused=True,
             why="the gateway stopped before it was approved",

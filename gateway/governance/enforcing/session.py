@@ -121,9 +121,7 @@ class AuditedSession:
     async def waits(self, call: GovernedCall, approvers: list[str]) -> None:
         """Record a call and the question about it."""
         decision = call.decision
-        asked = aip44.approval_asked(
-            **self._who, tool=call.tool, call=call.id, policy=_policy(decision), of=approvers, why=decision.why
-        )
+        asked = aip44.approval_asked(**self._of(call), policy=_policy(decision), of=approvers, why=decision.why)
         if call.turn:
             await self._write(asked)
         else:
@@ -132,11 +130,9 @@ class AuditedSession:
     async def answered(self, call: GovernedCall, by: str, role: str, *, approved: bool, enough: bool) -> None:
         """Record an answer. `enough`: no more approvals are needed."""
         given = aip44.approval_given(
-            **self._who,
+            **self._of(call),
             by=by or ANONYMOUS,
             role=role,
-            tool=call.tool,
-            call=call.id,
             approved=approved,
             policy=_policy(call.decision),
             enough=enough,
@@ -145,44 +141,32 @@ class AuditedSession:
 
     async def refused(self, call: GovernedCall, why: str) -> None:
         """Record a refused call."""
-        event = aip44.tool_call(
-            **self._who,
-            tool=call.tool,
-            call=call.id,
-            arguments=call.arguments,
-            approval=None,
-            policy=_policy(call.decision),
-            refused=True,
-            why=why,
-            server=call.server,
-            risk=call.risk,
-            notes=list(call.decision.notes) or None,
-        )
-        await self._write(event)
+        await self._write(self._call(call, None, refused=why))
 
     async def ended(self, call: GovernedCall, result: Json, error: Json) -> None:
         """Record the end of a call."""
-        event = aip44.tool_result(
-            **self._who, tool=call.tool, call=call.id, result=result, error=error, approval=call.approval
-        )
-        await self._write(event)
+        await self._write(aip44.tool_result(**self._of(call), result=result, error=error, approval=call.approval))
 
     async def _write(self, *events: AuditEvent) -> None:
         await self._journal.write(self.name, *events)
 
-    def _call(self, call: GovernedCall, approval: str | None) -> AuditEvent:
+    def _of(self, call: GovernedCall) -> JsonObject:
+        """What every entry about a call has."""
+        return {**self._who, "tool": call.tool, "call": call.id}
+
+    def _call(self, call: GovernedCall, approval: str | None, *, refused: str | None = None) -> AuditEvent:
+        """`refused`: why it is."""
         decision = call.decision
         more: JsonObject = {"server": call.server, "risk": call.risk, "notes": list(decision.notes) or None}
-        if decision.counted and not call.recorded:
+        if decision.counted and not call.recorded and refused is None:
             more[BUDGETS] = list(decision.counted)
         return aip44.tool_call(
-            **self._who,
-            tool=call.tool,
-            call=call.id,
+            **self._of(call),
             arguments=call.arguments,
             approval=approval,
             policy=_policy(decision),
-            why=decision.why,
+            refused=refused is not None,
+            why=decision.why if refused is None else refused,
             **more,
         )
 
