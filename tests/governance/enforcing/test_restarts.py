@@ -26,6 +26,7 @@ from gateway.governance.enforcing import Enforcement, restoring
 from gateway.governance.enforcing.governed_run import GovernedRun
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.runs.live import LiveRun
+from gateway.runs.run_record import RunRecord
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, documents, house, told, verified
@@ -95,8 +96,8 @@ def test_the_word_that_was_given_before_a_restart_counts(
 ) -> None:
     async def scene() -> None:
         with monkeypatch.context() as patch:
-            for last in ("_sent", "_conclude"):
-                patch.setattr(LiveRun, last, _dies)  # the gateway does, before
+            for of, last in ((LiveRun, "_sent"), (RunRecord, "conclude")):
+                patch.setattr(of, last, _dies)  # the gateway does, before
             async with house(tmp_path, calling(), autonomy="gated") as at:
                 one = await at.start()
                 await at.asked(one)
