@@ -13,7 +13,7 @@ from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.v1 import updates_out as out
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.wire import PROTOCOL, JsonObject, declares
-from gateway.core.types import Thread, ThreadUpdate
+from gateway.core.types import ThreadUpdate
 
 _UPDATE = b'"config_option_update"'
 
@@ -27,9 +27,13 @@ async def settings(session: SessionContext) -> JsonObject:
         booleans = declares(session.client.capabilities, "session", "configOptions", "boolean")
         options = agents.config_options(agent, session.config, booleans=booleans) or None
     else:
-        modes, options = _recorded(await session.gateway.threads.get(session.id))
-        if modes is not None:
-            found["modes"] = modes
+        known = agents.KnownSettings()
+        for update in (await session.gateway.threads.get(session.id)).updates:
+            if update.protocol == PROTOCOL:
+                known.heard(update.kind, update.data)
+        options = known.options
+        if known.modes is not None:
+            found["modes"] = known.modes
     options = with_agent(session, options)
     if options is not None:
         found["configOptions"] = options
@@ -72,22 +76,3 @@ def options_changed(options: Any) -> ThreadUpdate:
 
 def _news(said: JsonObject) -> ThreadUpdate:
     return ThreadUpdate(protocol=PROTOCOL, kind=said["sessionUpdate"], data=said)
-
-
-def _recorded(thread: Thread) -> tuple[JsonObject | None, list[JsonObject] | None]:
-    """Read the agent's last modes and options from the thread's record."""
-    modes: JsonObject | None = None
-    options: list[JsonObject] | None = None
-    for update in thread.updates:
-        if update.protocol != PROTOCOL:
-            continue
-        data = update.data
-        if update.kind == "modes" and isinstance(data, dict):
-            modes = data
-        elif update.kind == "current_mode_update" and modes is not None and isinstance(data, dict):
-            modes = {**modes, "currentModeId": data.get("currentModeId", modes.get("currentModeId"))}
-        elif update.kind == "config_options" and isinstance(data, list):
-            options = data
-        elif update.kind == "config_option_update" and isinstance(data, dict):
-            options = data.get("configOptions", options)
-    return modes, options

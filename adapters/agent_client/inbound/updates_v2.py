@@ -16,6 +16,7 @@ import msgspec
 from adapters.agent_client import wire
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as turn_v1
+from adapters.agent_client.codec.agents import KnownSettings
 from adapters.agent_client.codec.event_forms import CHUNKS
 from adapters.agent_client.codec.v2 import agents, conversions, turn, updates
 from adapters.agent_client.codec.v2 import updates_out as out
@@ -350,8 +351,7 @@ class V2SessionUpdates(SessionUpdates):
     """See `SessionUpdates`.
 
     state: the last state that the client was told.
-    modes, options: the session's, in version 1's words. Modes are an option of version 2: neither is told without the
-    other.
+    settings: the session's modes and options. Modes are an option of version 2: neither is told without the other.
     history: what was told of the history, while that is told.
     """
 
@@ -360,8 +360,7 @@ class V2SessionUpdates(SessionUpdates):
     def __init__(self, session: SessionContext) -> None:
         super().__init__(session)
         self.state = IDLE
-        self.modes: Json = None
-        self.options: Json = None
+        self.settings = KnownSettings()
         self.history = MessageFolding()
         self._strand = ("", "")  # what was last said between runs: after which run, and by whom
         self._strands = 0
@@ -383,9 +382,8 @@ class V2SessionUpdates(SessionUpdates):
     # --- states and options -----------------------------------------------------------------------------------
 
     def remember(self, said: JsonObject) -> Json:
-        self.modes = said.get("modes", self.modes)
-        self.options = said.get("configOptions", self.options)
-        return self.modes
+        self.settings.answered(said)
+        return self.settings.modes
 
     def to(self, state: str, *, again: bool = False) -> list[bytes]:
         """The update that says that the session is running, or waits for an action. `again`: even if it was told."""
@@ -419,14 +417,13 @@ class V2SessionUpdates(SessionUpdates):
                 own = config_options.choice(self._session)
                 ids = [option["id"] for option in own]
                 rest = [each for each in data["configOptions"] if isinstance(each, dict) and each.get("id") not in ids]
-                self.options = [*own, *rest]
-                data = {**data, "configOptions": self.options}
-            elif update.kind == "current_mode_update" and isinstance(self.modes, dict):
-                self.modes = {**self.modes, "currentModeId": data.get("currentModeId")}
+                data = {**data, "configOptions": [*own, *rest]}
+            if update.kind in STATES:
+                self.settings.heard(update.kind, data)
             elif update.kept:
                 data = self._stray(data, update.after or "session")
         noted = ThreadUpdate(protocol=update.protocol, kind=update.kind, data=data, after=update.after)
-        said = updates.told(noted, options=self.options, modes=self.modes)
+        said = updates.told(noted, options=self.settings.options, modes=self.settings.modes)
         if said is None:
             return []
         if self._session.state.replaying:
@@ -445,8 +442,9 @@ class V2SessionUpdates(SessionUpdates):
         return {**said, "messageId": f"{after}-more-{self._strands}"}
 
     def is_mode(self, option: str) -> bool:
-        known = len(conversions.options_to_v2(self.options))
-        return option == MODE and len(conversions.options_to_v2(self.options, self.modes)) > known
+        options, modes = self.settings.options, self.settings.modes
+        known = len(conversions.options_to_v2(options))
+        return option == MODE and len(conversions.options_to_v2(options, modes)) > known
 
     # --- prompts ----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import tools
+from adapters.agent_client.codec.agents import KnownSettings
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import SpokenSession
 from adapters.agent_client.governed import untrusted
@@ -27,7 +28,7 @@ from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
 from gateway.core.errors import AgentBroken, Conflict
-from gateway.core.types import JsonObject, ThreadUpdate
+from gateway.core.types import ThreadUpdate
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -42,22 +43,12 @@ _PAUSE = 0.02
 _UNKNOWN = SessionRecord(session="", cwd="")
 
 
-class SessionSettings:
-    """The agent's modes and options, as it last said; None where it said nothing. Made by its session."""
+class SessionSettings(KnownSettings):
+    """What the agent says of its modes and options is told the conversation. Made by its session."""
 
     def __init__(self, tell: Callable[[ThreadUpdate], None]) -> None:
-        self.modes: JsonObject | None = None
-        self.options: list[Any] | None = None
+        super().__init__()
         self._tell = tell
-
-    def learn(self, update: ThreadUpdate) -> None:
-        """The agent says something, perhaps of these."""
-        data = update.data
-        if isinstance(data, dict):
-            if update.kind == "config_option_update":
-                self._remember(options=data.get("configOptions"))
-            elif update.kind == "current_mode_update" and self.modes is not None:
-                self.modes = {**self.modes, "currentModeId": data.get("currentModeId")}
 
     def settle(self, result: Any, *, in_run: bool = False) -> None:
         """Remember and record what an answer of the agent's says of modes and options.
@@ -66,8 +57,8 @@ class SessionSettings:
         """
         if not isinstance(result, dict):
             return
+        self.answered(result)
         modes, options = result.get("modes"), result.get("configOptions")
-        self._remember(modes, options)
         if isinstance(modes, dict):
             self._record("current_mode_update" if in_run else "modes", modes, "currentModeId")
         if isinstance(options, list):
@@ -76,7 +67,7 @@ class SessionSettings:
     def set_mode(self, mode: Any) -> None:
         """The agent has taken another mode, which it need not say."""
         if self.modes is not None:
-            self.modes = {**self.modes, "currentModeId": mode}
+            self.heard("current_mode_update", {"currentModeId": mode})
             self._record("modes", self.modes)
 
     def _record(self, kind: str, data: Any, key: str = "") -> None:
@@ -84,12 +75,6 @@ class SessionSettings:
             value = data.get(key) if isinstance(data, dict) else data
             data = {"sessionUpdate": kind, key: value}
         self._tell(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
-
-    def _remember(self, modes: Any = None, options: Any = None) -> None:
-        if isinstance(modes, dict):
-            self.modes = modes
-        if isinstance(options, list):
-            self.options = options
 
 
 class SessionCommands:
@@ -377,7 +362,7 @@ class AgentSession:
 
     def note(self, update: ThreadUpdate) -> None:
         """Tell the conversation what the agent says in a turn, and remember what is needed to set options."""
-        self.settings.learn(update)
+        self.settings.heard(update.kind, update.data)
         if self.context is not None:
             self.context.note(update)
 
@@ -396,7 +381,7 @@ class AgentSession:
 
     def _aside(self, update: ThreadUpdate) -> None:
         """Tell what is nothing of a prompt's: in the run that is there, else to the conversation."""
-        self.settings.learn(update)
+        self.settings.heard(update.kind, update.data)
         if self.run is not None:
             self.run.aside(update, self.spoken.aside(update))
         elif self.context is not None:

@@ -55,33 +55,24 @@ _FINAL: Final = ("completed", "failed")
 class ShownTerminal:
     """A terminal. `size`: bytes that it has said, those that are not kept, too. `call`: the call whose content it is.
 
-    `unsaid`: whether something was said of it that version 1 has not been told, nor can be any more. `forgotten`:
-    whether it is not known by name any more, so that nothing else will be.
+    `forgotten`: whether it is not known by name any more, so that nothing else will be said of it.
     """
 
-    __slots__ = ("_command", "_cwd", "_dropped", "_exit", "_output", "call", "forgotten", "size", "unsaid")
+    __slots__ = ("_command", "_cwd", "_dropped", "_exit", "_output", "call", "forgotten", "size")
 
     def __init__(self) -> None:
         self.size = 0
         self.call: str | None = None
-        self.unsaid = self.forgotten = False
+        self.forgotten = False
         self._command: str | None = None
         self._cwd: str | None = None
         self._exit: JsonObject | None = None
         self._output = bytearray()
         self._dropped = 0
 
-    def unshown(self) -> None:
-        """Something was said of it, and no call shows it."""
-        self.unsaid = True
-
-    def counted(self) -> None:
-        """That was counted as a loss."""
-        self.unsaid = False
-
     def shown_in(self, call: str) -> None:
         """It is in the content of this call."""
-        self.call, self.unsaid = call, False
+        self.call = call
 
     def forget(self) -> None:
         """It is not known by name any more."""
@@ -158,11 +149,9 @@ class Screen:
 
     __slots__ = ("_meta", "mine", "terminal")
 
-    def __init__(self, terminal: ShownTerminal, call: str, meta: Any) -> None:
-        if terminal.call is None:
-            terminal.shown_in(call)
+    def __init__(self, terminal: ShownTerminal, mine: bool, meta: Any) -> None:
         self.terminal = terminal
-        self.mine = terminal.call == call
+        self.mine = mine
         self._meta = meta
 
     def item(self) -> JsonObject | None:
@@ -281,6 +270,7 @@ class SessionMemory:
         self._contents: dict[str, CallContent] = {}
         self._messages: dict[str, None] = {}
         self._terminals: dict[str, ShownTerminal] = {}
+        self._unsaid: set[str] = set()  # those of which something was said that no call shows
         self._plans: dict[str, list[Any]] = {}  # entries of those that are lists, by id
 
     def told(self, said: JsonObject, open: Callable[[str], bool] = _yes) -> tuple[JsonObject | None, list[str]]:
@@ -380,7 +370,7 @@ class SessionMemory:
         lost = [tool_calls.TERMINAL] if terminal.cut and not cut else []
         shown = None if terminal.call is None else self._contents.get(terminal.call)
         if shown is None or not shown.shows(terminal):
-            terminal.unshown()
+            self._unsaid.add(id)
             return None, lost
         if not shown.grow(terminal.size - size) and not now:
             return None, lost
@@ -402,21 +392,28 @@ class SessionMemory:
 
     def unsaid(self) -> int:
         """How many terminals there are of which something was said that no call shows: before a run ends."""
-        found = [terminal for terminal in self._terminals.values() if terminal.unsaid]
-        for terminal in found:
-            terminal.counted()
-        return len(found)
+        count = len(self._unsaid)
+        self._unsaid.clear()
+        return count
 
     def _screen(self, call: str, item: JsonObject) -> Screen | None:
         id = item.get("terminalId")
-        return Screen(self._terminal(id), call, item.get("_meta")) if isinstance(id, str) else None
+        if not isinstance(id, str):
+            return None
+        terminal = self._terminal(id)
+        if terminal.call is None:
+            terminal.shown_in(call)
+            self._unsaid.discard(id)
+        return Screen(terminal, terminal.call == call, item.get("_meta"))
 
     def _terminal(self, id: str) -> ShownTerminal:
         terminal = self._terminals.get(id)
         if terminal is None:
             terminal = self._terminals[id] = ShownTerminal()
             if len(self._terminals) > TERMINALS:
-                self._terminals.pop(next(iter(self._terminals))).forget()
+                oldest = next(iter(self._terminals))
+                self._terminals.pop(oldest).forget()
+                self._unsaid.discard(oldest)
         return terminal
 
     # --- inside --------------------------------------------------------------------------------------------------

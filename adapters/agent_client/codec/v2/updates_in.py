@@ -37,7 +37,6 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
-_SAYING = (e.PartDelta, e.PartReplaced, e.PartStarted, e.Custom)
 _SILENT: Final = {"silent": True}
 _PLAIN_STATES: Final = (RUNNING, REQUIRES_ACTION, IDLE)
 
@@ -80,8 +79,7 @@ class V2RunMessages:
 
     def chunk(self, kind: str, id: str | None, feed: Callable[[str | None], list[e.Event]]) -> list[e.Event]:
         """Events of a chunk of text, that `feed` makes with the id by which version 1 calls its message."""
-        events = self._ours(kind, id, feed(self._name(id)))
-        return events
+        return self._ours(kind, id, feed(self._name(id)))
 
     def block(self, kind: str, said: JsonObject) -> list[e.Event] | None:
         """Events of any other chunk; None if core has none for it."""
@@ -161,22 +159,21 @@ class V2RunMessages:
 
     def _marked(self, events: list[e.Event], said: JsonObject) -> list[e.Event] | None:
         """The events as those of one update. None if they say nothing."""
-        out: list[e.Event] = []
-        last = -1
-        for event in events:
-            if isinstance(event, _SAYING) and not (isinstance(event, e.PartStarted) and event.kind != "file"):
-                last = len(out)
-                event = event_forms.marked(event, {"silent": True})  # noqa: PLW2901
-            out.append(event)
-        if last < 0:
+        saying = [at for at, event in enumerate(events) if _says(event)]
+        if not saying:
             return None
-        whole = {
-            key: value for key, value in (event_forms.beyond(out[last], ORIGIN_V2) or {}).items() if key != "silent"
-        }
-        out[last] = replace(
-            out[last], origin={**(out[last].origin or {}), ORIGIN_V2: {**whole, "update": delta.sound(said)}}
-        )
+        out = list(events)
+        for at in saying:
+            marks = {"update": delta.sound(said)} if at == saying[-1] else _SILENT
+            out[at] = event_forms.marked(out[at], marks)
         return out
+
+
+def _says(event: e.Event) -> bool:
+    """Whether it tells a piece of a message."""
+    if isinstance(event, e.PartStarted):
+        return event.kind == "file"
+    return isinstance(event, e.PartDelta | e.PartReplaced | e.Custom)
 
 
 def _is_text(block: JsonObject) -> bool:
