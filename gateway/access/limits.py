@@ -13,7 +13,7 @@ from gateway.core.errors import Limited, Unavailable
 
 Key: TypeAlias = tuple[str, str]
 """Of what is counted: the limit and whose it is."""
-Taken: TypeAlias = tuple[str, str, int | None]
+Taken: TypeAlias = tuple[Key, int]
 """The same with how many there may be."""
 Counted = Callable[[str, str], None]
 """Told of every refusal: at which door, by which limit."""
@@ -85,22 +85,22 @@ class Turnover:
 class Slots:
     """The share of the limits that a run or a connection takes, until it is freed."""
 
-    __slots__ = ("_keys", "_turnover", "_used")
+    __slots__ = ("_taken", "_turnover", "_used")
 
-    def __init__(self, used: dict[Key, int], keys: Sequence[Key], turnover: Turnover) -> None:
-        """used: what is used so far. keys: what it counts for. turnover: told when it is freed."""
+    def __init__(self, used: dict[Key, int], taken: Sequence[Taken], turnover: Turnover) -> None:
+        """used: what is used so far. taken: what it counts for. turnover: told when it is freed."""
         self._used = used
-        self._keys = keys
+        self._taken = taken
         self._turnover = turnover
-        for key in keys:
+        for key, _ in taken:
             used[key] = used.get(key, 0) + 1
 
     def free(self) -> None:
         """It is over, or never came to be. Again: no effect."""
-        used, keys, self._keys = self._used, self._keys, ()
+        used, taken, self._taken = self._used, self._taken, ()
         if self._turnover.watched:
-            self._turnover.freed(keys)
-        for key in keys:
+            self._turnover.freed(key for key, _ in taken)
+        for key, _ in taken:
             left = used[key] - 1
             if left:
                 used[key] = left
@@ -138,6 +138,8 @@ class UsageLimits:
         }
         self._refused = refused
         self._used: dict[Key, int] = {}
+        self._routes: dict[tuple[str, str], tuple[RouteLimits, float | None, Sequence[Taken]]] = {}
+        """By door and route: the route's limits as they were given, and `_of_route` of them."""
         self.rates = Rates(now)
         self._turnover = Turnover(self.rates)
 
@@ -153,13 +155,12 @@ class UsageLimits:
         """
         own = _NOBODY if client is None else self._of(door, client)
         shared = self._doors.get(door, self._door)
-        slots = None
-        if own.connections is not None or shared.connections is not None:
-            mine, all_of_it = (
-                ("client_connections", client or "", own.connections),
-                ("door_connections", door, shared.connections),
-            )
-            slots = self._take(door, (mine, all_of_it), queues=False)
+        limited: list[Taken] = []
+        if own.connections is not None:
+            limited.append((("client_connections", client or ""), own.connections))
+        if shared.connections is not None:
+            limited.append((("door_connections", door), shared.connections))
+        slots = self._take(door, limited, queues=False) if limited else None
         if own.requests is not None or shared.requests is not None:
             try:
                 self._count(door, client, own.requests, shared.requests)
@@ -201,45 +202,54 @@ class UsageLimits:
 
         Raises Limited, Unavailable.
         """
-        at = self._at(limits) if limits.model_fields_set else self._route
-        if at.starts is not None and (wait := self.rates.wait(("route", route), at.starts)):
+        starts, limited = self._limits(door, client, route, limits, thread)
+        if starts is not None and (wait := self.rates.wait(("route", route), starts)):
             raise self._over(door, "route_starts", Unavailable, f"too many runs of {route} are started", wait)
-        slots = self._take(door, self._limits(door, client, route, at, thread), queues=queues)
-        if at.starts is not None:
-            self.rates.add(("route", route), at.starts)
+        slots = self._take(door, limited, queues=queues)
+        if starts is not None:
+            self.rates.add(("route", route), starts)
         return slots
 
     def goes_on(self, door: str, client: str | None, route: str, limits: RouteLimits, *, thread: str | None) -> Slots:
         """Count a run that was started before, by a process that is no more. It is never refused."""
-        return self._take(door, self._limits(door, client, route, self._at(limits), thread), queues=False, check=False)
+        _, limited = self._limits(door, client, route, limits, thread)
+        return self._take(door, limited, queues=False, check=False)
 
     def _limits(
-        self, door: str, client: str | None, route: str, at: RouteLimits, thread: str | None
-    ) -> Sequence[Taken]:
-        return (
-            ("client_runs", client or "", None if client is None else self._of(door, client).runs),
-            (QUEUE, thread or "", None if thread is None else self._queue),
-            ("door_runs", door, self._doors.get(door, self._door).runs),
-            ("route_runs", route, at.runs),
-        )
-
-    def _take(self, door: str, limited: Iterable[Taken], *, queues: bool, check: bool = True) -> Slots:
-        """Count what something takes, where that is limited. Only with `check` it may be refused, and only if it
-        `queues` by the length of a queue.
+        self, door: str, client: str | None, route: str, limits: RouteLimits, thread: str | None
+    ) -> tuple[float | None, Sequence[Taken]]:
+        """How many runs of a route may be started a second, and what else of one is limited. What is the same for all
+        of a route's is made once.
         """
-        used, keys = self._used, []
-        for limit, name, most in limited:
-            if most is None:
-                continue
-            key = (limit, name)
-            if check and used.get(key, 0) >= most and (queues or limit != QUEUE):
-                kind, why = _FULL[limit]
-                raise self._over(door, limit, kind, why.format(name=name), self._turnover.wait(key))
-            keys.append(key)
-        return Slots(used, keys, self._turnover)
+        known = self._routes.get((door, route))
+        if known is None or known[0] is not limits:
+            if len(self._routes) > MOST_RATES:
+                self._routes.clear()
+            known = self._routes[door, route] = limits, *self._of_route(door, route, limits)
+        _, starts, limited = known
+        if thread is not None and self._queue is not None:
+            limited = [((QUEUE, thread), self._queue), *limited]
+        if client is not None and (most := self._of(door, client).runs) is not None:
+            limited = [(("client_runs", client), most), *limited]
+        return starts, limited
 
-    def _at(self, limits: RouteLimits) -> RouteLimits:
-        return limits.over(self._route) if limits.model_fields_set else self._route
+    def _of_route(self, door: str, route: str, limits: RouteLimits) -> tuple[float | None, Sequence[Taken]]:
+        at = limits.over(self._route) if limits.model_fields_set else self._route
+        runs = (("door_runs", door), self._doors.get(door, self._door).runs), (("route_runs", route), at.runs)
+        return at.starts, [(key, most) for key, most in runs if most is not None]
+
+    def _take(self, door: str, limited: Sequence[Taken], *, queues: bool, check: bool = True) -> Slots:
+        """Count what something takes of what is limited. It may be refused only with `check`, and by the length of a
+        queue only if it `queues`.
+        """
+        used = self._used
+        if check:
+            for key, most in limited:
+                if used.get(key, 0) >= most and (queues or key[0] != QUEUE):
+                    limit, name = key
+                    kind, why = _FULL[limit]
+                    raise self._over(door, limit, kind, why.format(name=name), self._turnover.wait(key))
+        return Slots(used, limited, self._turnover)
 
     def _of(self, door: str, client: str | None) -> ClientLimits:
         if client is None or client == ANONYMOUS:

@@ -189,12 +189,12 @@ def _quick(schema: Any) -> Fits | None:
     if any(type(number) not in NUMBERS for *_, number in limits):
         return None
     inside = {name: _quick(part) or _unsure for name, part in properties.items()}
+    kinds = None if listed is None else frozenset(kind for name in listed for kind in TYPES[name])
     judges = [
-        None if listed is None else _of_kinds(frozenset(kind for name in listed for kind in TYPES[name])),
+        _of_kinds(kinds, inside, required, frozenset(properties) if closed is False else None),
         None if enum is None else _of_words(frozenset(one for one in enum if type(one) is str)),
         None if ways is None else _any_of([_quick(way) or _unsure for way in ways]),
         _limited(limits) if limits else None,
-        _with_members(inside, required, frozenset(properties) if closed is False else None),
         _with_items(_quick(schema.get("items", True)) or _unsure),
     ]
     return _all_of([judge for judge in judges if judge is not None])
@@ -225,13 +225,6 @@ def _any_of(judges: Sequence[Fits]) -> Fits:
     return judge
 
 
-def _of_kinds(kinds: Set[type]) -> Fits:
-    def judge(value: Json) -> bool:
-        return type(value) in kinds
-
-    return judge
-
-
 def _of_words(words: Set[str]) -> Fits:
     def judge(value: Json) -> bool:
         return type(value) is str and value in words
@@ -247,13 +240,17 @@ def _limited(limits: Sequence[tuple[Set[type], Callable[[Any, Any], bool], float
     return judge
 
 
-def _with_members(inside: Mapping[str, Fits], required: Sequence[str], known: Set[str] | None) -> Fits | None:
-    """`known`: the names that an object may have, None if any."""
+def _of_kinds(
+    kinds: Set[type] | None, inside: Mapping[str, Fits], required: Sequence[str], known: Set[str] | None
+) -> Fits | None:
+    """`kinds`: None for any. `known`: the names that an object may have, None if any."""
     judged = [(name, part) for name, part in inside.items() if part is not _anything]
     if not judged and not required and known is None:
-        return None
+        return None if kinds is None else lambda value: type(value) in kinds
 
     def judge(value: Json) -> bool:
+        if kinds is not None and type(value) not in kinds:
+            return False
         if type(value) is not dict:
             return True
         for name in required:

@@ -61,9 +61,15 @@ _MESSAGE_ENDS: list[type[e.Event]] = [e.PartEnded, e.MessageEnded]
 
 
 @dataclass(frozen=True)
-class Hooks:
-    """Callbacks to the engine. Called synchronously, after the commit; must not raise."""
+class Commons:
+    """What an engine's runs share. The callbacks are called synchronously, after the commit, and must not raise."""
 
+    store: Store
+    threads: Threads
+    states: States
+    rules: Rules
+    public_url: str
+    """URLs of files begin with it."""
     ended: Callable[[LiveRun], None]
     owed: Callable[[Delivery], None]
     calling: Callable[[asyncio.Future[None]], None]
@@ -77,6 +83,24 @@ class LiveRun:
     `gateway.contract.interception` for those that a run's interceptor calls.
     """
 
+    traceparent: str | None = None
+    task: asyncio.Task[None] | None = None
+    """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
+    span: tracing.RunSpan | None = None
+    ended = False
+    detached = False
+    """The gateway stops, and will find the run again."""
+    _conversation: ConversationContext | None = None
+    _questions: Questions | None = None
+    _terminal: e.Event | None = None
+    _usage: e.UsageReported | None = None
+    _calling = False
+    """The outbound adapter is at work."""
+    _aborted: Failure | None = None
+    """The failure that its interceptor ends it with."""
+    _ending = False
+    """It ends: its end is being written, or has been."""
+
     def __init__(
         self,
         *,
@@ -85,43 +109,27 @@ class LiveRun:
         entry: Entry,
         thread: Thread | None,
         log: RunLog,
-        store: Store,
-        threads: Threads,
-        states: States,
-        house_rules: Rules,
-        public_url: str,
-        hooks: Hooks,
+        commons: Commons,
         caller: Caller | None = None,
         filled: Filled | None = None,
     ) -> None:
-        """`entry` is the agent as it is now: the run keeps its target. `public_url` is what URLs of files begin with.
+        """`entry` is the agent as it is now: the run keeps its target.
 
         `filled` is the input as far as it is known, where the run is new and came with a prompt.
         """
         self.agent = agent
         self.entry = entry
-        self.record = RunRecord(run, log, store, hooks.owed, self._changing if entry.intercepting else None)
+        self._commons = commons
+        self._store = commons.store
+        intercepting = entry.intercepting
+        self.record = RunRecord(run, log, commons.store, commons.owed, self._changing if intercepting else None)
         self.log = log
-        self._threads = threads
         self._begun_on, self._client = thread, caller
-        self._conversation: ConversationContext | None = None
-        self._clock = Clock(entry.route.timeout)
-        self._questions: Questions | None = None
-        self.artifacts: list[Artifact] = []
-        self.interceptor = entry.intercepting.intercept(self) if entry.intercepting else None
-        self.outbound: Runner = self.interceptor or entry.outbound
-        self.traceparent: str | None = None
-        self.task: asyncio.Task[None] | None = None
-        """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
-        self.span: tracing.RunSpan | None = None
-        self.ended = self.detached = False
-        """`detached`: the gateway stops, and will find the run again."""
         self._route = entry.route
-        self._store = store
-        self._states = states
-        self._house_rules = house_rules
-        self._public_url = public_url
-        self._hooks = hooks
+        self._clock = Clock(self._route.timeout)
+        self.artifacts: list[Artifact] = []
+        self.interceptor = intercepting.intercept(self) if intercepting else None
+        self.outbound: Runner = self.interceptor or entry.outbound
         self._filled = filled
         missing = filled is None or filled.form is not None
         self._incomplete = run.request.prompt is not None and not run.dispatched and missing
@@ -130,16 +138,8 @@ class LiveRun:
         """Its input was asked for, now or before a restart: it may have been sent."""
         self._told: dict[tuple[bool, bool], Recalled] = {}
         """What `recall` has returned, by `fresh` and `knows`: a loss is counted once, however often the run is sent."""
-        self._terminal: e.Event | None = None
-        self._usage: e.UsageReported | None = None
         self._early: list[tuple[str, int]] = []
         """Losses from before the run was driven, which its span is yet to count."""
-        self._calling = False
-        """The outbound adapter is at work."""
-        self._aborted: Failure | None = None
-        """The failure that its interceptor ends it with."""
-        self._ending = False
-        """It ends: its end is being written, or has been."""
 
     # --- its record and its conversation -------------------------------------------------------------------------
 
@@ -158,7 +158,9 @@ class LiveRun:
     def conversation(self) -> ConversationContext:
         """The run's conversation, or none. Made when somebody asks for it."""
         if self._conversation is None:
-            self._conversation = ConversationContext(self.agent, self._threads, self._begun_on, given=self._client)
+            self._conversation = ConversationContext(
+                self.agent, self._commons.threads, self._begun_on, given=self._client
+            )
         return self._conversation
 
     @property
@@ -260,7 +262,7 @@ class LiveRun:
         return not waits and self._store.backlog <= BACKLOG_BYTES
 
     async def thread_state(self) -> Checkpoint | None:
-        return None if self.thread is None else await self._states.for_run(self.thread, self.agent)
+        return None if self.thread is None else await self._commons.states.for_run(self.thread, self.agent)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         self._recalled = True
@@ -310,10 +312,10 @@ class LiveRun:
             relative_path=relative_path,
             media_type=media_type,
             created_at=time.time(),
-            url=f"{self._public_url}/artifacts/{self.run.id}/{artifact_id}",
+            url=f"{self._commons.public_url}/artifacts/{self.run.id}/{artifact_id}",
             metadata=metadata or {},
         )
-        limit = self._house_rules.artifact_limit
+        limit = self._commons.rules.artifact_limit
         artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
         self.artifacts.append(artifact)
         return artifact
@@ -467,7 +469,7 @@ class LiveRun:
             tracing.metrics.events.add(self.log.last, tracing.metrics.agent(self.agent.name))
         self.log.close()
         self.record.wake()
-        self._hooks.ended(self)
+        self._commons.ended(self)
 
     def _give_up_questions(self) -> None:
         """Give every open question the answer `cancelled`."""
@@ -562,14 +564,14 @@ class LiveRun:
     def _stop_agent(self) -> None:
         """Tell the agent to stop, and wait no longer for it than the grace."""
         self._tell_agent()
-        asyncio.get_running_loop().call_later(self._house_rules.cancel_grace, self._grace_over)
+        asyncio.get_running_loop().call_later(self._commons.rules.cancel_grace, self._grace_over)
 
     def _tell_agent(self) -> None:
-        self._hooks.calling(asyncio.ensure_future(self.call_cancel()))
+        self._commons.calling(asyncio.ensure_future(self.call_cancel()))
 
     async def call_cancel(self) -> None:
         """Tell the agent to stop; whatever comes of it is counted or logged, never raised. In a task of its own."""
-        self._hooks.telling(self.run.id)
+        self._commons.telling(self.run.id)
         try:
             async with asyncio.timeout(CANCEL_CALL_SECONDS):
                 await self.outbound.cancel(self)

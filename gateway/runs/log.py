@@ -62,39 +62,40 @@ class LogReader(Protocol):
 class RunLog:
     """The log of one live run. Only the engine appends."""
 
+    ended = False
+    left = False
+    """The gateway has let go of the run before its end."""
+    bytes = 0
+    """Of all events since this process has it, encoded."""
+    holding = False
+    """Whether events are held back: numbers are being committed, or reserved."""
+    wrong: InterlinguaError | None = None
+    """The error of the first held-back event that could not be folded later."""
+    moved: asyncio.Event | None = None
+    """Set when a reader has come along; None until somebody waits for that."""
+    _output: Output | None = None
+    _tail_bytes = 0
+    _committing = 0  # number of the newest event of the commit under way
+    _released: asyncio.Event | None = None  # None until somebody waits for that
+    _extending: asyncio.Future[None] | None = None
+
     def __init__(self, run_id: str, store: Store, agent: Agent, *, reserved: int, last: int) -> None:
         """`reserved` numbers may be used without asking; `last` was the newest number used."""
         self.run_id = run_id
         self.opener = Opener()
         """Makes what the agent says legal, before it is appended."""
-        self._agent = agent
-        self._output: Output | None = None
-        self._unfolded: list[e.Event] = []
-        """Events of the document that is not made yet."""
         self.last = last
-        self.ended = False
-        self.left = False
-        """The gateway has let go of the run before its end."""
-        self.bytes = 0
-        """Of all events since this process has it, encoded."""
+        self._agent = agent
         self._store = store
         self._reserved = reserved
+        self._unfolded: list[e.Event] = []
+        """Events of the document that is not made yet."""
         self._tail: list[e.Event] = []  # the newest, up to number `last`
         self._sizes: list[int] = []  # of the tail's events, encoded
-        self._tail_bytes = 0
-        self.holding = False
-        """Whether events are held back: numbers are being committed, or reserved."""
-        self.wrong: InterlinguaError | None = None
-        """The error of the first held-back event that could not be folded later."""
         self._held: list[e.Event] = []
-        self._committing = 0  # number of the newest event of the commit under way
-        self._released: asyncio.Event | None = None  # None until somebody waits for that
-        self._extending: asyncio.Future[None] | None = None
         self.waiting: set[LogReader] = set()
         """Told of the next append, or of the end."""
         self.readers: set[LogReader] = set()
-        self.moved: asyncio.Event | None = None
-        """Set when a reader has come along; None until somebody waits for that."""
 
     @property
     def output(self) -> Output:

@@ -39,6 +39,12 @@ class UnwrittenEnd:
 class RunRecord:
     """The only writer of one run's record and log."""
 
+    unwritten: UnwrittenEnd | None = None
+    """The end, told as a failure, while the store does not take it."""
+    unseen = False
+    """Whether only the client that waits for the run's end can know of the run."""
+    _background: TaskSet | None = None
+
     def __init__(
         self,
         run: Run,
@@ -55,14 +61,9 @@ class RunRecord:
         self.lock = asyncio.Lock()
         """Held by whoever changes the record and the log, until what is changed is written."""
         self.losses = dict(run.losses)
-        self.unwritten: UnwrittenEnd | None = None
-        """The end, told as a failure, while the store does not take it."""
         self._store = store
         self._owed = owed
         self._changing = changing
-        self.unseen = False
-        """Whether only the client that waits for the run's end can know of the run."""
-        self._background: TaskSet | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
     # --- changes ------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from gateway.core.types import (
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import RunsElsewhere, StartRun
 from gateway.runs.given_files import GivenFiles, given
-from gateway.runs.live import Hooks, LiveRun
+from gateway.runs.live import Commons, LiveRun
 from gateway.runs.log import RESERVE, RunLog
 from gateway.runs.parts import in_chunks
 from gateway.runs.rules import Rules
@@ -92,7 +92,17 @@ class Starter:
         self._limits = limits
         self._slots: dict[str, Slots] = {}
         """The limits' slots that runs in progress take, by id."""
-        self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for, telling=self._telling)
+        self._commons = Commons(
+            store,
+            conversations,
+            states,
+            rules,
+            public_url,
+            ended=self._ended,
+            owed=owed,
+            calling=self.wait_for,
+            telling=self._telling,
+        )
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
@@ -263,12 +273,7 @@ class Starter:
             entry=entry,
             thread=thread,
             log=RunLog(run.id, self._store, agent, reserved=reserved, last=last),
-            store=self._store,
-            threads=self._conversations,
-            states=self._states,
-            house_rules=self._rules,
-            public_url=self._public_url,
-            hooks=self._hooks,
+            commons=self._commons,
             caller=caller,
             filled=filled,
         )

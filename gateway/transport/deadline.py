@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
-from weakref import WeakKeyDictionary
 
 CLOCK_SLACK = 0.002
 """uvloop's clock counts milliseconds, so a timer may fire this much early."""
@@ -35,6 +34,8 @@ class Timer:
         elif (noted := _noted.get(loop)) is not None:
             noted.append(self)
         else:
+            for closed in [other for other in _noted if other.is_closed()]:
+                del _noted[closed]
             _noted[loop] = [self]
             loop.call_at(now + TICK, _tick, loop)
 
@@ -56,7 +57,7 @@ class Timer:
             work()
 
 
-_noted: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Timer]] = WeakKeyDictionary()
+_noted: dict[asyncio.AbstractEventLoop, list[Timer]] = {}
 """The timers of this tick by loop. While there are any, `_tick` is due."""
 
 
