@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.router import Router
+from gateway.agents.roster import Router
 from gateway.config import Match, Route
 from gateway.contract import TargetOptions
 from gateway.core.errors import NotFound

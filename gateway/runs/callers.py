@@ -26,8 +26,9 @@ from gateway.contract import Caller, News
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import JsonObject, Run, ThreadUpdate
 from gateway.runs.post import PostOffice, Unanswered
-from gateway.runs.threads import ThreadWatcher, ThreadWatchers, new_id
+from gateway.runs.threads import ThreadWatcher, ThreadWatchers
 from gateway.store import Store, Undelivered
+from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from gateway.core import delta, files
 from gateway.core.errors import TooLarge, Unsupported
 from gateway.core.files import Attachment
 from gateway.core.types import Agent, Artifact, RunRequest
-from gateway.runs.threads import EARLIER, new_id
+from gateway.runs.threads import EARLIER
+from gateway.store.records import new_id
 
 
 @dataclass

@@ -49,8 +49,9 @@ from gateway.runs.rules import Rules
 from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext
-from gateway.runs.threads import UPLOADS, Threads, new_id
+from gateway.runs.threads import UPLOADS, Threads
 from gateway.store import Delivery, Store
+from gateway.store.records import new_id
 
 log = logging.getLogger(__name__)
 

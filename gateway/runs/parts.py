@@ -32,8 +32,9 @@ from gateway.runs.callers import LentCaller, Lobby
 from gateway.runs.post import PostOffice
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext
-from gateway.runs.threads import UPLOADS, Threads, new_id
+from gateway.runs.threads import UPLOADS, Threads
 from gateway.store import Registration, Store, Undelivered
+from gateway.store.records import new_id
 
 
 class EngineThreads:

@@ -19,8 +19,8 @@ import msgspec
 from gateway.core import errors
 from gateway.core.errors import AgentError, InterlinguaError, Invalid, Unavailable, Unsupported
 from gateway.core.types import NULL
-from gateway.runs.threads import new_id
 from gateway.store import Message, Store, Undelivered
+from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
 from gateway.wire.jsonrpc.messages import ABSENT

@@ -21,8 +21,9 @@ from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import NULL, Agent, Artifact, Failure, Run, RunStatus, StopReason, Thread
 from gateway.runs.log import RunLog
-from gateway.runs.threads import checkpoint_of, known_now, new_id
+from gateway.runs.threads import checkpoint_of, known_now
 from gateway.store import Delivery, LogEntry, RunChange, Store, Unsynced
+from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)

@@ -42,8 +42,9 @@ from gateway.runs.parts import in_chunks
 from gateway.runs.rules import Rules
 from gateway.runs.run_record import of_error
 from gateway.runs.states import States
-from gateway.runs.threads import UPLOADS, Threads, new_id
+from gateway.runs.threads import UPLOADS, Threads
 from gateway.store import Delivery, LogEntry, Store, Undelivered, Unsynced
+from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)

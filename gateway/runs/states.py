@@ -21,8 +21,9 @@ from gateway.contract import Stateful
 from gateway.core import thread_state
 from gateway.core.errors import AgentError, AgentTimeout, NotFound, Unsupported
 from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject, Thread, ThreadChange
-from gateway.runs.threads import Threads, new_id
+from gateway.runs.threads import Threads
 from gateway.store import Store
+from gateway.store.records import new_id
 
 PAGE: Final = 1000
 STATE_SECONDS: Final = 10.0

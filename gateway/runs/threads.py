@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -36,6 +35,7 @@ from gateway.core.types import (
     ThreadUpdate,
 )
 from gateway.store import Store
+from gateway.store.records import new_id
 from gateway.transport.flag import Flag
 from gateway.transport.tasks import TaskSet
 
@@ -50,21 +50,6 @@ EARLIER = "interlingua.earlier"
 
 NOT_TOLD = ""
 """`Thread.untold` of an agent that is never told: its client has heard so."""
-
-
-def new_id() -> str:
-    """A UUID (version 7): random, and later ones sort after earlier ones, which keeps the store's indexes compact."""
-    if not _random:
-        block = os.urandom(2560)
-        _random.extend([block[at : at + 10].hex() for at in range(0, 2560, 10)])
-    time_ = f"{time.time_ns() // 1_000_000:012x}"
-    chance = _random.pop()
-    variant = "89ab"[int(chance[3], 16) & 3]
-    return f"{time_[:8]}-{time_[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
-
-
-_random: list[str] = []
-"""Randomness for the next ids: one call of the system's serves a few hundred."""
 
 
 class Threads:

@@ -1,8 +1,10 @@
-"""How records are encoded, as JSON, and which of them a search wants."""
+"""How records are named and encoded, as JSON, and which of them a search wants."""
 
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -31,6 +33,22 @@ from gateway.store import LogEntry, Registration
 
 QUEUED, ACTIVE, RELEASED = 0, 1, 2
 """A run's place: waits for its thread, occupies it, has released it."""
+
+
+def new_id() -> str:
+    """A UUID (version 7): random, and later ones sort after earlier ones, which keeps the store's indexes compact."""
+    if not _random:
+        block = os.urandom(2560)
+        _random.extend([block[at : at + 10].hex() for at in range(0, 2560, 10)])
+    time_ = f"{time.time_ns() // 1_000_000:012x}"
+    chance = _random.pop()
+    variant = "89ab"[int(chance[3], 16) & 3]
+    return f"{time_[:8]}-{time_[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
+
+
+_random: list[str] = []
+"""Randomness for the next ids: one call of the system's serves a few hundred."""
+
 
 _encoder = msgspec.json.Encoder()
 _encode = _encoder.encode

@@ -19,7 +19,7 @@ ENDS = {
         "adapters/agent_client/codec/updates_in.py",
         "gateway/runs/log.py",
     ),
-    "/runs/wait": ("gateway/transport/asgi/request.py", "gateway/agents/router.py", "gateway/transport/http/client.py"),
+    "/runs/wait": ("gateway/transport/asgi/request.py", "gateway/agents/roster.py", "gateway/transport/http/client.py"),
     "session/new": ("gateway/transport/websocket/server.py", "adapters/agent_client/outbound/sessions.py"),
     "a prompt": ("gateway/transport/websocket/server.py", "gateway/transport/stdio/pipe.py"),
     "a prompt through stdio": ("adapters/agent_client/inbound/turns.py", "gateway/transport/stdio/pipe.py"),

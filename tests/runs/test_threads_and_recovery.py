@@ -400,7 +400,7 @@ def test_agents_are_published_with_where_their_text_is() -> None:
 def test_ids_are_uuids_of_version_7_and_never_the_same() -> None:
     import uuid
 
-    from gateway.runs.threads import new_id
+    from gateway.store.records import new_id
 
     made = [new_id() for _ in range(3000)]
     assert len(set(made)) == len(made)

@@ -75,7 +75,9 @@ class Follower:
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
-        self._poller = Poller(client, options, self._trace, self._decoder)
+        self.remote: RemoteRun | None = None
+        """Where the run is at the agent, once that is known."""
+        self._asking: Poller | None = None
         self._recorded = False
         """Whether the run's name is recorded."""
         self._breaks = 0
@@ -87,9 +89,15 @@ class Follower:
         self._truth: Verdict | None = None
 
     @property
-    def remote(self) -> RemoteRun | None:
-        """Where the run is at the agent, once that is known."""
-        return self._poller.remote
+    def _poller(self) -> Poller:
+        """Made when there is something to wait for, or to ask."""
+        if self._asking is None:
+            self._asking = Poller(self._client, self._options, self._trace, self._decoder, self)
+        return self._asking
+
+    def found(self, remote: RemoteRun) -> None:
+        """See `FollowedRun`."""
+        self.remote = remote
 
     # --- naming ------------------------------------------------------------------------------------------------
 
@@ -97,7 +105,7 @@ class Follower:
         """Record the run's name, unless it is `over`. Raises AgentBroken for a name that no path can hold."""
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
-        self._poller.found(remote)
+        self.remote = remote
         self._decoder.expect(remote.run_id)
         if not over:
             await self._record(remote)
@@ -123,7 +131,7 @@ class Follower:
                     if verdict.origin:
                         await self._keep(verdict.origin)
                     self._context.emit(*decode.finished(verdict, replace=self._resumed))
-                    if not self._recorded and (remote := self._poller.remote) is not None:
+                    if not self._recorded and (remote := self.remote) is not None:
                         await self._record(remote)
                     return None
                 case RunFailure():
@@ -228,7 +236,7 @@ class Follower:
         context, decoder = self._context, self._decoder
         frames = sse.SseDecoder(last_event_id=self._last_id)
         silence, loop = self._silence, asyncio.get_running_loop()
-        opening, named = True, self._poller.remote is not None
+        opening, named = True, self.remote is not None
         hear = partial(self._hear, opened, frames, where)
         async for chunk in opened:
             if opening and (start := chunk.lstrip()):
@@ -345,7 +353,7 @@ class Follower:
             value = {"interrupt_type": question.kind, "resume_payload": value}
         await self._resume(value)
         remote = replace(self.remote, questions=self.remote.questions + 1)
-        self._poller.found(remote)
+        self.remote = remote
         self._decoder.forget()
         await self._record(remote)
         return True

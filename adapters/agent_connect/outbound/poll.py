@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,8 +26,19 @@ TRIES = 3
 STOPPED = ("success", "error", "timeout", "interrupted")
 
 
+class FollowedRun(Protocol):
+    """The run that is asked about."""
+
+    @property
+    def remote(self) -> RemoteRun | None:
+        """Where it is at the agent, once that is known."""
+
+    def found(self, remote: RemoteRun) -> None:
+        """It is there."""
+
+
 class Poller:
-    """Asks the agent about one run, which has to be `found` first."""
+    """Asks the agent about one run, once it is known where that is."""
 
     def __init__(
         self,
@@ -35,10 +46,10 @@ class Poller:
         options: AgentConnectTarget,
         trace: str | None,
         streamed: decode.StreamDecoder,
+        run: FollowedRun,
     ) -> None:
         """trace: a `traceparent` header of every request. streamed: what the run's streams have said."""
-        self.remote: RemoteRun | None = None
-        """Where the run is at the agent, once it was `found`."""
+        self._run = run
         self._client = client
         self._options = options
         self._trace = trace
@@ -49,10 +60,6 @@ class Poller:
         self._waits = True
         self._drops = 0
 
-    def found(self, remote: RemoteRun) -> None:
-        """The run is there."""
-        self.remote = remote
-
     def hear(self) -> None:
         """The agent is known to be there now."""
         self.heard = self._time()
@@ -60,8 +67,13 @@ class Poller:
     @property
     def path(self) -> str:
         """The run's path."""
-        assert self.remote is not None
-        return self.remote.path
+        return self._remote.path
+
+    @property
+    def _remote(self) -> RemoteRun:
+        remote = self._run.remote
+        assert remote is not None
+        return remote
 
     async def retrying(self, step: Callable[[], Awaitable[T]]) -> T:
         """Do it, again and again while the agent cannot be reached. Raises AgentGone after `reconnect_timeout`."""
@@ -110,16 +122,16 @@ class Poller:
         return await self._unwaited(record) if record.status in STOPPED else None
 
     async def _wait(self, timeout: float) -> Verdict | None:
-        assert self.remote is not None
+        remote = self._remote
         try:
-            return await self._wait_at(self.remote, timeout)
+            return await self._wait_at(remote, timeout)
         except NotOffered as refusal:
-            if refusal.reply.status != 500 or self.remote.thread is None:
+            if refusal.reply.status != 500 or remote.thread is None:
                 raise
         # Servers in use serve a run that asks only where those without a thread are: its question and its answer.
-        bare = replace(self.remote, thread=None)
+        bare = replace(remote, thread=None)
         verdict = await self._wait_at(bare, timeout)
-        self.found(bare)
+        self._run.found(bare)
         return verdict
 
     async def _wait_at(self, remote: RemoteRun, timeout: float) -> Verdict | None:
@@ -152,8 +164,7 @@ class Poller:
 
     def mine(self, record: ServerRun, where: str) -> None:
         """Raise AgentBroken if the record belongs to a different run."""
-        assert self.remote is not None
-        if record.run_id.lower() != self.remote.run_id.lower():
+        if record.run_id.lower() != self._remote.run_id.lower():
             raise AgentBroken(f"{where} answered with run {record.run_id}")
 
     async def _unwaited(self, record: ServerRun) -> Verdict | None:
