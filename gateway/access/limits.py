@@ -212,8 +212,7 @@ class UsageLimits:
 
     def goes_on(self, door: str, client: str | None, route: str, limits: RouteLimits, *, thread: str | None) -> Slots:
         """Count a run that was started before, by a process that is no more. It is never refused."""
-        _, limited = self._limits(door, client, route, limits, thread)
-        return self._take(door, limited, queues=False, check=False)
+        return self._take(door, self._limits(door, client, route, limits, thread)[1], queues=False, check=False)
 
     def _limits(
         self, door: str, client: str | None, route: str, limits: RouteLimits, thread: str | None

@@ -39,12 +39,11 @@ from gateway.core.types import (
     Thread,
     ThreadUpdate,
 )
-from gateway.runs.clock import Clock
 from gateway.runs.completing import NotGiven, completed
 from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
 from gateway.runs.parts import in_chunks
-from gateway.runs.questions import CANCELLED, Questions
+from gateway.runs.questions import CANCELLED, Clock, Questions
 from gateway.runs.rules import Rules
 from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
 from gateway.runs.states import States

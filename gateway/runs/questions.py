@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -16,10 +16,32 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError
 from gateway.core.state import Item
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
-from gateway.runs.clock import Clock
 from gateway.runs.run_record import RunRecord
+from gateway.transport.deadline import Deadline
 
 CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
+
+
+class Clock(Deadline):
+    """A run's time: a deadline that can be paused while it is entered, by several at once: while a person is asked."""
+
+    _pauses = 0
+    _left: float | None = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time does not count inside."""
+        self._pauses += 1
+        if self._pauses == 1 and self.due is not None:
+            self._left = max(0.0, self.due - asyncio.get_running_loop().time())
+            self.move(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0 and self._left is not None:
+                self.move(asyncio.get_running_loop().time() + self._left)
+                self._left = None
 
 
 class AskingRun(Protocol):

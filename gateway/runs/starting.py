@@ -84,26 +84,14 @@ class Starter:
         self._store = store
         self._roster = roster
         self._conversations = conversations
-        self._states = states
         self._elsewhere = elsewhere
         self._recorder = recorder
         self._lobby = lobby
-        self._public_url = public_url
-        self._rules = rules
         self._limits = limits
         self._slots: dict[str, Slots] = {}
         """The limits' slots that runs in progress take, by id."""
-        self._commons = Commons(
-            store,
-            conversations,
-            states,
-            rules,
-            public_url,
-            ended=self._ended,
-            owed=owed,
-            calling=self.wait_for,
-            telling=self._telling,
-        )
+        calls = self._ended, owed, self.wait_for, self._telling
+        self._commons = Commons(store, conversations, states, rules, public_url, *calls)
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
@@ -238,9 +226,9 @@ class Starter:
     ) -> GivenFiles:
         """The request's files, and its prompt as an input."""
         uploaded = () if thread is None else await self._uploaded(thread)
-        owner = run_id if thread is None else thread.id
-        limit = self._rules.artifact_limit
-        return given(request, files, uploaded, entry, agent, owner=owner, public_url=self._public_url, limit=limit)
+        owner, common = run_id if thread is None else thread.id, self._commons
+        where, limit = common.public_url, common.rules.artifact_limit
+        return given(request, files, uploaded, entry, agent, owner=owner, public_url=where, limit=limit)
 
     async def _uploaded(self, thread: Thread) -> Sequence[Artifact]:
         """The files that clients gave to a thread."""
@@ -251,7 +239,7 @@ class Starter:
     async def _store_files(self, given: GivenFiles, thread: Thread | None) -> None:
         """Store a request's files, which the run claims when it is created."""
         for artifact, content in given.stored:
-            await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._rules.artifact_limit)
+            await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._commons.rules.artifact_limit)
         if thread is not None and not thread.attributes.get(UPLOADS):
             await self._conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
 
@@ -286,7 +274,7 @@ class Starter:
         if request.thread is None:
             return None
         thread = await self._store.thread(request.thread)
-        await self._states.check(thread, agent, request.protocol)
+        await self._commons.states.check(thread, agent, request.protocol)
         return thread
 
     async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:

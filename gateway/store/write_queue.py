@@ -60,17 +60,15 @@ class WriteJob(msgspec.Struct, eq=False):
     since: float = msgspec.field(default_factory=time.monotonic)
 
 
-class WriteBehind:
+class WriteBehind(msgspec.Struct, eq=False):
     """Pending writes of one run: entries of its log (and their size), its newest record."""
 
-    __slots__ = ("due", "entries", "patience", "record", "run", "size")
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-        self.entries: list[LogEntry] = []
-        self.size = 0
-        self.record: Run | None = None
-        self.due = self.patience = math.inf
+    run: str
+    entries: list[LogEntry] = []
+    size: int = 0
+    record: Run | None = None
+    due: float = math.inf
+    patience: float = math.inf
 
     def add(self, entries: Sequence[LogEntry], size: int) -> None:
         self.entries += entries

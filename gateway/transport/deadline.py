@@ -10,7 +10,6 @@ from typing import Self
 CLOCK_SLACK = 0.002
 """uvloop's clock counts milliseconds, so a timer may fire this much early."""
 
-
 TICK = 0.05
 """Seconds for which a `Timer` costs the loop nothing."""
 

@@ -167,7 +167,8 @@ class RunOperations:
         after = codec_request.cursor(request.header("last-event-id"))
         run = await self._run(request)
         agent = await self._agent(run.agent)
-        modes = codec_request.modes(run.request.creation.get("stream_mode")) if _ours(run) else ()
+        ours = run.request.protocol == wire.PROTOCOL
+        modes = codec_request.modes(run.request.creation.get("stream_mode")) if ours else ()
         await self._stream.send(request, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
 
     async def _wait(self, request: HttpRequest, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
@@ -291,10 +292,6 @@ class RunOperations:
 
 def _default(agent: Agent | None) -> tuple[str, ...]:
     return ("values",) if agent is None else codec_agent.default_mode(agent)
-
-
-def _ours(run: Run) -> bool:
-    return run.request.protocol == wire.PROTOCOL
 
 
 def _lost(run: Run) -> Headers:

@@ -27,14 +27,11 @@ STOPPED = ("success", "error", "timeout", "interrupted")
 
 
 class FollowedRun(Protocol):
-    """The run that is asked about."""
+    """The run that is asked about: where it is at the agent, once that is known."""
 
-    @property
-    def remote(self) -> RemoteRun | None:
-        """Where it is at the agent, once that is known."""
+    remote: RemoteRun | None
 
-    def found(self, remote: RemoteRun) -> None:
-        """It is there."""
+    def found(self, remote: RemoteRun) -> None: ...
 
 
 class Poller:
