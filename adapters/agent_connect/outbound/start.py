@@ -221,10 +221,9 @@ class RunSender:
 
     def _modes(self) -> list[str] | None:
         """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""
-        can = self._can
-        if not self._quirks.stream_mode or not can.custom_streaming:
+        if not self._quirks.stream_mode or not self._can.custom_streaming:
             return None
-        return ["values", "custom"] if can.streaming else ["custom"]
+        return ["values", "custom"] if self._can.streaming else ["custom"]
 
     # --- what may be missing -----------------------------------------------------------------------------------
 
