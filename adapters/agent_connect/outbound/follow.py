@@ -96,7 +96,7 @@ class Follower:
         return self._asking
 
     def found(self, remote: RemoteRun) -> None:
-        """See `FollowedRun`."""
+        """See `PolledRun`."""
         self.remote = remote
 
     # --- naming ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ TRIES = 3
 STOPPED = ("success", "error", "timeout", "interrupted")
 
 
-class FollowedRun(Protocol):
+class PolledRun(Protocol):
     """The run that is asked about: where it is at the agent, once that is known."""
 
     remote: RemoteRun | None
@@ -43,7 +43,7 @@ class Poller:
         options: AgentConnectTarget,
         trace: str | None,
         streamed: decode.StreamDecoder,
-        run: FollowedRun,
+        run: PolledRun,
     ) -> None:
         """trace: a `traceparent` header of every request. streamed: what the run's streams have said."""
         self._run = run
