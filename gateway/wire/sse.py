@@ -159,10 +159,14 @@ class SseDecoder:
             if start < 7 or not chunk.startswith(b"\n", end + 1):
                 break
             ident, _, event = chunk[at + 4 : start - 7].partition(b"\n")
-            if event not in names or NUL in ident or not ident.isascii():
+            if NUL in ident or not ident.isascii():
                 break
+            if (name := names.get(event)) is None:
+                if not event.startswith(b"event: ") or LF in event:
+                    break
+                name = self._name(event)
             self.last_event_id = ident.decode()
-            frames.append(Frame(names[event], chunk[start:end], self.last_event_id))
+            frames.append(Frame(name, chunk[start:end], self.last_event_id))
             at = end + 2
         return chunk[at:] if at else chunk
 

@@ -187,7 +187,7 @@ def test_the_beginning_of_an_answer_is_written_with_its_head(pieces: int, monkey
     def heard(written: Callable[[OneWrite, bytes], None]) -> Callable[[OneWrite, bytes], None]:
         def write(self: OneWrite, data: bytes) -> None:
             written(self, data)
-            said.append(self._head)  # what is held after each
+            said.append(self.head)  # what is held after each
 
         return write
 

@@ -212,18 +212,17 @@ class HttpRequest:
     async def answer(self, reply: Reply) -> None:
         """Send all of it."""
         headers = [*reply.headers, *self.extra]
-        body = reply.body
         if reply.status != 204:
-            headers.append((b"content-length", b"%d" % len(body)))
-        if body:
+            headers.append((b"content-length", b"%d" % len(reply.body)))
+        if reply.body:
             headers.append((b"content-type", reply.kind))
         self.begun = True
-        if self._line is not None and self._line.answer(reply.status, headers, body):
+        if self._line is not None and self._line.answer(reply.status, headers, reply.body):
             if (answered := self.scope.get(ANSWERED)) is not None:
                 answered(reply.status)
             return
         await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.body", "body": reply.body})
 
     def begin(self, status: int, headers: Headers) -> Awaitable[None]:
         """Send the head of an answer whose body comes in pieces."""

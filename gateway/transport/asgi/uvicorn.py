@@ -1,11 +1,10 @@
 """uvicorn's HTTP protocol, with limits on memory and waiting, and a direct line for what takes no waiting.
 
-uvicorn receives a body and sends a piece by coroutines and messages. `body` and `put` are plain calls.
-uvicorn's parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length, and
-waits for ever for the rest of a request; here both have limits. It writes the head of an answer and what follows it
-one after the other, each by a coroutine; here a whole answer is one call and one write (`answer`). It sets a timer
-after each answer and cancels it with the next request; here one that fires too early is set anew. All else is
-uvicorn's, also how long a connection is kept between requests.
+uvicorn receives a body and sends a piece by coroutines and messages; here both are plain calls (`body`, `put`). It
+writes the head of an answer and what follows it one after the other; here a whole answer is one call and one write
+(`answer`). Its parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length,
+and waits for ever for the rest of a request; here both have limits. It sets a timer after each answer; here one that
+fires too early is set anew. All else is uvicorn's, also how long a connection is kept between requests.
 """
 
 from __future__ import annotations
@@ -65,30 +64,31 @@ class OneWrite:
     The cost of a write is the system's, nearly whatever it holds.
     """
 
-    __slots__ = ("_head", "_loop", "_transport", "is_closing")
+    __slots__ = ("_loop", "_transport", "head", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self.is_closing = transport.is_closing
         self._loop = loop
-        self._head = b""
+        self.head = b""
+        """What is held."""
 
     def write(self, data: bytes) -> None:
         """Write, or hold a head until the next write."""
-        if data.startswith(b"HTTP/") and not self._head:
-            self._head = data
+        if data.startswith(b"HTTP/") and not self.head:
+            self.head = data
             self._loop.call_soon(self.flush)
         else:
             self.whole(data)
 
     def whole(self, data: bytes) -> None:
         """Write what is no head alone."""
-        head, self._head = self._head, b""
+        head, self.head = self.head, b""
         self._transport.write(head + data if head else data)
 
     def flush(self) -> None:
         """Write a head that is held."""
-        if self._head:
+        if self.head:
             self.whole(b"")
 
     def close(self) -> None:
@@ -257,7 +257,8 @@ class PieceProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if not cycle.chunked_encoding or self.flow.write_paused or cycle.disconnected or self.pipeline:
             return False
-        self._one_write.whole(b"%x\r\n%b\r\n" % (len(piece), piece))
+        transport = self._one_write if self._one_write.head else self._bare
+        transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
     def answer(self, status: int, headers: Headers, body: bytes) -> bool:
@@ -267,15 +268,16 @@ class PieceProtocol(HttpToolsProtocol):
         unusual = unusual or not cycle.keep_alive or self.flow.write_paused or cycle.scope["method"] == "HEAD"
         if unusual or self.pipeline:
             return False
-        content = [STATUS_LINE[status]]
-        for name, value in (*cycle.default_headers, *headers):
+        content = STATUS_LINE[status]
+        for name, value in cycle.default_headers:
+            content += b"%b: %b\r\n" % (name, value)
+        for name, value in headers:
             if name == b"connection" or HEADER_VALUE_RE.search(value):
                 return False
-            content += (name, b": ", value, b"\r\n")
-        content += (b"\r\n", body)
+            content += b"%b: %b\r\n" % (name, value)
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
-        self._one_write.whole(b"".join(content))
+        self._one_write.whole(b"%b\r\n%b" % (content, body))
         cycle.on_response()
         return True
 

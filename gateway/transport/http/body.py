@@ -25,24 +25,17 @@ UNLIMITED = 1 << 62
 
 
 class BodySource(Protocol):
-    """The connection on which an answer arrives."""
+    """The connection on which an answer arrives, see `CallConnection`."""
 
     loop: asyncio.AbstractEventLoop
-    paused: bool
 
-    def wait(self) -> None:
-        """Read nothing more for now."""
-
-    def read_on(self) -> None:
-        """Read again."""
-
-    def fail(self, error: InterlinguaError) -> None:
-        """Close it. The answer ends with `error`."""
+    def wait(self) -> None: ...
+    def read_on(self) -> None: ...
+    def fail(self, error: InterlinguaError) -> None: ...
 
 
 class StreamResponse:
-    """An answer whose head has arrived, and its body as it arrives. Valid inside `async with client.stream(...)`, used
-    by one task.
+    """An answer whose head has arrived, and its body as it arrives: for one task, in `async with client.stream(...)`.
 
     Its connection makes it and calls `feed` and `end`; who has asked calls `begin` before reading it.
     """
@@ -154,9 +147,9 @@ class StreamResponse:
         if not data and (held := self._held):
             data = held[0] if len(held) == 1 else b"".join(held)
             held.clear()
-            self._size = 0
-            if self._connection is not None and self._connection.paused:
+            if self._size > HELD_BYTES and self._connection is not None:
                 self._connection.read_on()
+            self._size = 0
             if gunzip is not None:
                 gunzip.feed(data)
                 data = gunzip.take()
@@ -191,7 +184,7 @@ class StreamResponse:
 
             def arrived() -> None:
                 try:
-                    while not stopped.done() and (data := self.take()):
+                    while (self._held or self._gunzip) and not stopped.done() and (data := self.take()):
                         if not run(take, data):
                             stopped.set_result(True)
                     if (self.whole or self.error is not None) and not stopped.done():

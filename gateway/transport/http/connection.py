@@ -165,9 +165,10 @@ class CallConnection(asyncio.Protocol):
             self._fault = self._fault or "a head without end"
         response = self._response
         if response is not None:
-            head, self._head = self._head, None
-            if head is not None and not head.done():
-                head.set_result(response)
+            if (head := self._head) is not None:
+                self._head = None
+                if not head.done():
+                    head.set_result(response)
             if self._body:
                 body, self._body = self._body, []
                 response.feed(body[0] if len(body) == 1 else b"".join(body))
@@ -255,11 +256,9 @@ class CallConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header or a trailer has come."""
         self._named += len(name) + len(value) + 4
-        if self._ended or self._fault is not None:
-            return
-        if self._named > HEAD_BYTES:
-            self._fault = "a head that is too long"
-        elif self._headers is not None:
+        if self._named > HEAD_BYTES and not self._ended:
+            self._fault = self._fault or "a head that is too long"
+        if self._headers is not None:
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:

@@ -11,9 +11,9 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Coroutine, Hashable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import urljoin
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -77,8 +77,8 @@ class HttpConnections:
         """Close every connection. Calls under way end with AgentGone."""
         self._pool.close()
 
-    async def open(self, out: Outgoing, authorization: str | None = None) -> StreamResponse:
-        """Send, and return when the head of the answer has arrived. Raises our errors only.
+    def open(self, out: Outgoing, authorization: str | None = None) -> Coroutine[Any, Any, StreamResponse]:
+        """Send, and return when the head of the answer has arrived. Raises our errors only. To be awaited at once.
 
         `authorization`: the header of that name, for the target alone.
         """
@@ -87,8 +87,11 @@ class HttpConnections:
         if plain and type(body) is bytes and len(body) <= ONE_WRITE:  # most requests: the head is an earlier one's
             key = (out.path, out.content_type, out.compressed, *(out.headers or {}).items())
             origin, first = self._posted.get(key) or self._remembered(key, out)
-            connection = self._pool.kept(origin) or await self._pool.connection(origin)
-            return await connection.exchange("POST", first % len(body), body, chunked=False)
+            if (kept := self._pool.kept(origin)) is not None:
+                return kept.exchange("POST", first % len(body), body, chunked=False)
+        return self._open(out, authorization)
+
+    async def _open(self, out: Outgoing, authorization: str | None) -> StreamResponse:
         url = self._url(out.path)
         lines = self._merged(out, url, authorization)
         target = with_params(url.target, out.params)
