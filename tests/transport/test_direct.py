@@ -37,6 +37,7 @@ class Half:
         source, self.far = os.pipe()
         self.reader = LineReader(source, LIMIT)
         self.sent: list[bytes] = []
+        self.received: list[bytes | Unreadable] = []
 
     def say(self, *lines: bytes) -> None:
         """As the other end: in one write."""
@@ -46,7 +47,9 @@ class Half:
         self.reader.direct(take)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        return await self.reader.take()
+        received = await self.reader.take()
+        self.received += received
+        return received
 
     async def send(self, messages: Sequence[bytes]) -> None:
         self.sent += messages
@@ -164,11 +167,10 @@ def test_nothing_is_taken_before_who_was_answered_has_gone_on() -> None:
 
             asking = asyncio.create_task(ask())
             await until(lambda: bool(half.sent))
-            half.say(SWIFT, ANSWER)
-            half.say(SWIFT)
+            half.say(SWIFT, ANSWER, SWIFT)
             await asking
             await until(lambda: len(handler.heard) == 3)
-            assert [each[1] if len(each) > 1 else each[0] for each in handler.heard] == ["taken", "gone on", "swift"]
+            assert [each[1] if len(each) > 1 else each[0] for each in handler.heard] == ["taken", "gone on", "taken"]
 
     aio.run(main())
 
@@ -196,6 +198,41 @@ def test_a_handler_that_is_not_swift_hears_everything_the_usual_way() -> None:
             half.say(SWIFT, SLOW)
             await until(lambda: len(handler.heard) == 2)
             assert [each[1] for each in handler.heard] == ["swift", "slow"]
+
+    aio.run(main())
+
+
+def test_requests_answers_and_notifications_that_nothing_waits_for_do_not_wake_the_reader() -> None:
+    async def main() -> None:
+        handler = Recorder()
+        async with peer_of(handler) as (peer, half):
+            asking = asyncio.create_task(peer.request("m"))
+            await until(lambda: bool(half.sent))
+            half.say(SLOW, b'{"jsonrpc":"2.0","id":7,"method":"theirs"}', ANSWER)
+            assert bytes(await asking) == b"null"
+            await until(lambda: len(half.sent) == 2)
+            assert [each[1] for each in handler.heard] == ["slow", "theirs"] and half.received == []
+            half.say(b"no message", SLOW)
+            await until(lambda: len(handler.heard) == 4)
+            assert half.received == [b"no message", SLOW]
+
+    aio.run(main())
+
+
+def test_what_comes_after_a_notification_that_is_waited_for_waits_and_the_end_comes_after_both() -> None:
+    async def main() -> None:
+        handler = Recorder()
+        handler.hold = asyncio.Event()
+        async with peer_of(handler) as (peer, half):
+            half.say(SLOW, SLOW)
+            await until(lambda: bool(half.received))
+            os.close(half.far)
+            await settled(50)
+            assert len(handler.heard) == 1 and peer.gone is None
+            handler.hold.set()
+            async with asyncio.timeout(ARRIVED):
+                await peer.wait_closed()
+            assert len(handler.heard) == 2
 
     aio.run(main())
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Raw
@@ -65,7 +65,10 @@ class EditorConnection:
         self.sessions = EditorSessions(self.client)
         self._counted = counted
         self._ready: asyncio.Future[None] | None = None
-        self._prompts: dict[Id, _Waiting] = {}
+        self._prompts: dict[Id, str] = {}
+        """The sessions of prompts that are not answered."""
+        self._given_up: set[Id] = set()
+        """Those that were cancelled; that counts until their session, being open, knows."""
         self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -151,9 +154,8 @@ class EditorConnection:
         log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, start)
 
     def _cancel_request(self, id: Id) -> Awaitable[None] | None:
-        prompt = self._prompts.get(id)
-        if prompt is not None:
-            return self._cancel(prompt.session_id)
+        if (session_id := self._prompts.get(id)) is not None:
+            return self._cancel(session_id)
         self._peer.cancel_incoming(id)
         return None
 
@@ -161,9 +163,7 @@ class EditorConnection:
         """Cancel what came before, and nothing that comes after. Later messages wait meanwhile, for the store alone,
         never for the agent of a session that is not open.
         """
-        for prompt in self._prompts.values():
-            if prompt.session_id == session_id:
-                prompt.cancel()
+        self._given_up |= {id for id, its in self._prompts.items() if its == session_id}
         try:
             session = self.sessions.here(session_id)
             if session is not None and session.context.state.opened:
@@ -278,20 +278,11 @@ class EditorConnection:
 
     async def _prompt(self, params: Any, id: Id) -> JsonObject:
         asked = jsonrpc.converted(params, wire.Prompt)
-        mine = self._prompts[id] = _Waiting(asked.session_id)
+        self._prompts[id] = asked.session_id
         try:
             session = await self.sessions.get(asked.session_id, own=True)
-            return await session.prompt(asked, params, cancelled=mine.cancelled)
+            begin = functools.partial(session.take, asked, params)
+            return await session.updates.prompt(asked, begin, cancelled=id in self._given_up)
         finally:
             self._prompts.pop(id, None)
-
-
-@dataclass
-class _Waiting:
-    """A prompt that is not answered. `cancelled` counts until its session, being open, has it."""
-
-    session_id: str
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
+            self._given_up.discard(id)

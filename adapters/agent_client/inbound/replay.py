@@ -16,8 +16,7 @@ from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.states import SessionStep
+from adapters.agent_client.inbound.context import SessionContext, SessionStep
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, offers
 from gateway.contract import Gateway

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 from msgspec import Raw
 
@@ -18,9 +17,8 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound import config_options, governed, replay, turns
 from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.context import OpenedBy, SessionContext
+from adapters.agent_client.inbound.context import OpenedBy, SessionContext, SessionLife, SessionStep
 from adapters.agent_client.inbound.follower import PromptFollower
-from adapters.agent_client.inbound.states import SessionLife, SessionStep
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.inbound.updates_v2 import V2SessionUpdates
@@ -175,16 +173,6 @@ class EditorSession:
         self.context.chosen(agent, config)
 
     # --- turns ------------------------------------------------------------------------------------------------
-
-    def prompt(
-        self, asked: wire.Prompt, params: JsonObject, *, cancelled: bool = False
-    ) -> Coroutine[None, None, JsonObject]:
-        """The answer of `session/prompt`. `cancelled`: it was given up before this session was open.
-
-        Raises Conflict while another prompt is in progress, Invalid for content that the agent cannot take, the agent's
-        own RpcError and the errors of the tree.
-        """
-        return self.updates.prompt(asked, functools.partial(self.take, asked, params), cancelled=cancelled)
 
     async def take(self, asked: wire.Prompt, params: JsonObject, turn: PromptTurn) -> bool:
         """Begin what a prompt asks for, whose `turn` this is. False if it was cancelled before anything has begun.

@@ -22,9 +22,8 @@ from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, replay, set_option, turns
 from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
-from adapters.agent_client.inbound.context import OpenedBy, SessionContext
+from adapters.agent_client.inbound.context import OpenedBy, PromptStep, SessionContext
 from adapters.agent_client.inbound.session import EditorSession
-from adapters.agent_client.inbound.states import PromptStep
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import LOST_SERVERS, OURS, PROTOCOL, JsonObject, offers, takes_up, with_meta

@@ -1,9 +1,8 @@
 """Calls agents of the Agent Client Protocol: the gateway is their client.
 
 connections.py     connections, one for each set of client capabilities    connection.py  one of them
-prompts.py         a prompt, foreground.py: what an agent of version 2 works on
+prompts.py         a prompt, and what an agent of version 2 works on
 sessions.py        the agent's sessions of threads                         session.py     one of them
-states.py          where a prompt is, record.py: what is kept of a session
 prompted_run.py    a run, from opening the session to its prompt's end     turn.py        the agent's updates in it
 agent_requests.py  what the agent asks for                                 workspace.py   files and commands
 governed.py        the rules of a governed route, tool_calls.py: for what the agent says of its tool calls

@@ -18,7 +18,7 @@ from adapters.agent_client.options import AgentClientTarget, Permissions
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.session import AgentSession
-from adapters.agent_client.outbound.states import TurnPhase
+from adapters.agent_client.outbound.turn import TurnPhase
 from adapters.agent_client.outbound.workspace import PREFIX, Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -16,11 +16,11 @@ from adapters.agent_client.codec import errors
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import ProtocolVersion
-from adapters.agent_client.outbound.foreground import Foreground
+from adapters.agent_client.outbound.prompts import Answered, Foreground
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import CANCEL_REQUEST, PROTOCOL, CancelRequest, cancel_request, offers
 from gateway.contract import ThreadContext
-from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import Agent, JsonObject
 from gateway.core.version import version
 from gateway.transport.pipe import Pipe, Unreadable
@@ -191,11 +191,10 @@ class AgentConnection:
         *,
         timeout: float | None = None,
         context: ThreadContext | None = None,
-        named: Callable[[Id], None] | None = None,
     ) -> Raw:
         """See `Peer.request`; the agent is told when the caller waits no more. All in the words of version 1.
 
-        `context` is of the client that the agent may ask meanwhile about the request itself; `named` is told the id.
+        `context` is of the client that the agent may ask meanwhile about the request itself.
         """
         sent, said = self.version.to_agent(method, params, self._options)
         taken: Id = None
@@ -205,14 +204,23 @@ class AgentConnection:
             taken = id
             if context is not None:
                 self._asking[id] = context
-            if named is not None:
-                named(id)
 
         try:
             result = await self._peer.request(sent, said, timeout=timeout, cancel=cancel_request, named=take)
             return self.version.agent_answer(method, result)
         finally:
             self._asking.pop(taken, None)
+
+    def prompt(self, params: JsonObject, context: ThreadContext, answered: Answered) -> Id:
+        """Send a `session/prompt`; see `Peer.send_request`."""
+
+        def came(answer: Raw | InterlinguaError) -> None:
+            self._asking.pop(asked, None)
+            answered(answer)
+
+        asked = self._peer.send_request(*self.version.to_agent("session/prompt", params, self._options), came)
+        self._asking[asked] = context
+        return asked
 
     def tell(self, method: str, params: Any) -> None:
         """A notification; dropped if the agent has gone."""

@@ -12,7 +12,6 @@ import functools
 import logging
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,26 +39,14 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 log = logging.getLogger(__name__)
 
 
-class SharedConnection:
-    """One supervised connection, and how many use it now."""
+class SharedConnection(Supervisor[AgentConnection]):
+    """A connection that has just ended is waited out."""
 
-    def __init__(self, supervisor: Supervisor[AgentConnection]) -> None:
-        self.supervisor = supervisor
-        self.users = 0
-
-    @contextlib.asynccontextmanager
-    async def use(self) -> AsyncIterator[AgentConnection]:
-        """See `Supervisor.use`. One that has just ended is waited out."""
-        self.users += 1
-        try:
-            while True:
-                async with self.supervisor.use() as connection:
-                    if connection.alive:
-                        yield connection
-                        return
-                    await asyncio.wait([connection.closed])
-        finally:
-            self.users -= 1
+    async def join(self) -> AgentConnection:
+        while not (connection := await super().join()).alive:
+            self.leave(connection)
+            await asyncio.wait([connection.closed])
+        return connection
 
 
 class AgentConnections:
@@ -119,24 +106,24 @@ class AgentConnections:
     def any(self) -> SharedConnection:
         """One that is connected; else that for clients of other protocols."""
         for shared in self._shared.values():
-            if shared.supervisor.reachable:
+            if shared.reachable:
                 return shared
         return self.shared(None)
 
     @property
     def reachable(self) -> bool | None:
-        known = [shared.supervisor.reachable for shared in self._shared.values()]
+        known = [shared.reachable for shared in self._shared.values()]
         return True if True in known else (False if False in known else None)
 
     async def aclose(self) -> None:
         """End every connection and process."""
         self._closed = True
         shared, self._shared = list(self._shared.values()), {}
-        await asyncio.gather(*(each.supervisor.aclose() for each in shared), *self._closing, self._spares.aclose())
+        await asyncio.gather(*(each.aclose() for each in shared), *self._closing, self._spares.aclose())
 
     def _made(self, capabilities: JsonObject) -> SharedConnection:
         target = self._target
-        supervisor = Supervisor(
+        return SharedConnection(
             lambda: self._open(capabilities),
             name=target.route or self.name,
             idle=math.inf
@@ -145,7 +132,6 @@ class AgentConnections:
             start_timeout=target.start_timeout,
             wait=target.start_timeout,
         )
-        return SharedConnection(supervisor)
 
     async def _open(self, capabilities: JsonObject) -> AgentConnection:
         connection = AgentConnection(await self._pipe(), self._handler, capabilities, V2 if self._target.v2 else V1)
@@ -190,9 +176,9 @@ class AgentConnections:
 
     def _make_room(self) -> None:
         for key, shared in self._shared.items():
-            if not shared.users:
+            if not shared.used:
                 del self._shared[key]
-                self._closing.start(shared.supervisor.aclose())
+                self._closing.start(shared.aclose())
                 return
         raise Unavailable(f"{self.name} is connected for {self._target.most_connections} kinds of clients already")
 
@@ -213,11 +199,9 @@ class ConnectionLease:
         self._client_is_there = client_is_there
         self._unused = unused
         self._users = 0
-        self._held: AbstractAsyncContextManager[AgentConnection] | None = None
         self._of: SharedConnection | None = None
         self._connection: AgentConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._resting: asyncio.Task[None] | None = None
 
     @property
     def used(self) -> bool:
@@ -231,50 +215,48 @@ class ConnectionLease:
         try:
             yield
         finally:
-            await self.give_back()
+            self.give_back()
 
     def take(self) -> None:
         """Somebody begins to work with the session, and is to `give_back`."""
         self._users += 1
         self.stop()
 
-    async def give_back(self) -> None:
+    def give_back(self) -> None:
         """The work is over."""
         self._users -= 1
-        await self._rest()
+        self._rest()
 
     def leave(self, task: asyncio.Task[Any]) -> None:
         """Let work on the session go on by itself; its result is not wanted."""
         self._users += 1
 
         def done(task: asyncio.Task[Any]) -> None:
-            self._users -= 1
             if not task.cancelled() and task.exception() is not None:
                 log.info("a session that is not waited for any more: %s", task.exception())
-            self._resting = asyncio.ensure_future(self._rest())
+            self.give_back()
 
         task.add_done_callback(done)
 
     async def connect(self, shared: SharedConnection) -> AgentConnection:
-        """The connection, started if need be. Raises as `Supervisor.use` does."""
+        """The connection, started if need be. Raises as `Supervisor.join` does."""
         if (connection := self.connected(shared)) is not None:
             return connection
-        await self.release()
-        held = shared.use()
-        connection = await held.__aenter__()
-        self._held, self._of, self._connection = held, shared, connection
-        return connection
+        self.release()
+        self._connection = await shared.join()
+        self._of = shared
+        return self._connection
 
     def connected(self, shared: SharedConnection) -> AgentConnection | None:
         """The connection, if it is held already and alive."""
         connection = self._connection
         return connection if self._of is shared and connection is not None and connection.alive else None
 
-    async def release(self) -> None:
+    def release(self) -> None:
         """Let the connection go."""
-        held, self._held, self._of, self._connection = self._held, None, None, None
-        if held is not None:
-            await held.__aexit__(None, None, None)
+        shared, self._of = self._of, None
+        if shared is not None:
+            shared.leave(self._connection)
 
     def stop(self) -> None:
         """Watch no more whether it is unused."""
@@ -282,17 +264,13 @@ class ConnectionLease:
             self._timer.cancel()
             self._timer = None
 
-    async def _rest(self, *, late: bool = False) -> None:
+    def _rest(self, late: bool = False) -> None:
         if self._users:
             return
         if not self._client_is_there():
-            await self.release()
+            self.release()
             if late:
                 self._unused()
                 return
         self.stop()
-        self._timer = asyncio.get_running_loop().call_later(self._idle, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        self._resting = asyncio.ensure_future(self._rest(late=True))
+        self._timer = asyncio.get_running_loop().call_later(self._idle, self._rest, True)

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors, tools
 from adapters.agent_client.governed import admitted
-from adapters.agent_client.outbound.record import SessionRecord
-from adapters.agent_client.outbound.session import OUTSIDE, AgentSession
+from adapters.agent_client.outbound.session import OUTSIDE, AgentSession, SessionRecord
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
 from adapters.agent_client.wire import AIP44, LOST_SERVERS
 from gateway.contract import governing

@@ -13,7 +13,7 @@ from adapters.agent_client.codec import content, turn
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.governed import preface
-from adapters.agent_client.outbound.prompts import SentPrompt
+from adapters.agent_client.outbound.prompts import AcknowledgedPrompt, Answered, AnsweredPrompt
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions
 from adapters.agent_client.outbound.turn import AgentTurn
@@ -22,6 +22,7 @@ from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import Agent, Artifact, Json, JsonObject
+from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
 
@@ -41,12 +42,12 @@ class PromptedRun:
         self._sessions = sessions
         self._session = sessions.of(context)
         self._turn = AgentTurn(context, self._session.note, self._session.calls)
-        self._stop = asyncio.Event()
-        self._told = False
+        self._params: JsonObject = {}
         self._prompt_id: Id = None
-        self._prompt: SentPrompt | None = None
-        self._sent = self._forgotten = False
-        self._same = self._request.protocol == PROTOCOL
+        self._prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
+        self._stop = self._told = self._forgotten = False
+        self._opened = Flag()
+        """Set when what is awaited before the prompt has come, or the run is cancelled."""
 
     async def run(self) -> None:
         session = self._session
@@ -56,23 +57,32 @@ class PromptedRun:
             try:
                 end = await self._ended(session)
             except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
-                end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
+                end = [self._cancelled() if self._stop else turn.failed(error)]
             self._turn.finish(end)
             await self.context.drain()
         finally:
             session.leave(self._turn)
-            await session.lease.give_back()
+            session.lease.give_back()
             if session.thread is None:
                 self._sessions.close_soon(session)
 
     async def cancel(self) -> None:
-        self._stop.set()
-        if self._sent:
+        self._stop = True
+        self._opened.set()
+        if self._prompt is not None:
             self._tell_cancel()
             if self._session.connection is not None:
                 await self._session.connection.drain()
 
     # --- see `PromptOwner` -------------------------------------------------------------------------------------------
+
+    def asks(self, answered: Answered) -> None:
+        assert self._session.connection is not None
+        self._prompt_id = self._session.connection.prompt(self._params, self.context, answered)
+
+    def withdraws(self) -> None:
+        if self._session.connection is not None:
+            self._session.connection.tell(*cancel_request(self._prompt_id))
 
     def begins(self) -> None:
         self._session.begin(self._turn)
@@ -98,7 +108,7 @@ class PromptedRun:
             opened = await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
         if opened is None:
             return [self._cancelled()]
-        connection: AgentConnection = opened
+        connection = opened
         self._turn.speak(connection.version, session.spoken)
         rules = governing.run_governor_of(self.context)
         if self._forgotten and rules is not None:
@@ -115,43 +125,32 @@ class PromptedRun:
         await self._sessions.told(session, [file.id for file in given])
         skills = preface(rules, taken_in_prompts(connection.initialized)) if rules is not None else ()
         blocks = [*skills, *earlier, *blocks, *(await self._files(given, connection) if given else ())]
-        prompt = asyncio.ensure_future(self._send(session, connection, self._params(session, blocks)))
-        try:
-            ended = await asyncio.shield(prompt)
-        except asyncio.CancelledError:
-            self._give_up(connection, prompt)
-            raise
-        if ended is None:
+        if self._stop:
             return [self._cancelled()]
-        *before, end = ended
-        return [*before, self._cancelled() if self._stop.is_set() and isinstance(end, e.RunFinished) else end]
+        self._params = self._prompted(session, blocks)
+        prompt = self._prompt = AnsweredPrompt(self) if session.work is None else session.work.prompt(self)
+        try:
+            prompt.send(connection.closed)
+            *before, end = await prompt.end()
+        except asyncio.CancelledError:
+            self._give_up(prompt)
+            raise
+        return [*before, self._cancelled() if self._stop and isinstance(end, e.RunFinished) else end]
 
     def _lost(self, what: str) -> None:
         self._forgotten = True
         self.context.lost(what)
 
-    async def _send(
-        self, session: AgentSession, connection: AgentConnection, params: JsonObject
-    ) -> list[e.Event] | None:
-        """The prompt and its end; None if the run was cancelled before it was sent."""
-        if self._stop.is_set():
-            return None
-        self._prompt = session.prompt(self)
-        return await self._prompt.run(
-            lambda: connection.ask("session/prompt", params, context=self.context, named=self._named),
-            connection.closed,
-        )
-
-    def _give_up(self, connection: AgentConnection, prompt: asyncio.Future[Any]) -> None:
+    def _give_up(self, prompt: AnsweredPrompt | AcknowledgedPrompt) -> None:
         """The end is waited for no more; until it comes, the agent is busy with what was asked."""
-        self._stop.set()
+        self._stop = True
         self._turn.flush()
-        if self._sent and self._prompt is not None and not prompt.done():
+        if (owed := prompt.owed()) is not None:
             self._tell_cancel()
-            if not self._prompt.answered:
-                connection.tell(*cancel_request(self._prompt_id))
-            self._session.give_up(self._turn, prompt)
-        prompt.add_done_callback(_forget)
+            if not prompt.answered:
+                self.withdraws()
+            self._session.give_up(self._turn, owed)
+            owed.add_done_callback(_forget)
 
     def _tell_cancel(self) -> None:
         connection = self._session.connection
@@ -161,27 +160,24 @@ class PromptedRun:
             if self._prompt is not None:
                 self._prompt.cancelling()
 
-    def _named(self, id: Id) -> None:
-        self._prompt_id, self._sent = id, True
-
     def _cancelled(self) -> e.RunCancelled:
         return e.RunCancelled(reason=self.context.run.cancel_reason or "")
 
     @property
     def _stopped(self) -> bool:
-        return self._stop.is_set() or self.context.cancelled
+        return self._stop or self.context.cancelled
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Await the work and return its result; None if the run is cancelled first. The work goes on for others."""
         task = asyncio.ensure_future(work)
-        stopped = asyncio.ensure_future(self._stop.wait())
+        if not self._stop:
+            self._opened.clear()
+        task.add_done_callback(lambda _: self._opened.set())
         try:
-            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await self._opened.wait()
         except asyncio.CancelledError:
             task.cancel()
             raise
-        finally:
-            stopped.cancel()
         if not self._stopped:
             return task.result()
         if self._session.thread is None:
@@ -222,8 +218,8 @@ class PromptedRun:
                 blocks.append(block)
         return blocks
 
-    def _params(self, session: AgentSession, blocks: list[JsonObject]) -> JsonObject:
-        creation = self._request.creation if self._same else {}
+    def _prompted(self, session: AgentSession, blocks: list[JsonObject]) -> JsonObject:
+        creation = self._request.creation if self._request.protocol == PROTOCOL else {}
         meta = creation.get("_meta")
         meta = dict(meta) if isinstance(meta, dict) else {}
         if self.context.traceparent is not None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from adapters.agent_client import forwarded
 from adapters.agent_client.codec import tools
 from adapters.agent_client.codec.agents import KnownSettings
 from adapters.agent_client.codec.v1.version import V1
@@ -18,18 +22,16 @@ from adapters.agent_client.codec.version import SpokenSession
 from adapters.agent_client.governed import untrusted
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import ConnectionLease
-from adapters.agent_client.outbound.foreground import Foreground
-from adapters.agent_client.outbound.prompts import AnsweredPrompt, PromptOwner, SentPrompt
-from adapters.agent_client.outbound.record import SessionRecord
-from adapters.agent_client.outbound.states import OpeningStep, Stray, TurnPhase, TurnStep, stray_after
+from adapters.agent_client.outbound.prompts import Foreground
 from adapters.agent_client.outbound.tool_calls import goes_on, is_call, is_terminal
-from adapters.agent_client.outbound.turn import AgentTurn
+from adapters.agent_client.outbound.turn import AgentTurn, TurnPhase, TurnStep, moved
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
 from gateway.core.errors import AgentBroken, Conflict
-from gateway.core.types import ThreadUpdate
+from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
+from gateway.wire import jsonrpc
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,98 @@ MOST_LENT = 1000
 _PAUSE_EVERY = 256
 """Updates between prompts after which watchers get time to take them: nothing says how far they have come."""
 _PAUSE = 0.02
+
+
+# --- the record of it on its thread, to open it again ---------------------------------------------------------------
+
+
+class SessionRecord(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """One session, and what its agent was told there.
+
+    session: the agent's own id. profile: what the client could do for whom it was made. partial: the agent has
+    forgotten the session that the thread began with, and knows only what came after that. fresh: there was a
+    conversation before the session that the agent has not been told of. files: ids of those that the agent was given in
+    the session.
+    """
+
+    session: str
+    cwd: str
+    mcp_servers: list[Any] = []
+    additional_directories: list[Any] = []
+    profile: JsonObject = {}
+    partial: bool = False
+    fresh: bool = False
+    files: list[str] = []
+
+    @property
+    def upstream(self) -> JsonObject:
+        """As `ThreadContext.set_thread` takes it."""
+        found = msgspec.to_builtins(self)
+        assert isinstance(found, dict)
+        return found
+
+    def setup(self, offers: Callable[..., bool]) -> JsonObject:
+        """The params that all ways of opening a session share. `offers`: what the agent can do, by path."""
+        setup: JsonObject = {"cwd": self.cwd, "mcpServers": self.mcp_servers}
+        if self.additional_directories and offers("sessionCapabilities", "additionalDirectories"):
+            setup["additionalDirectories"] = self.additional_directories
+        return setup
+
+
+def recorded(context: ThreadContext) -> SessionRecord | None:
+    """The record on the thread; None if there is none that can be read."""
+    try:
+        return msgspec.convert(context.upstream_thread, SessionRecord) if context.upstream_thread else None
+    except msgspec.ValidationError:
+        return None
+
+
+def asked(params: Raw) -> SessionRecord:
+    """Read a client's `session/new`, `session/load` or `session/resume`, as far as it is needed again."""
+    found = {name: jsonrpc.unpack(value) for name, value in forwarded.members(params).items()}
+    cwd, servers, folders = (found.get(name) for name in ("cwd", "mcpServers", "additionalDirectories"))
+    return SessionRecord(
+        session="",
+        cwd=cwd if isinstance(cwd, str) else os.getcwd(),
+        mcp_servers=servers if isinstance(servers, list) else [],
+        additional_directories=folders if isinstance(folders, list) else [],
+    )
+
+
 _UNKNOWN = SessionRecord(session="", cwd="")
+
+
+# --- updates outside of turns: a table -------------------------------------------------------------------------------
+
+
+class Stray(enum.StrEnum):
+    """The meaning of updates that belong to no prompt."""
+
+    NEWS = "news"
+    HISTORY = "history that a client asked for"
+    KNOWN = "known already"
+
+
+class OpeningStep(enum.StrEnum):
+    """How the session is opened, as far as the agent tells what was."""
+
+    REPLAY = "replay"
+    """For a client that asked for it."""
+    RESTORE = "restore"
+    """For the gateway, which has a record of it."""
+    OPENED = "opened"
+    """It is open, or could not be opened."""
+
+
+STRAY: Final[dict[tuple[Stray, OpeningStep], Stray]] = {
+    (Stray.NEWS, OpeningStep.REPLAY): Stray.HISTORY,
+    (Stray.NEWS, OpeningStep.RESTORE): Stray.KNOWN,
+    (Stray.HISTORY, OpeningStep.OPENED): Stray.NEWS,
+    (Stray.KNOWN, OpeningStep.OPENED): Stray.NEWS,
+}
+
+
+# --- the session ----------------------------------------------------------------------------------------------------
 
 
 class SessionSettings(KnownSettings):
@@ -259,10 +352,6 @@ class AgentSession:
         if self.owed is end:
             self.settled()
 
-    def prompt(self, owner: PromptOwner) -> SentPrompt:
-        """A prompt that is about to be sent."""
-        return AnsweredPrompt(owner) if self.work is None else self.work.prompt(owner)
-
     def _free(self, turn: AgentTurn) -> None:
         if self.turn is turn:
             self.turn = None
@@ -276,11 +365,11 @@ class AgentSession:
     @contextlib.contextmanager
     def telling(self, step: OpeningStep) -> Iterator[None]:
         """While it is opened, and the agent tells what was. Raises IllegalEvent."""
-        self._stray = stray_after(self._stray, step)
+        self._stray = moved(STRAY, self._stray, step)
         try:
             yield
         finally:
-            self._stray = stray_after(self._stray, OpeningStep.OPENED)
+            self._stray = moved(STRAY, self._stray, OpeningStep.OPENED)
 
     def bind(self, connection: AgentConnection, name: str) -> None:
         """The agent has it open there, under that id. Raises AgentBroken."""
@@ -319,7 +408,7 @@ class AgentSession:
         await self.commands.end()
         if self._refusing:
             await self._refused()
-        await self.lease.release()
+        self.lease.release()
 
     # --- what the agent says --------------------------------------------------------------------------------------
 

@@ -19,9 +19,7 @@ from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import AgentConnections
-from adapters.agent_client.outbound.record import SessionRecord, asked, recorded
-from adapters.agent_client.outbound.session import AgentSession
-from adapters.agent_client.outbound.states import OpeningStep
+from adapters.agent_client.outbound.session import AgentSession, OpeningStep, SessionRecord, asked, recorded
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import OURS, PROTOCOL, as_object, auth_methods, takes_up, with_meta
 from gateway.contract import ThreadContext, governing

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -12,7 +14,6 @@ from adapters.agent_client.codec import content
 from adapters.agent_client.codec.updates_in import Chunk, UpdateDecoder
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import ProtocolVersion, SpokenSession
-from adapters.agent_client.outbound.states import TurnPhase, TurnStep, turn_after
 from adapters.agent_client.outbound.tool_calls import AgentToolCalls
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.contract import RunContext, governing
@@ -29,6 +30,58 @@ DRAIN_EVERY = 256
 DRAIN_BYTES = 256 * 1024
 """or bytes of them."""
 _OF_CALLS = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
+
+
+S = TypeVar("S", bound=enum.StrEnum)
+T = TypeVar("T", bound=enum.StrEnum)
+
+
+class TurnPhase(enum.StrEnum):
+    """Where a turn's prompt is."""
+
+    WAITING = "not taken by its agent yet"
+    WORKING = "worked on"
+    OWED = "given up before its end"
+    OVER = "over"
+
+
+class TurnStep(enum.StrEnum):
+    """A step of a turn."""
+
+    BEGIN = "begin"
+    """The agent's updates belong to the prompt from here on."""
+    WAIT = "wait"
+    """It is something else's after all, until the prompt begins."""
+    END = "end"
+    """The agent has done what it was prompted to."""
+    GIVE_UP = "give up"
+    """The end is no longer waited for."""
+    SETTLE = "settle"
+    """The end that nobody waited for has come, or its connection has ended."""
+
+
+TURN: Final[dict[tuple[TurnPhase, TurnStep], TurnPhase]] = {
+    (TurnPhase.WAITING, TurnStep.BEGIN): TurnPhase.WORKING,
+    (TurnPhase.WAITING, TurnStep.END): TurnPhase.OVER,
+    (TurnPhase.WAITING, TurnStep.GIVE_UP): TurnPhase.OWED,
+    (TurnPhase.WORKING, TurnStep.WAIT): TurnPhase.WAITING,
+    (TurnPhase.WORKING, TurnStep.END): TurnPhase.OVER,
+    (TurnPhase.WORKING, TurnStep.GIVE_UP): TurnPhase.OWED,
+    # until it is settled, the agent may do with it what it does with any
+    **{(TurnPhase.OWED, step): TurnPhase.OWED for step in (TurnStep.BEGIN, TurnStep.WAIT, TurnStep.END)},
+    (TurnPhase.OWED, TurnStep.SETTLE): TurnPhase.OVER,
+    # an agent of version 2 may acknowledge a prompt after its end, and its run may be ended meanwhile
+    (TurnPhase.OVER, TurnStep.BEGIN): TurnPhase.OVER,
+    (TurnPhase.OVER, TurnStep.END): TurnPhase.OVER,
+    (TurnPhase.OVER, TurnStep.GIVE_UP): TurnPhase.OWED,
+}
+
+
+def moved(table: Mapping[tuple[S, T], S], now: S, step: T) -> S:
+    """Look up the state after that step. Raises IllegalEvent."""
+    if (after := table.get((now, step))) is None:
+        raise IllegalEvent(f"{step.value} of what is {now.value}")
+    return after
 
 
 class _Call(Struct, rename="camel", gc=False):
@@ -66,7 +119,7 @@ class AgentTurn:
 
     def advance(self, step: TurnStep) -> TurnPhase:
         """Something has happened to the prompt; where it is then. Raises IllegalEvent."""
-        self.phase = turn_after(self.phase, step)
+        self.phase = moved(TURN, self.phase, step)
         return self.phase
 
     def finish(self, end: list[e.Event]) -> None:

@@ -1,10 +1,12 @@
-"""Our requests, and the futures that wait for their answers."""
+"""Our requests, and who is told their answers."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw
@@ -38,7 +40,7 @@ class OutgoingRequests:
         self._name = name
         self._outbox = outbox
         self._first_id = self._next_id = first_id
-        self._pending: dict[Id, asyncio.Future[Answer]] = {}
+        self._pending: dict[Id, Callable[[Answer], None]] = {}
         self._gone: AgentGone | None = None
 
     def __len__(self) -> int:
@@ -55,30 +57,35 @@ class OutgoingRequests:
         sink: RequestSink | None = None,
     ) -> Raw:
         """Implements `Peer.request`. Leaves nothing here, however it ends. `sink` replaces the `outbox`."""
-        if self._gone is not None:
-            raise AgentGone.of(self._gone)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         sink = sink or self._outbox
-        id = self._next_id
-        sink.put(jsonrpc.request(id, method, params))
-        self._next_id += 1
+        id = self.send(method, params, partial(_wake, future), sink)
         if named is not None:
             named(id)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._pending[id] = future
         try:
             with Deadline(timeout):
                 answer = await future
         except TimeoutError:
-            if not _answered(future):
+            if not future.done() or future.cancelled():
                 raise AgentTimeout(f"{self._name} did not answer {method} within {timeout or 0:g} seconds") from None
             answer = future.result()  # it came while the time ran out
         finally:
-            del self._pending[id]
-            if cancel is not None and self._gone is None and not _answered(future):
-                self._give_up(sink, *cancel(id))
+            if self._pending.pop(id, None) is not None and cancel is not None:
+                with contextlib.suppress(AgentGone):
+                    sink.put(jsonrpc.notification(*cancel(id)))
         if isinstance(answer, InterlinguaError):
             raise answer
         return answer
+
+    def send(self, method: str, params: Any, answered: Callable[[Answer], None], sink: RequestSink | None = None) -> Id:
+        """Implements `Peer.send_request`."""
+        if self._gone is not None:
+            raise AgentGone.of(self._gone)
+        id = self._next_id
+        (sink or self._outbox).put(jsonrpc.request(id, method, params))
+        self._next_id += 1
+        self._pending[id] = answered
+        return id
 
     def settle(self, response: Response) -> bool:
         """Give an answer to its request. False if none waits. A number out of range makes it unreadable."""
@@ -99,7 +106,7 @@ class OutgoingRequests:
     def end(self, why: AgentGone) -> None:
         """Fail every request, those to come too: the connection has ended."""
         self._gone = why
-        for id in self._pending:
+        for id in list(self._pending):
             self._set(id, AgentGone.of(why))
 
     def stray(self, response: Response) -> None:
@@ -113,19 +120,14 @@ class OutgoingRequests:
         log.debug("%s answers %r, which nobody waits for%s", self._name, response.id, told)
 
     def _set(self, id: Id, answer: Answer) -> bool:
-        """Set errors as results: asyncio logs an exception that is never retrieved, as that of a cancelled caller."""
-        future = self._pending.get(id)
-        if future is None or future.done():
+        answered = self._pending.pop(id, None)
+        if answered is None:
             return False
-        future.set_result(answer)
+        answered(answer)
         return True
 
-    def _give_up(self, sink: RequestSink, method: str, params: Any) -> None:
-        try:
-            sink.put(jsonrpc.notification(method, params))
-        except AgentGone:
-            return
 
-
-def _answered(future: asyncio.Future[Answer]) -> bool:
-    return future.done() and not future.cancelled()
+def _wake(future: asyncio.Future[Answer], answer: Answer) -> None:
+    """Set errors as results: asyncio logs an exception that is never retrieved, as that of a cancelled caller."""
+    if not future.done():
+        future.set_result(answer)

@@ -1,11 +1,13 @@
-"""Reads the messages of one Peer in their order; where it can, without waking its task."""
+"""Reads the messages of one Peer in their order; those that nothing has to wait for without waking its task."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 
 from msgspec import UNSET
 
@@ -47,12 +49,10 @@ class MessageReader:
         grace: float,
         failed: Callable[[Exception], None],
     ) -> None:
-        """failed: told of a fault while messages were handled `at_once`."""
         self.batches = batches
         self.unreadable = self.refused = 0
         """Counted so far: input that was not a message, requests refused because too many were under way."""
-        self.swift = self._swift = handler.take if isinstance(handler, Swift) else None
-        """Takes messages undecoded, if the handler does and they are not noted."""
+        self._swift = handler.take if isinstance(handler, Swift) else None
         self._tap: PeerTap | None = None
         self._witness = handler if isinstance(handler, RequestWitness) else None
         self._pipe = pipe
@@ -65,91 +65,95 @@ class MessageReader:
         self._grace = grace
         self._failed = failed
         self._woken = False
-        self._other: bytes | Unreadable | None = None  # the message that `at_once` has found to be of no common kind
+        # what the next message waits for, of which method: else it is handled
+        self._begun: tuple[Awaitable[None], str] | None = None
 
     def take_batches(self, taken: bool) -> None:
         self.batches = taken
 
-    @property
-    def swifts(self) -> bool:
-        """Whether the handler takes messages undecoded."""
-        return self._swift is not None
-
     def tap(self, notes: PeerTap | None) -> None:
         """Note every message from now on, and handle one after the other."""
         self._tap = notes
-        self.swift = self._swift if notes is None else None
 
     async def run(self) -> None:
         """Read until the other end closes. Raises AgentGone, also if the other end reads no answers."""
         handled = 0
-        while arrived := await self._pipe.receive():
-            at, end = 0, len(arrived)
-            while at < end:
-                if self.swift is not None and not self._woken and arrived[at] is not self._other:
-                    before, at = at, self.swift(arrived, at)
-                    handled += at - before
-                if at < end:
-                    data, self._other = arrived[at], None
-                    if self._tap is not None:
-                        await self._take_noted(data, self._tap)
-                    else:
-                        waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
-                        if waiting is not None:
-                            await waiting
-                    at += 1
-                    handled += 1
-                if handled >= _BREATH:
-                    handled = 0
-                    await self._let_run()
+        self._context = copy_context()
+        try:
+            while arrived := await self._pipe.receive():
+                at, end = 0, len(arrived)
+                while at < end:
+                    if self._begun is None:
+                        before, at = at, self._pass(arrived, at)
+                        handled += at - before
+                    if handled >= _BREATH:
+                        handled = 0
+                        await self._let_run()
+                    elif at < end:
+                        await self._handle(arrived[at])
+                        at += 1
+                        handled += 1
+        finally:
+            if self._begun is not None and inspect.iscoroutine(self._begun[0]):
+                self._begun[0].close()
 
-    async def _take_noted(self, data: bytes | Unreadable, tap: PeerTap) -> None:
-        with about(tap.heard(data)):
-            waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
-            if waiting is not None:
-                await waiting
+    async def _handle(self, data: bytes | Unreadable) -> None:
+        message = jsonrpc.decode(data) if isinstance(data, bytes) else data
+        with contextlib.nullcontext() if self._tap is None else about(self._tap.heard(data)):
+            await self._take(message)
 
     def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
-        """Handle what the handler takes undecoded, before the reader's task has woken. Passed to `Direct.direct`."""
-        if self.swift is None or self._woken:
-            return arrived
+        """Handle messages before the reader's task has woken. Passed to `Direct.direct`."""
         try:
-            left = arrived[self.swift(arrived, 0) :]
+            return arrived[self._context.run(self._pass, arrived, 0) :]
         except Exception as error:
             self._failed(error)
             return []
-        self._other = left[0] if left else None
-        return left
 
-    def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
-        """Handle a message. An awaitable that it returns is to be awaited before the next; most need none."""
-        if type(message) is Notification and not self._woken:
-            return self._notified(message)
-        if type(message) is Response and self._asking.settle(message):
-            self._wake()
-            return None
-        return self._take_slowly(message)
+    def _pass(self, arrived: Sequence[bytes | Unreadable], at: int) -> int:
+        """Handle messages from `at` on, up to the first that something has to wait for. Returns its place."""
+        end = min(len(arrived), at + _BREATH)
+        while at < end and self._tap is None:
+            if self._swift is not None and not self._woken and (at := self._swift(arrived, at)) >= end:
+                break
+            data = arrived[at]
+            if not isinstance(data, bytes) or not self._taken(jsonrpc.decode(data)):
+                break
+            at += 1
+        return at
 
-    def _notified(self, message: Notification) -> Awaitable[None] | None:
-        try:
-            waiting = self._handler.notification(message.method, message.params)
-        except Exception:
-            log.exception("%s: handling %s failed", self._pipe.name, message.method)
-            return None
-        return None if waiting is None else self._handling(waiting, message.method)
+    def _taken(self, message: jsonrpc.Message | Unreadable) -> bool:
+        """Handle a message at once. False if it cannot be, or is to be waited for: then see `_take`."""
+        if type(message) is Notification:
+            if self._woken:
+                return False
+            try:
+                waiting = self._handler.notification(message.method, message.params)
+            except Exception:
+                log.exception("%s: handling %s failed", self._pipe.name, message.method)
+                return True
+            self._begun = None if waiting is None else (waiting, message.method)
+            return waiting is None
+        if type(message) is Request and len(self._serving) < self._concurrency:
+            self._serving.accept(message)
+        elif type(message) is not Response or not self._asking.settle(message):
+            return False
+        self._wake()
+        return True
 
-    async def _handling(self, waiting: Awaitable[None], method: str) -> None:
-        try:
-            await waiting
-        except Exception:
-            log.exception("%s: handling %s failed", self._pipe.name, method)
-
-    async def _take_slowly(self, message: jsonrpc.Message | Unreadable) -> None:
-        if isinstance(message, Notification):
-            await self._let_run()
-            waiting = self._notified(message)
-            if waiting is not None:
+    async def _take(self, message: jsonrpc.Message | Unreadable) -> None:
+        """Handle a message, and wait for what it takes."""
+        if self._begun is None and self._taken(message):
+            return
+        if self._begun is not None:
+            (waiting, method), self._begun = self._begun, None
+            try:
                 await waiting
+            except Exception:
+                log.exception("%s: handling %s failed", self._pipe.name, method)
+        elif isinstance(message, Notification):
+            await self._let_run()
+            await self._take(message)
         elif isinstance(message, Response):
             if message.bare:
                 await self._garbled(_BARE)
@@ -169,9 +173,7 @@ class MessageReader:
         refused = False
         for one in batch.messages:
             if isinstance(one, Response) or (self.batches and isinstance(one, Notification)):
-                waiting = self._take(one)
-                if waiting is not None:
-                    await waiting
+                await self._take(one)
             elif not self.batches:
                 refused = True
             elif isinstance(one, Request):

@@ -13,7 +13,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentGone
 from gateway.transport.flag import Flag
 from gateway.transport.pipe import Direct, Pipe
-from gateway.transport.rpc.asking import OutgoingRequests
+from gateway.transport.rpc.asking import Answer, OutgoingRequests
 from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
 from gateway.transport.rpc.incoming import MessageReader
 from gateway.transport.rpc.outbox import Outbox
@@ -106,7 +106,7 @@ class Peer:
         with about(None):  # whoever has it started: others use it as well
             self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
             self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
-        if self._incoming.swifts and isinstance(self.pipe, Direct):
+        if isinstance(self.pipe, Direct):
             self.pipe.direct(self._incoming.at_once)
 
     async def run(self) -> AgentGone:
@@ -206,6 +206,12 @@ class Peer:
         the connection ends first.
         """
         return await self._asking.request(method, params, timeout, cancel, named)
+
+    def send_request(self, method: str, params: Any, answered: Callable[[Answer], None]) -> Id:
+        """Send a request; returns its id. `answered` is given its answer, or the error, where that stands among the
+        messages. Raises AgentGone.
+        """
+        return self._asking.send(method, params, answered)
 
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification. Never waits; call `drain` after many. Raises AgentGone."""

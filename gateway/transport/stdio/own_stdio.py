@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import LIMIT, Unreadable
@@ -50,6 +50,9 @@ class OwnPipe:
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         return self._writer.offer(frame(messages))
+
+    def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
+        self._reader.direct(take)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         return await self._reader.take()

@@ -103,6 +103,11 @@ class Supervisor(Generic[C]):
         return None if self._error is None else False
 
     @property
+    def used(self) -> bool:
+        """Whether somebody uses the connection, or waits for it."""
+        return self._users > 0
+
+    @property
     def reason(self) -> str:
         """The reason if `reachable` is False, otherwise ""."""
         return str(self._error) if self.reachable is False else ""

@@ -19,15 +19,18 @@ from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, judged
 log = logging.getLogger(__name__)
 
 EXTENSION = "interlingua.messages"
-"""The key in a scope's `extensions` for the connection's `MessageWriter`, if the server has one (see uvicorn.py)."""
+"""The key in a scope's `extensions` for the connection's `TextMessages` if the server has them (see uvicorn.py)."""
 GOING_AWAY = 1001
 """RFC 6455, 7.4.1."""
 _IN_ORDER = (1000, 1001, 1005)
 """Close codes of an orderly end. uvicorn reports a lost connection as 1005, too."""
 
 
-class MessageWriter(Protocol):
-    """Writes many text messages at once, past ASGI."""
+class TextMessages(Protocol):
+    """Reads and writes text messages past ASGI."""
+
+    def direct(self, take: Callable[[bytes], bool]) -> None:
+        """Give each message that arrives while none waits to `take` first. ASGI gets it where that returns False."""
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         """Write now. False if the client is behind, or nothing can be sent any more."""
@@ -49,7 +52,8 @@ class ServerSocket:
         self._used = 0.0  # the time of the last message, either way
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._writer: MessageWriter | None = websocket.scope.get("extensions", {}).get(EXTENSION)
+        self._texts: TextMessages | None = websocket.scope.get("extensions", {}).get(EXTENSION)
+        self._receiving = False
         client = websocket.client
         self._name = f"the client at {client.host}:{client.port}" if client else "a client"
 
@@ -89,25 +93,38 @@ class ServerSocket:
 
     async def send(self, messages: Sequence[bytes]) -> None:
         self._used = monotonic()
-        send = self._websocket.send
         try:
-            if self._writer is not None:
-                await self._writer.send_messages(messages)
+            if self._texts is not None:
+                await self._texts.send_messages(messages)
                 return
             for message in messages:
-                await send({"type": "websocket.send", "text": message.decode()})
+                await self._websocket.send({"type": "websocket.send", "text": message.decode()})
         except (WebSocketDisconnect, RuntimeError, OSError) as error:
             raise AgentGone(f"{self._name} has gone", detail=repr(error)) from error
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         self._used = monotonic()
-        return self._writer is not None and self._writer.offer(messages)
+        return self._texts is not None and self._texts.offer(messages)
+
+    def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
+        def taken(data: bytes) -> bool:
+            if not self._receiving or self._ended:
+                return False
+            self._used = monotonic()
+            return not take([judged(data, self._limit)])
+
+        if self._texts is not None:
+            self._texts.direct(taken)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """Receive one message. If others have arrived, the next call returns at once."""
         if self._ended:
             return []
-        message = await self._websocket.receive()
+        self._receiving = True
+        try:
+            message = await self._websocket.receive()
+        finally:
+            self._receiving = False
         self._used = monotonic()
         if message["type"] == "websocket.disconnect":
             ours, self._ended = self._ended, True

@@ -1,14 +1,14 @@
-"""uvicorn's WebSocket protocol with a fast path that writes many messages at once.
+"""uvicorn's WebSocket protocol with a fast path for text messages, both ways.
 
 uvicorn sends each message with six calls and a system call of its own. When messages are many and small, as the
-chunks of a text are, that is most of a connection's cost. The handshake, pings, closing and everything received
-are left to uvicorn.
+chunks of a text are, that is most of a connection's cost. It stops reading for each message that it receives, until the
+application has taken it from a queue. The handshake, pings and closing are left to uvicorn.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 
 from uvicorn._types import ASGISendEvent
@@ -36,6 +36,11 @@ class MessageProtocol(WebSocketsSansIOProtocol):
 
     behind = False
     """Whether the client reads too slowly."""
+    _take: Callable[[bytes], bool] | None = None
+
+    def direct(self, take: Callable[[bytes], bool]) -> None:
+        """See `TextMessages`."""
+        self._take = take
 
     def pause_writing(self) -> None:
         """Called when the transport's buffer is full."""
@@ -60,6 +65,9 @@ class MessageProtocol(WebSocketsSansIOProtocol):
                 self.frames = []
                 self.conn.send_close(CloseCode.INVALID_DATA)
                 self.handle_parser_exception()
+                return
+            if self._take is not None and self.queue.empty() and self._take(b"".join(self.frames)):
+                self.frames = []
                 return
         super().send_receive_event_to_app()
 

@@ -41,7 +41,7 @@ class House:
     async def sent(self, run: Run) -> None:
         """Wait until the prompt is at the agent."""
         runs = self.outbound._runs
-        await until(lambda: run.id in runs and runs[run.id]._sent)
+        await until(lambda: run.id in runs and runs[run.id]._prompt is not None)
 
     async def thread(self, name: str) -> str:
         """A new conversation."""

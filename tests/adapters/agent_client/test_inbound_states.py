@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from adapters.agent_client.inbound.states import (
+from adapters.agent_client.inbound.context import (
     LIFE,
     PROMPTING,
     EditorSessionState,

@@ -6,18 +6,8 @@ import itertools
 
 import pytest
 
-from adapters.agent_client.outbound.session import AgentSession
-from adapters.agent_client.outbound.states import (
-    STRAY,
-    TURN,
-    OpeningStep,
-    Stray,
-    TurnPhase,
-    TurnStep,
-    stray_after,
-    turn_after,
-)
-from adapters.agent_client.outbound.turn import AgentTurn
+from adapters.agent_client.outbound.session import STRAY, AgentSession, OpeningStep, Stray
+from adapters.agent_client.outbound.turn import TURN, AgentTurn, TurnPhase, TurnStep, moved
 from gateway.core.errors import IllegalEvent
 from tests.adapters.agent_client.outbound_agent import AGENT
 from tests.support.aio import run
@@ -37,9 +27,9 @@ def test_a_prompt_moves_as_the_table_says_and_no_other_way(phase: TurnPhase, ste
     wanted = LEGAL[phase].get(step.value)
     if wanted is None:
         with pytest.raises(IllegalEvent, match=step.value):
-            turn_after(phase, step)
+            moved(TURN, phase, step)
     else:
-        assert turn_after(phase, step).name.lower() == wanted
+        assert moved(TURN, phase, step).name.lower() == wanted
     assert ((phase, step) in TURN) is (wanted is not None)
 
 
@@ -48,10 +38,10 @@ def test_what_updates_are_changes_while_a_session_is_opened_and_no_other_way(now
     if (now is Stray.NEWS) is (step is OpeningStep.OPENED):
         assert (now, step) not in STRAY
         with pytest.raises(IllegalEvent, match=step.value):
-            stray_after(now, step)
+            moved(STRAY, now, step)
     else:
         opened = {OpeningStep.REPLAY: Stray.HISTORY, OpeningStep.RESTORE: Stray.KNOWN, OpeningStep.OPENED: Stray.NEWS}
-        assert stray_after(now, step) is opened[step]
+        assert moved(STRAY, now, step) is opened[step]
 
 
 def test_an_illegal_move_changes_nothing() -> None:

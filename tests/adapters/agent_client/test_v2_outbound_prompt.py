@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.outbound import foreground
+from adapters.agent_client.outbound import prompts
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import StopReason
@@ -147,9 +147,9 @@ def test_an_idle_that_is_told_once_more_is_the_end_after_all_when_nothing_follow
                 agent.user("u2")
                 agent.idle()
 
-            monkeypatch.setattr(foreground, "CERTAIN_AFTER", 60)
+            monkeypatch.setattr(prompts, "CERTAIN_AFTER", 60)
             assert (await talk(it, script, ends=False, run="r2")).output == {"message": "the end"}
-            monkeypatch.setattr(foreground, "CERTAIN_AFTER", 0)
+            monkeypatch.setattr(prompts, "CERTAIN_AFTER", 0)
             nothing = await talk(it, script, run="r3")
             assert nothing.output == {"message": ""} and isinstance(nothing.end, e.RunFinished)
 
@@ -264,7 +264,7 @@ def test_work_that_begins_while_the_prompt_is_on_its_way_does_not_end_it() -> No
 
 
 def test_work_that_may_be_the_prompts_is_held_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreground, "MAX_HELD", 2)
+    monkeypatch.setattr(prompts, "MAX_HELD", 2)
 
     async def body() -> None:
         async with rig() as it:
@@ -379,7 +379,7 @@ def test_an_agent_that_dies_after_the_acknowledgement_fails_the_run_and_the_next
 def test_an_agent_that_never_acknowledges_what_it_has_ended_is_not_waited_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(foreground, "ACKNOWLEDGED_WITHIN", 0.01)
+    monkeypatch.setattr(prompts, "ACKNOWLEDGED_WITHIN", 0.01)
 
     async def body() -> None:
         async with rig() as it:
