@@ -30,6 +30,7 @@ from gateway.contract import (
     Conversing,
     Hosting,
     Inbound,
+    InboundOptions,
     Informed,
     Knowing,
     Leaving,
@@ -43,7 +44,7 @@ from gateway.front_page import FrontPage
 from gateway.health import GatherAll, HealthPages, Overlooker, View, VisibleAgents
 from gateway.recording import Recorder
 from gateway.registry import OPERATOR
-from gateway.routing import FixedPaths, Identify, awaiting, served
+from gateway.routing import FixedPaths, Identify, LateRoutes, awaiting, served
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
@@ -105,21 +106,24 @@ class App:
             recorder=self._recorder,
         )
         self._inbound: dict[str, Inbound] = {}
+        """Those that are made: by the start, or by the first request (`Adapter.late`)."""
+        self.ready = self._leaving = False
+        self._doors = config.inbound
         self._paths: dict[str, str] = {}
         names = HostNames(config.hosts, (address, config.public_url or ""))
         self._views: list[View] = []
         """The view of a client, for each door that authenticates its clients."""
-        mounts = self._mounts(config)
+        late: list[LateRoutes] = []
+        mounts = self._mounts(config, late)
         visible = VisibleAgents(self._views, config.telemetry.monitors, names)
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
-        self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
+        self._webhooks = Webhooks(self.gateway.store, self._half, self._callbacks)
         self.gateway.on_owed(self._webhooks.nudge)
         self.gateway.agents.host({name: half for name, half in self._inbound.items() if isinstance(half, Hosting)})
         self.gateway.agents.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
         self._warming = TaskSet()
-        self.ready = False
         self._overlooker = Overlooker(self.gateway, lambda: self.ready and self.gateway.store.reachable, gather)
         self.report = self._overlooker.report
         self._enforcement: Enforcement | None = None
@@ -127,16 +131,14 @@ class App:
         routes = [
             *HealthPages(visible, self._overlooker).routes(),
             FrontPage(
-                {name: (config.adapters[name], path) for name, path in self._paths.items()},
-                self._published,
-                visible,
+                {name: (config.adapters[name], path) for name, path in self._paths.items()}, self._published, visible
             ).route(),
             *self._admin(names, private, reread),
             Route("/artifacts/{owner}/{artifact}", self._artifact),
             *mounts,
         ]
         starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
-        self.asgi: ASGIApp = self._kept(FixedPaths(starlette, routes), names, private)
+        self.asgi: ASGIApp = self._kept(FixedPaths(starlette, routes, late), names, private)
 
     async def start(self) -> None:
         """Open the store and the audit logs, take unfinished runs up again, begin with callbacks and retention.
@@ -164,6 +166,7 @@ class App:
     def quiet(self) -> None:
         """Not ready any more: no new run is taken, and a connection that ends from now on cancels nothing."""
         self.ready = False
+        self._leaving = True
         self.gateway.quiet()
         for inbound in self._inbound.values():
             if isinstance(inbound, Leaving):
@@ -183,7 +186,7 @@ class App:
     async def conversing(self, protocol: str) -> Conversing:
         """The inbound half that talks over one two-way connection, whether the file serves it on the port or not."""
         adapter = self.config.adapters[protocol]
-        inbound = self._inbound.get(protocol)
+        inbound = self._half(protocol)
         if inbound is None and adapter.serve is not None:
             inbound = self._inbound[protocol] = adapter.serve(adapter.serve_options(), self.gateway)
             if isinstance(inbound, Hosting):
@@ -204,18 +207,8 @@ class App:
         """
         if (bindings := self._bindings(config)) and self._serving:
             await self._enforced().prepare(bindings)
-        for section in (
-            "inbound",
-            "store",
-            "public_url",
-            "hosts",
-            "limits",
-            "telemetry",
-            "webhooks",
-            "audit",
-            "operators",
-        ):
-            if getattr(config, section) != getattr(self.config, section):
+        for section in Config.model_fields:
+            if section != "routes" and getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
         gone = self._use(config)
         for entry in gone:
@@ -261,10 +254,7 @@ class App:
             self._enforcement = made = Enforcement(self.gateway.records, spend, key=path, name=name, driven=driven)
             self.gateway.on_opened(made.open)
             self.gateway.accompany(
-                listed=self._promises,
-                claimed=made.inherit,
-                adopted=made.settle,
-                closing=made.aclose,
+                listed=self._promises, claimed=made.inherit, adopted=made.settle, closing=made.aclose
             )
         return self._enforcement
 
@@ -293,26 +283,43 @@ class App:
         assert call is not None, "config refuses targets without an outbound half"
         return call(target)
 
-    def _mounts(self, config: Config) -> list[BaseRoute]:
+    def _half(self, protocol: str) -> Inbound | None:
+        """The inbound half of a protocol, made by the first call. None where the file does not serve the protocol."""
+        made, options = self._inbound.get(protocol), self._doors.get(protocol)
+        if made is None and options is not None:
+            serve = self.config.adapters[protocol].serve
+            assert serve is not None, "config refuses doors without an inbound half"
+            made = self._inbound[protocol] = serve(options, self.gateway)
+            if self._leaving and isinstance(made, Leaving):
+                made.quiet()
+        return made
+
+    def _mounts(self, config: Config, late: list[LateRoutes]) -> list[BaseRoute]:
+        """The mounts of all doors. `late` gets those without routes yet, with what gives them."""
         mounts: list[BaseRoute] = []
         for name, adapter in config.adapters.items():
-            options = config.inbound.get(name)
-            if adapter.serve is None or options is None:
-                continue
-            inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            identify: Identify | None = None
-            if isinstance(options, AuthenticatingOptions) and options.by_request:
-                authenticator = Authenticator(options.authentication)
-                identify = identifying(authenticator)
-                self._views.append(partial(authenticator.sees, created=self.gateway.agents.created))
-            elif isinstance(inbound, Knowing):
-                identify = partial(_known, inbound)
-                self._views.append(inbound.sees)
-            admit = partial(self.gateway.limits.admit, name)
-            routes = served(inbound.routes(), name, inbound.refusal, admit=admit, identify=identify)
-            path = self._paths[name] = options.path or adapter.path
-            mounts.append(Mount(path, routes=routes, name=name))
+            if (options := self._doors.get(name)) is not None:
+                path = self._paths[name] = options.path or adapter.path
+                waits = adapter.late and not options.authenticates
+                mount = Mount(path, routes=[] if waits else self._routes(name, options), name=name)
+                if waits:
+                    late.append((mount, partial(self._routes, name, options)))
+                mounts.append(mount)
         return mounts
+
+    def _routes(self, name: str, options: InboundOptions) -> Sequence[BaseRoute]:
+        inbound = self._half(name)
+        assert inbound is not None
+        identify: Identify | None = None
+        if isinstance(options, AuthenticatingOptions) and options.by_request:
+            authenticator = Authenticator(options.authentication)
+            identify = identifying(authenticator)
+            self._views.append(partial(authenticator.sees, created=self.gateway.agents.created))
+        elif isinstance(inbound, Knowing):
+            identify = partial(_known, inbound)
+            self._views.append(inbound.sees)
+        admit = partial(self.gateway.limits.admit, name)
+        return served(inbound.routes(), name, inbound.refusal, admit=admit, identify=identify)
 
     def _admin(
         self, names: HostNames, private: bool, reread: Callable[[], Awaitable[str]] | None
@@ -333,10 +340,8 @@ class App:
         """
         options = self.config.inbound
         named = private or bool(self.config.hosts)
-        open_to_all = {path: name for name, path in self._paths.items() if named and not options[name].authenticates}
-        judging = [path for path, name in open_to_all.items() if options[name].judges_pages]
-        doors = {path: self._inbound[name] for path, name in open_to_all.items()}
-        return BrowserGuard(inner, names, doors, judging, private=private)
+        doors = {self._paths[name]: each.judges_pages for name, each in options.items() if not each.authenticates}
+        return BrowserGuard(inner, names, doors if named else {}, self.refusal, private=private)
 
     def _chores(self) -> Sequence[Coroutine[Any, Any, None]]:
         """What is done now and then for as long as the gateway runs."""
@@ -358,7 +363,8 @@ class App:
     def refusal(self, path: str, error: InterlinguaError) -> Response:
         """The answer to a request that is not served, in the words of the protocol that its path is below."""
         below = self._below(path)
-        return refusals.refusal(error) if below is None else self._inbound[below].refusal(error)
+        half = None if below is None else self._half(below)
+        return refusals.refusal(error) if half is None else half.refusal(error)
 
     def _below(self, path: str) -> str | None:
         return next((name for name, mount in self._paths.items() if f"{path}/".startswith(f"{mount}/")), None)

@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.config.exposure import address
-from gateway.contract import Inbound
-from gateway.core.errors import Denied
+from gateway.core.errors import Denied, InterlinguaError
 from gateway.transport.asgi import origin
 
 FORWARDED: Final = frozenset(
@@ -94,29 +94,33 @@ def comes_directly(
     return names.asked(headers.get(b"host", b"").decode("latin-1"))
 
 
+PathRefusal = Callable[[str, InterlinguaError], Response]
+"""The answer to a request for a path that is refused with an error."""
+
+
 class BrowserGuard:
     """ASGI middleware: refuses requests under a foreign name, and those of other sites' pages."""
 
     def __init__(
-        self, inner: ASGIApp, names: HostNames, doors: Mapping[str, Inbound], judging: Iterable[str], *, private: bool
+        self, inner: ASGIApp, names: HostNames, doors: Mapping[str, bool], refusal: PathRefusal, *, private: bool
     ) -> None:
-        """doors: those that are guarded, by the path that they are mounted at. judging: paths of those that check
-        `Origin` themselves. private: no other machine reaches the gateway, so that doors which check `Origin`, guarded
-        or not, take pages of this machine beside the gateway's own (see `origin.admit`).
+        """doors: the paths of those that are guarded, and whether they check `Origin` themselves. private: no other
+        machine reaches the gateway, so that doors which check `Origin`, guarded or not, take pages of this machine
+        beside the gateway's own (see `origin.admit`).
         """
         self._inner = inner
         self._own = (lambda page, host: near(page, host) or names.served(page, host)) if private else names.served
         self._names = names
-        self._doors = [(path, f"{path}/", door) for path, door in doors.items()]
-        self._judging = frozenset(judging)
+        self._doors = [(path, f"{path}/", judging) for path, judging in doors.items()]
+        self._refusal = refusal
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         scope[origin.OWN] = self._own
         asked = scope.get("path", "")
-        for path, below, door in self._doors:
+        for path, below, judging in self._doors:
             if asked.startswith(below) or asked == path:
-                if (why := self._wrong(scope, path in self._judging)) is not None:
-                    return door.refusal(Denied(why))(scope, receive, send)
+                if (why := self._wrong(scope, judging)) is not None:
+                    return self._refusal(path, Denied(why))(scope, receive, send)
                 break
         return self._inner(scope, receive, send)
 

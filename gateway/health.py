@@ -104,11 +104,7 @@ class HealthPages:
 
     def routes(self) -> Sequence[BaseRoute]:
         """Starlette routes at the gateway's root."""
-        return [
-            Route("/healthz", self._healthz),
-            Route("/readyz", self._readyz),
-            Route("/metrics", self._metrics),
-        ]
+        return [Route("/healthz", self._healthz), Route("/readyz", self._readyz), Route("/metrics", self._metrics)]
 
     async def _healthz(self, request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
@@ -28,6 +28,8 @@ METHODS = ("GET", "POST", "PATCH", "DELETE")
 Admit = Callable[[str | None], Slots | None]
 Identify = Callable[[Scope], str | None]
 Refusal = Callable[[InterlinguaError], Response]
+LateRoutes = tuple[Mount, Callable[[], Sequence[BaseRoute]]]
+"""A mount, and what gives its routes when the first request for a path below it comes."""
 
 
 def served(
@@ -150,24 +152,38 @@ class FixedPaths:
     that; every other request goes to `inner`.
     """
 
-    def __init__(self, inner: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, inner: ASGIApp, routes: Sequence[BaseRoute], late: Iterable[LateRoutes] = ()) -> None:
         """`routes` are those of `inner`."""
         self._inner = inner
-        self._mounts = frozenset(mount.path for mount in routes if isinstance(mount, Mount))
-        self._table = {
-            (method, mount.path + route.path): found
-            for mount in routes
-            if isinstance(mount, Mount)
-            for route in mount.routes
-            if isinstance(route, Route) and not route.param_convertors and not _is_function(route)
-            for method in route.methods or METHODS
-            if (found := _found(routes, method, mount.path + route.path)) is not None
-        }
+        self._routes = routes
+        self._late = list(late)
+        mounts = [mount for mount in routes if isinstance(mount, Mount)]
+        self._mounts = frozenset(mount.path for mount in mounts)
+        self._table: dict[tuple[str, str], tuple[ASGIApp, Scope]] = {}
+        for mount in mounts:
+            self._enter(mount)
+
+    def _enter(self, mount: Mount) -> None:
+        for route in mount.routes:
+            if isinstance(route, Route) and not route.param_convertors and not _is_function(route):
+                for method in route.methods or METHODS:
+                    path = mount.path + route.path
+                    if (found := _found(self._routes, method, path)) is not None:
+                        self._table[method, path] = found
+
+    def _open(self, path: str) -> None:
+        for at, (mount, routes) in enumerate(self._late):
+            if f"{path}/".startswith(f"{mount.path}/"):
+                mount.routes.extend(routes())
+                self._enter(mount)
+                del self._late[at]
+                return
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if (
-            scope.get("path") in self._mounts
-        ):  # Starlette would redirect from the mount itself, and WebSockets follow no redirect
+        if self._late:
+            self._open(scope.get("path", ""))
+        # Starlette would redirect from the mount itself, and WebSockets follow no redirect
+        if scope.get("path") in self._mounts:
             scope["path"] += "/"
         if scope["type"] == "http" and not scope.get("root_path"):
             found = self._table.get((scope["method"], scope["path"]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.routing import FixedPaths
@@ -49,9 +51,9 @@ ROUTES = [
 class Counting:
     """Starlette, and how often it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, routes: Sequence[BaseRoute] = ROUTES) -> None:
         self.asked = 0
-        self._app = Starlette(routes=ROUTES)
+        self._app = Starlette(routes=routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked += 1
@@ -105,6 +107,23 @@ def test_patterns_functions_wrong_methods_and_unknown_paths_are_starlettes() -> 
     assert asked("GET", "/mount/function") == (200, b"function", 1)
     assert asked("DELETE", "/mount/runs/wait")[::2] == (405, 1)
     assert asked("GET", "/elsewhere")[::2] == (404, 1)
+
+
+def test_a_mount_gets_its_routes_with_the_first_request_below_it() -> None:
+    made: list[str] = []
+
+    def routes(name: str) -> list[Route]:
+        made.append(name)
+        return [Route("/fixed", Endpoint(name)), Route("/{any}", Endpoint("pattern"))]
+
+    mounts = [Mount(f"/{name}", routes=[]) for name in ("one", "two", "three")]
+    late = [(mount, partial(routes, mount.path)) for mount in mounts]
+    inner = Counting(mounts)
+    app = FixedPaths(inner, mounts, late)
+    assert ask(app, "GET", "/elsewhere")[0] == ask(app, "GET", "/onetwo")[0] == 404 and made == []
+    assert ask(app, "GET", "/two/fixed") == (200, b"/two") and inner.asked == 2
+    assert ask(app, "GET", "/two/7") == ask(app, "GET", "/two/8") == (200, b"pattern")
+    assert ask(app, "GET", "/three")[0] == 404 and made == ["/two", "/three"]
 
 
 def test_a_mount_itself_is_found_with_and_without_its_slash_and_is_no_redirect() -> None:

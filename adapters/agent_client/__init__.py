@@ -33,4 +33,5 @@ ADAPTER = Adapter(
     example="interlingua stdio {agent} --gateway {gateway}  # as the command of an editor's agent setting",
     socket="/{agent}",
     editors=True,
+    late=True,
 )

@@ -35,4 +35,5 @@ ADAPTER = Adapter(
     '{"name": "{agent}", "input": {input}, "_meta": {"io.modelcontextprotocol/protocolVersion": '
     '"2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}\'',
     socket="/ws/{agent}",
+    late=True,
 )

@@ -40,4 +40,5 @@ ADAPTER = Adapter(
     },
     example="curl -s {url}/runs/wait -H 'content-type: application/json' "
     '-d \'{"agent_id": "{agent}", "input": {input}}\'',
+    late=True,
 )

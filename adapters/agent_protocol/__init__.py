@@ -42,4 +42,5 @@ ADAPTER = Adapter(
         "plan_unavailable": "The agent did not answer with its list of steps.",
     },
     example="curl -s {url}/{agent}/ap/v1/agent/tasks -H 'content-type: application/json' -d '{\"input\": {prompt}}'",
+    late=True,
 )

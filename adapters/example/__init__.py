@@ -36,4 +36,5 @@ ADAPTER = Adapter(
         "usage": "there is no line for token counts",
         "custom": "there is no line for other protocols' extras",
     },
+    late=True,
 )

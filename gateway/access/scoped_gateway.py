@@ -260,11 +260,7 @@ class ScopedThreads:
             return False
 
     async def update(
-        self,
-        thread_id: str,
-        *,
-        metadata: JsonObject | None = None,
-        attributes: JsonObject | None = None,
+        self, thread_id: str, *, metadata: JsonObject | None = None, attributes: JsonObject | None = None
     ) -> Thread:
         await self.get(thread_id)
         return await self._inner.update(thread_id, metadata=metadata, attributes=attributes)
@@ -320,12 +316,7 @@ class ScopedRuns:
         self._threads = threads
 
     async def start(
-        self,
-        request: RunRequest,
-        *,
-        files: Sequence[Attachment] = (),
-        caller: Caller | None = None,
-        told: bool = True,
+        self, request: RunRequest, *, files: Sequence[Attachment] = (), caller: Caller | None = None, told: bool = True
     ) -> Run:
         """The run belongs to the principal, and may call the tools that the principal may."""
         await self._agents.look(request.agent, request.protocol)

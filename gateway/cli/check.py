@@ -19,12 +19,7 @@ from gateway.yaml_document import Mistake
 
 
 def check(
-    path: Path,
-    host: str = "127.0.0.1",
-    tls: Certificate | None = None,
-    *,
-    workers: int = 1,
-    connect: bool = False,
+    path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *, workers: int = 1, connect: bool = False
 ) -> int:
     """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served, and by
     how many `workers`.

@@ -82,11 +82,7 @@ def load(
 
 
 def loads(
-    text: str,
-    adapters: Registry | None = None,
-    env: Mapping[str, str] | None = None,
-    *,
-    path: Path | None = None,
+    text: str, adapters: Registry | None = None, env: Mapping[str, str] | None = None, *, path: Path | None = None
 ) -> Config:
     """As `load`, from text. `path` is the file it stands for, which relative paths start from."""
     document = read(text, str(path or "routes.yaml"), os.environ if env is None else env)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from gateway import tracing
 from gateway.contract import Callback, Inbound
@@ -33,7 +33,7 @@ LONGEST_GAP_SECONDS = 600.0
 class Webhooks:
     """Delivers what is owed. `nudge` after every commit that owes one; `run` is a task of the gateway's."""
 
-    def __init__(self, store: Store, inbound: Mapping[str, Inbound], client: HttpClient) -> None:
+    def __init__(self, store: Store, inbound: Callable[[str], Inbound | None], client: HttpClient) -> None:
         self._store = store
         self._inbound = inbound
         self._client = client
@@ -98,7 +98,7 @@ class Webhooks:
     async def _attempt(self, run: Run, attempt: int) -> str | None:
         """None when it is done with, else why it should be tried again. `attempt` counts from 1."""
         webhook = run.request.webhook
-        inbound = self._inbound.get(webhook.protocol) if webhook else None
+        inbound = self._inbound(webhook.protocol) if webhook else None
         if webhook is None or inbound is None:
             return None
         callback: Callback = inbound.callback(run)

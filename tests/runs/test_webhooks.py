@@ -70,7 +70,7 @@ async def receiving(receiver: Receiver) -> AsyncIterator[str]:
 @asynccontextmanager
 async def delivering(gateway: Engine, *allow: str) -> AsyncIterator[None]:
     client = HttpClient(guard=Guard(allow))
-    told = Webhooks(gateway.store, {"test": Told()}, client)
+    told = Webhooks(gateway.store, {"test": Told()}.get, client)
     gateway.on_owed(told.nudge)
     task = asyncio.create_task(told.run())
     try:

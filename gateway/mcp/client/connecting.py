@@ -50,12 +50,7 @@ class Connector:
     """Opens sessions with one target."""
 
     def __init__(
-        self,
-        target: McpTarget,
-        capabilities: JsonObject,
-        info: JsonObject,
-        name: str,
-        extras: PoolExtras,
+        self, target: McpTarget, capabilities: JsonObject, info: JsonObject, name: str, extras: PoolExtras
     ) -> None:
         self.name = name
         self.counts = CallCounts()

@@ -13,12 +13,4 @@ http/        Streamable HTTP and HTTP+SSE
 from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity, Service
 from gateway.mcp.server.server import McpServer
 
-__all__ = [
-    "InputRequired",
-    "McpCall",
-    "McpClient",
-    "McpServer",
-    "McpSession",
-    "ServerIdentity",
-    "Service",
-]
+__all__ = ["InputRequired", "McpCall", "McpClient", "McpServer", "McpSession", "ServerIdentity", "Service"]
