@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from itertools import repeat
 
 from gateway import tracing
 from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
-from gateway.agents.hosts import HostedEntry
 from gateway.agents.roster import Roster
 from gateway.contract import Requests, Watch, unguessable
 from gateway.contract.fitting import SchemaJudge
@@ -18,8 +16,7 @@ from gateway.contract.interception import RunRecorder, Unrecorded
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
-from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery, RunStatus
-from gateway.runs import recovery
+from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery
 from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
@@ -27,19 +24,15 @@ from gateway.runs.live import LiveRun
 from gateway.runs.log import LogWatch, decoded
 from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
+from gateway.runs.recovery import Recovery
 from gateway.runs.rules import Rules
-from gateway.runs.run_record import of_error
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads, ThreadWatchers
 from gateway.runs.watching import ForeignWatch, StoredWatch
-from gateway.store import Delivery, Recovered, Store
+from gateway.store import Delivery, Store
 
 EVENTS_BYTES = 4 * 1024 * 1024
-DESCRIBED_SECONDS = 10.0
-"""How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
-RECOVERED_AT_ONCE = 16
-"""Runs of dead processes that are read at a time: one after the other they would wait for the store as often."""
 
 Step = Callable[[], Awaitable[None]]
 
@@ -106,8 +99,7 @@ class Engine:
         self.backchannel = EngineBackchannel(store, self.agents, self.conversations, self.post, self._lobby)
         self._opened: list[Step] = []
         self.accompany()
-        self._claimed: list[Recovered] = []
-        """Runs of dead gateways that are this one's now, and are not taken up yet."""
+        self._recovery = Recovery(store, self.agents, self._starter, self.runs.events)
         self._adopting = asyncio.Lock()
 
     def _owes(self, delivery: Delivery) -> None:
@@ -134,7 +126,7 @@ class Engine:
         listed: it is known which agents there are, and no run goes on yet. claimed: runs of processes that have died
         are this one's, and do not go on yet. adopted: it is known which runs go on. closing: the store is still open.
         """
-        self._listed, self._claimed_for, self._adopted, self._closing = listed, claimed, adopted, closing
+        self._listed, self._claimed, self._adopted, self._closing = listed, claimed, adopted, closing
 
     def _rung(self, run_id: str | None) -> None:
         self._followed.rung(run_id)
@@ -176,7 +168,8 @@ class Engine:
         Runs of hosted agents go on last, when all others are known again: they may have started some of them.
         """
         async with self._adopting:
-            if await self._adopt():
+            await self.agents.refresh()
+            if await self._recovery.take_up(self._claimed):
                 await self._adopted()
         self._rung(None)
 
@@ -192,65 +185,6 @@ class Engine:
         """The same where there is something to take up, which costs little to see. To be called every moment."""
         if await self.store.is_orphaned():
             await self.adopt()
-
-    async def _adopt(self) -> bool:
-        """Whether there was a run to take up."""
-        await self.agents.refresh()
-        self._claimed += await self.store.claim()
-        if not self._claimed:
-            return False
-        await self._claimed_for()
-        entries = [await self._entry_of(found.run) for found in self._claimed]
-        agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
-        claimed, self._claimed = self._claimed, []
-        places = asyncio.Semaphore(RECOVERED_AT_ONCE)
-        done = await asyncio.gather(
-            *map(self._take_up, claimed, entries, agents, repeat(places)), return_exceptions=True
-        )
-        for live in done:
-            if isinstance(live, LiveRun):
-                self._go_on(live)
-        for live in done:
-            if isinstance(live, BaseException):
-                raise live
-        return True
-
-    async def _take_up(self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore) -> LiveRun | None:
-        """Let the run go on; if its agent is hosted, return it, known again. What cannot be read stays claimed."""
-        async with places:
-            try:
-                live = await self._recover(found, entry, agent)
-            except (Unavailable, asyncio.CancelledError):
-                self._claimed.append(found)
-                raise
-            except Exception as error:  # whatever it is, the others go on
-                live = self._starter.make(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
-                self._starter.begin(live, live.finish(of_error(error, f"run {found.run.id}, taken up again")))
-                return None
-        if isinstance(entry.host or entry, HostedEntry):
-            self.live[live.run.id] = live
-            return live
-        self._go_on(live)
-        return None
-
-    async def _entry_of(self, run: Run) -> Entry:
-        try:
-            return await self.agents.find(run.agent, run.request.protocol, run.request.metadata)
-        except NotFound as error:
-            return recovery.entry_gone(run, str(error))
-
-    async def _recover(self, found: Recovered, entry: Entry, agent: Agent) -> LiveRun:
-        run = found.run
-        thread = await self.store.thread(run.thread) if run.thread is not None else None
-        live = self._starter.make(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
-        await recovery.taken_up(live, events := await self.runs.events(run.id))
-        if live.interceptor is not None:
-            live.interceptor.replay([event for _, event in events])
-        return live
-
-    def _go_on(self, live: LiveRun) -> None:
-        waits = live.run.status is RunStatus.PENDING and not live.cancelled
-        self._starter.begin(live, self._starter.wait_and_drive(live, turn=False) if waits else recovery.goes_on(live))
 
     def quiet(self) -> None:
         """Take no new run and no cancel: clients are about to lose their connections, and that is not their wish."""

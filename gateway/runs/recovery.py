@@ -2,20 +2,106 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from itertools import repeat
 
 from gateway.agents.entry import Entry
+from gateway.agents.hosts import HostedEntry
+from gateway.agents.roster import Roster
 from gateway.config import Route
 from gateway.contract import RunContext, TargetOptions
 from gateway.core import events as e
-from gateway.core.errors import NotFound
-from gateway.core.types import Agent, Failure, Outcome, Run
+from gateway.core.errors import NotFound, Unavailable
+from gateway.core.types import Agent, Failure, Outcome, Run, RunStatus
 from gateway.runs.live import LiveRun
+from gateway.runs.run_record import of_error
+from gateway.runs.starting import Starter
+from gateway.store import Recovered, Store
 
 log = logging.getLogger(__name__)
 
 UNKNOWN = "the gateway stopped after sending the run and before learning its id at the agent: outcome unknown"
+DESCRIBED_SECONDS = 10.0
+"""How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
+RECOVERED_AT_ONCE = 16
+"""Runs of dead processes that are read at a time: one after the other they would wait for the store as often."""
+
+
+class Recovery:
+    """Takes up what dead processes left. One per engine."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        starter: Starter,
+        events: Callable[[str], Awaitable[Sequence[tuple[int, e.Event]]]],
+    ) -> None:
+        """events: reads a run's log."""
+        self._store = store
+        self._roster = roster
+        self._starter = starter
+        self._events = events
+        self._left: list[Recovered] = []
+        """Runs of dead processes that are this one's now, and are not taken up yet."""
+
+    async def take_up(self, claimed: Callable[[], Awaitable[None]]) -> bool:
+        """Whether there was a run to take up: then `claimed` is awaited before any goes on. One call at a time."""
+        self._left += await self._store.claim()
+        if not self._left:
+            return False
+        await claimed()
+        entries = [await self._entry_of(found.run) for found in self._left]
+        agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
+        left, self._left = self._left, []
+        places = asyncio.Semaphore(RECOVERED_AT_ONCE)
+        done = await asyncio.gather(*map(self._take_up, left, entries, agents, repeat(places)), return_exceptions=True)
+        for live in done:
+            if isinstance(live, LiveRun):
+                self._go_on(live)
+        for live in done:
+            if isinstance(live, BaseException):
+                raise live
+        return True
+
+    async def _take_up(self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore) -> LiveRun | None:
+        """Let the run go on; if its agent is hosted, return it, known again. What cannot be read stays claimed."""
+        async with places:
+            try:
+                live = await self._recover(found, entry, agent)
+            except (Unavailable, asyncio.CancelledError):
+                self._left.append(found)
+                raise
+            except Exception as error:  # whatever it is, the others go on
+                live = self._starter.make(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
+                self._starter.begin(live, live.finish(of_error(error, f"run {found.run.id}, taken up again")))
+                return None
+        if isinstance(entry.host or entry, HostedEntry):
+            self._starter.live[live.run.id] = live
+            return live
+        self._go_on(live)
+        return None
+
+    async def _entry_of(self, run: Run) -> Entry:
+        try:
+            return await self._roster.find(run.agent, run.request.protocol, run.request.metadata)
+        except NotFound as error:
+            return entry_gone(run, str(error))
+
+    async def _recover(self, found: Recovered, entry: Entry, agent: Agent) -> LiveRun:
+        run = found.run
+        thread = await self._store.thread(run.thread) if run.thread is not None else None
+        live = self._starter.make(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
+        await taken_up(live, events := await self._events(run.id))
+        if live.interceptor is not None:
+            live.interceptor.replay([event for _, event in events])
+        return live
+
+    def _go_on(self, live: LiveRun) -> None:
+        waits = live.run.status is RunStatus.PENDING and not live.cancelled
+        self._starter.begin(live, self._starter.wait_and_drive(live, turn=False) if waits else goes_on(live))
 
 
 class Missing:

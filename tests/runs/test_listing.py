@@ -15,7 +15,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout
 from gateway.core.types import Agent, RunStatus
 from gateway.runs import Engine
-from gateway.runs.engine import DESCRIBED_SECONDS
+from gateway.runs.recovery import DESCRIBED_SECONDS
 from gateway.store.sqlite import SqliteStore
 from tests.support.aio import Still, later, run
 from tests.support.scripted import Script, Scripted, echo, engine, request, route, use
