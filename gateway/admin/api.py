@@ -153,20 +153,17 @@ class AdminApi:
     async def _protocols(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Every protocol: its door, if clients are served, and what it cannot say."""
         config = self._config()
-        return _json(
+        protocols = [
             {
-                "protocols": [
-                    {
-                        "name": name,
-                        "title": adapter.title,
-                        "door": config.inbound[name].path if name in config.inbound else None,
-                        "calls": adapter.call is not None,
-                        "losses": dict(adapter.losses),
-                    }
-                    for name, adapter in config.adapters.items()
-                ]
+                "name": name,
+                "title": adapter.title,
+                "door": config.inbound[name].path if name in config.inbound else None,
+                "calls": adapter.call is not None,
+                "losses": dict(adapter.losses),
             }
-        )
+            for name, adapter in config.adapters.items()
+        ]
+        return _json({"protocols": protocols})
 
     async def _losses(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Losses since the gateway started, with the reason where a protocol's list has one."""
@@ -174,15 +171,11 @@ class AdminApi:
         losses = next(metric for metric in everybody.metrics() if metric.name == metrics.losses.name)
         adapters = self._config().adapters
         reasons = {what: why for adapter in adapters.values() for what, why in adapter.losses.items()}
-        counted = sorted(losses.values.items(), key=lambda item: -item[1])
-        return _json(
-            {
-                "losses": [
-                    {"agent": agent, "protocol": protocol, "what": what, "count": int(count), "why": reasons.get(what)}
-                    for (agent, protocol, what), count in counted
-                ]
-            }
-        )
+        counted = [
+            {"agent": agent, "protocol": protocol, "what": what, "count": int(count), "why": reasons.get(what)}
+            for (agent, protocol, what), count in sorted(losses.values.items(), key=lambda item: -item[1])
+        ]
+        return _json({"losses": counted})
 
     # --- runs --------------------------------------------------------------------------------------------------------
 

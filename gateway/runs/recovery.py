@@ -87,16 +87,26 @@ class Recovery:
     async def _entry_of(self, run: Run) -> Entry:
         try:
             return await self._roster.find(run.agent, run.request.protocol, run.request.metadata)
-        except NotFound as error:
-            return entry_gone(run, str(error))
+        except NotFound as error:  # its route is no longer in the table
+            return Entry(Route(name=run.agent, target=TargetOptions(protocol="none")), Missing(str(error)))
 
     async def _recover(self, found: Recovered, entry: Entry, agent: Agent) -> LiveRun:
+        """The run in memory, where its log on disk ends. Its events go on above what was reserved before."""
         run = found.run
         thread = await self._store.thread(run.thread) if run.thread is not None else None
         live = self._starter.make(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
-        await taken_up(live, events := await self._events(run.id))
+        events = [event for _, event in await self._events(run.id)]
+        for event in events:
+            live.log.opener.replay(event)
+            live.log.output.apply(event)
+            if isinstance(event, e.Resumed) and event.answer.outcome is not Outcome.CANCELLED:
+                live.questions.given[event.interrupt] = event.answer
+            elif isinstance(event, e.ArtifactAdded):
+                live.artifacts.append(event.artifact)
+        await live.log.reserve()
+        log.info("run %s of %s: taken up again (%s)", live.run.id, live.agent.name, live.run.status)
         if live.interceptor is not None:
-            live.interceptor.replay([event for _, event in events])
+            live.interceptor.replay(events)
         return live
 
     def _go_on(self, live: LiveRun) -> None:
@@ -122,24 +132,6 @@ class Missing:
 
     async def aclose(self) -> None:
         """Nothing to close."""
-
-
-def entry_gone(run: Run, why: str) -> Entry:
-    """A stand-in for the route of a run that is no longer in the table."""
-    return Entry(Route(name=run.agent, target=TargetOptions(protocol="none")), Missing(why))
-
-
-async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> None:
-    """Bring a run in memory to where its log on disk ends. Its events go on above what was reserved before."""
-    for _, event in log_so_far:
-        live.log.opener.replay(event)
-        live.log.output.apply(event)
-        if isinstance(event, e.Resumed) and event.answer.outcome is not Outcome.CANCELLED:
-            live.questions.given[event.interrupt] = event.answer
-        elif isinstance(event, e.ArtifactAdded):
-            live.artifacts.append(event.artifact)
-    await live.log.reserve()
-    log.info("run %s of %s: taken up again (%s)", live.run.id, live.agent.name, live.run.status)
 
 
 def goes_on(live: LiveRun) -> Coroutine[None, None, None]:

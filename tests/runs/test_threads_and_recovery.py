@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,8 +25,8 @@ from gateway.core.types import (
     Thread,
     ThreadStatus,
 )
-from gateway.runs import Engine, recovery, starting
-from gateway.runs.live import LiveRun
+from gateway.runs import Engine, starting
+from gateway.runs.log import RunLog
 from gateway.store.sqlite import SqliteStore
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route, until, use
@@ -284,19 +284,19 @@ def test_a_run_that_cannot_be_taken_up_fails_and_the_others_go_on(
     async def ends(context: RunContext) -> None:
         context.emit(e.RunFinished())
 
-    taken_up = recovery.taken_up
+    reserve = RunLog.reserve
 
     async def scene() -> None:
         async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
             runs = [(await gateway.runs.start(request())).id for _ in range(2)]
             await until(lambda: all(live.run.upstream for live in gateway.live.values()))
 
-        async def strange(live: LiveRun, log: Sequence[tuple[int, e.Event]]) -> None:
-            if live.run.id == runs[0]:
+        async def strange(log: RunLog) -> None:
+            if log.run_id == runs[0]:
                 raise RuntimeError("nobody has foreseen this")
-            await taken_up(live, log)
+            await reserve(log)
 
-        monkeypatch.setattr(recovery, "taken_up", strange)
+        monkeypatch.setattr(RunLog, "reserve", strange)
         async with engine((route(), Scripted(echo, attach=ends)), file=tmp_path / "s.db") as gateway:
             failed, other = [await gateway.runs.wait(each, timeout=30) for each in runs]
             assert failed is not None and failed.failure is not None and failed.failure.code == "internal"
@@ -310,18 +310,18 @@ def test_a_run_that_cannot_be_taken_up_fails_and_the_others_go_on(
 def test_runs_are_taken_up_several_at_a_time_and_none_is_lost_that_the_store_cannot_read_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken_up, together, refused = recovery.taken_up, asyncio.Barrier(5), set[str]()
+    reserve, together, refused = RunLog.reserve, asyncio.Barrier(5), set[str]()
 
     async def ends(context: RunContext) -> None:
         context.emit(e.RunFinished())
 
-    async def slowly(live: LiveRun, log: Sequence[tuple[int, e.Event]]) -> None:
+    async def slowly(log: RunLog) -> None:
         async with asyncio.timeout(30):
             await together.wait()
-        if live.run.id not in refused:
-            refused.add(live.run.id)
+        if log.run_id not in refused:
+            refused.add(log.run_id)
             raise Unavailable("not now")
-        await taken_up(live, log)
+        await reserve(log)
 
     async def scene() -> None:
         async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
@@ -330,7 +330,7 @@ def test_runs_are_taken_up_several_at_a_time_and_none_is_lost_that_the_store_can
         again = Engine(SqliteStore(tmp_path / "s.db"))
         use(again, (route(), Scripted(echo, attach=ends)))
         with monkeypatch.context() as patch:
-            patch.setattr(recovery, "taken_up", slowly)
+            patch.setattr(RunLog, "reserve", slowly)
             with pytest.raises(Unavailable, match="not now"):
                 await again.open()
             await again.adopt()

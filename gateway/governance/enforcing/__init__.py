@@ -3,7 +3,6 @@
     enforcement.py  `Enforcement`: one per gateway; opens the audit logs, makes the `RouteGovernor`s
     outbound.py     `governed`: wraps the outbound half of a route
     governed_run.py `GovernedRun`: one run, between the engine and the half that is wrapped
-    contexts.py     what that half is given of runs and conversations
     governor.py     `RouteGovernor`: a route's rules for adapters (gateway/contract/governing.py)
     gate.py         `RunGate`: holds back the events of the run until their calls are decided
     judge.py        decides the calls of a run, records the decisions, asks approvers

@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from gateway.contract import RunContext, Runner
-from gateway.contract.governing import RuleKeeping
+from gateway.contract.governing import Governor, RuleKeeping, RunGovernor
 from gateway.contract.interception import InterceptedRun
+from gateway.contract.wrapping import WrappedRun
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import ABSENT
@@ -24,7 +25,6 @@ from gateway.core.memory import Recalled
 from gateway.core.types import Answer, Artifact, Interrupt, JsonObject, Run, RunStatus, ThreadUpdate
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing.approval import own
-from gateway.governance.enforcing.contexts import RuledRun
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.judge import failure
@@ -38,6 +38,16 @@ MOVES: Final[dict[tuple[RunStatus, RunStatus], State]] = {
     (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
 }
 """The audited action for each change of a run's status, except its start and end."""
+
+
+class RuledRun(WrappedRun):
+    """A `RunContext` with the rules of its route. What judges the run overrides what the half says of it."""
+
+    governed: RunGovernor | None = None
+
+    def __init__(self, context: RunContext, governor: Governor) -> None:
+        super().__init__(context)
+        self.governor = governor
 
 
 class GovernedRun:

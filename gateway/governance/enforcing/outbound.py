@@ -11,14 +11,22 @@ from typing import Any, Final
 import msgspec
 
 from gateway.contract import Outbound, RunContext, ThreadContext
-from gateway.contract.governing import GOVERNOR, RuleKeeping
+from gateway.contract.governing import GOVERNOR, Governor, RuleKeeping
 from gateway.contract.interception import InterceptedRun
 from gateway.contract.optional import Discovering, Relay, Stateful, Supervised
+from gateway.contract.wrapping import WrappedThread
 from gateway.core.errors import Unsupported
 from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
-from gateway.governance.enforcing.contexts import RuledRun, RuledThread
-from gateway.governance.enforcing.governed_run import GovernedRun
+from gateway.governance.enforcing.governed_run import GovernedRun, RuledRun
 from gateway.governance.enforcing.governor import RouteGovernor
+
+
+class RuledThread(WrappedThread):
+    """A `ThreadContext` with the rules of its route."""
+
+    def __init__(self, context: ThreadContext, governor: Governor) -> None:
+        super().__init__(context)
+        self.governor = governor
 
 
 class GovernedOutbound:

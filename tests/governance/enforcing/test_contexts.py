@@ -14,7 +14,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import RunStatus, ThreadUpdate
 from gateway.governance.binding import bind
-from gateway.governance.enforcing.contexts import RuledRun
+from gateway.governance.enforcing.governed_run import RuledRun
 from tests.governance.enforcing.support import Ruled, audited, documents, house
 from tests.governance.support import manifest
 from tests.support.aio import run
