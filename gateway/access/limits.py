@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
+
 from gateway.access.options import ANONYMOUS
 from gateway.contract.options import EVERY_OTHER, ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import Limited, Unavailable
@@ -82,31 +84,28 @@ class Turnover:
                 self.watched[key] = (now, (3 * mean + now - last) / 4 if mean else now - last)
 
 
-class Slots:
-    """The share of the limits that a run or a connection takes, until it is freed."""
+class Slots(msgspec.Struct, eq=False):
+    """The share of the limits that a run or a connection takes, until it is freed.
 
-    __slots__ = ("_taken", "_turnover", "_used")
+    taken: what it counts for. used: how much of it is used in all. turnover: told when it is freed.
+    """
 
-    def __init__(self, used: dict[Key, int], taken: Sequence[Taken], turnover: Turnover) -> None:
-        """used: what is used so far. taken: what it counts for. turnover: told when it is freed."""
-        self._used = used
-        self._taken = taken
-        self._turnover = turnover
-        for key, _ in taken:
-            used[key] = used.get(key, 0) + 1
+    taken: Sequence[Taken]
+    used: dict[Key, int]
+    turnover: Turnover
 
     def free(self) -> None:
         """It is over, or never came to be. Again: no effect."""
-        used, taken, self._taken = self._used, self._taken, ()
-        if self._turnover.watched:
-            self._turnover.freed(key for key, _ in taken)
+        used, taken, self.taken = self.used, self.taken, ()
+        if self.turnover.watched:
+            self.turnover.freed(key for key, _ in taken)
         for key, _ in taken:
             left = used[key] - 1
             if left:
                 used[key] = left
             else:
                 del used[key]
-                self._turnover.watched.pop(key, None)
+                self.turnover.watched.pop(key, None)
 
 
 class UsageLimits:
@@ -248,7 +247,9 @@ class UsageLimits:
                     limit, name = key
                     kind, why = _FULL[limit]
                     raise self._over(door, limit, kind, why.format(name=name), self._turnover.wait(key))
-        return Slots(used, limited, self._turnover)
+        for key, _ in limited:
+            used[key] = used.get(key, 0) + 1
+        return Slots(limited, used, self._turnover)
 
     def _of(self, door: str, client: str | None) -> ClientLimits:
         if client is None or client == ANONYMOUS:

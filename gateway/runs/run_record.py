@@ -180,14 +180,12 @@ class RunRecord:
             self._background = TaskSet()
         self._background.hold(task)
 
-    async def woken(self) -> None:
-        """Wait for the next `wake`."""
+    def woken(self) -> asyncio.Future[None]:
+        """Done with the next `wake`."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
-        try:
-            await future
-        finally:
-            self._waiting.discard(future)
+        future.add_done_callback(self._waiting.discard)
+        return future
 
     def wake(self) -> None:
         """Have everybody in `woken` look again."""

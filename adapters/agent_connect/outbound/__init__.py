@@ -40,23 +40,26 @@ class AgentConnectOutbound:
 
     async def run(self, context: RunContext) -> None:
         """Send the run, see it to its end."""
-        run_id = context.run.id
-        follower = self._runs[run_id] = self._follower(context)
+        run, can = context.run, (self._locator.agent or context.agent).capabilities
+        follower = self._runs[run.id] = Follower(context, self._client, self._target, can)
         try:
-            starter = RunSender(context, self._client, self._locator, self._quirks, follower)
-            verdict = await starter.start()
+            sender = RunSender(
+                context, self._client, self._locator, self._quirks, follower, request=run.request, can=can
+            )
+            verdict = await sender.start()
             if verdict is None and follower.remote is None:
                 raise AgentGone("the agent went away before it named the run")
             await follower.conclude(verdict)
         finally:
-            self._runs.pop(run_id, None)
+            self._runs.pop(run.id, None)
 
     async def attach(self, context: RunContext) -> None:
         """Find the run again and see it to its end."""
         remote = RemoteRun.of(context.run.upstream or {})
         if remote is None:
             raise AgentFailed("nothing is known of where the run is at the agent")
-        follower = self._runs[context.run.id] = self._follower(context, resumed=True)
+        can = (self._locator.agent or context.agent).capabilities
+        follower = self._runs[context.run.id] = Follower(context, self._client, self._target, can, resumed=True)
         try:
             await follower.name(remote)
             await follower.conclude(await follower.again())
@@ -93,11 +96,6 @@ class AgentConnectOutbound:
     async def aclose(self) -> None:
         """Close every connection."""
         await self._client.aclose()
-
-    def _follower(self, context: RunContext, *, resumed: bool = False) -> Follower:
-        can = (self._locator.agent or context.agent).capabilities
-        streams = self._target.stream == "always" or (self._target.stream == "auto" and can.streaming)
-        return Follower(context, self._client, self._target, streams=streams, resumed=resumed)
 
 
 def _named(upstream: JsonObject) -> str:

@@ -33,7 +33,7 @@ from adapters.agent_connect.wire import EVENT, UPSTREAM_OUTPUT
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentForgot, AgentGone, AgentTimeout
-from gateway.core.types import Json, JsonObject, Outcome
+from gateway.core.types import AgentCapabilities, Json, JsonObject, Outcome
 from gateway.transport.deadline import Deadline, Timer
 from gateway.transport.http import StreamResponse
 from gateway.wire import sse
@@ -62,16 +62,17 @@ class Follower:
         context: RunContext,
         client: AgentConnectClient,
         options: AgentConnectTarget,
+        can: AgentCapabilities,
         *,
-        streams: bool,
-        resumed: bool,
+        resumed: bool = False,
     ) -> None:
+        """can: what the agent says that it can. resumed: an earlier process has sent the run."""
         self._named: asyncio.Event | None = None
         """Set when the agent has named the run; None until a cancel waits for that."""
         self._context = context
         self._client = client
         self._options = options
-        self.streams = streams
+        self.streams = options.stream == "always" or (options.stream == "auto" and can.streaming)
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
@@ -106,7 +107,8 @@ class Follower:
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
         self.remote = remote
-        self._decoder.expect(remote.run_id)
+        if self._decoder.run_id != remote.run_id:
+            self._decoder.expect(remote.run_id)
         if not over:
             await self._record(remote)
         if self._named is not None:
@@ -235,7 +237,7 @@ class Follower:
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
         context, decoder = self._context, self._decoder
         frames = sse.SseDecoder(last_event_id=self._last_id)
-        silence, loop = self._silence, asyncio.get_running_loop()
+        silence = self._silence
         opening, named = True, self.remote is not None
         hear = partial(self._hear, opened, frames, where)
         async for chunk in opened:
@@ -255,7 +257,7 @@ class Follower:
                     await context.drain()
                 if decoder.settled:
                     if silence is not None:
-                        silence.move(loop.time() + SETTLED_SILENCE)
+                        silence.move(asyncio.get_running_loop().time() + SETTLED_SILENCE)
                 elif decoder.verdict is not None:
                     return None if named else self._nameless(decoder.verdict, where)
                 elif silence is not None and silence.due is not None:

@@ -15,7 +15,7 @@ from adapters.agent_connect.outbound.threads import RemoteThreads
 from adapters.agent_connect.wire import PROTOCOL
 from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
-from gateway.core.types import Checkpoint, Json, JsonObject, RunRequest
+from gateway.core.types import AgentCapabilities, Checkpoint, Json, JsonObject, RunRequest
 from gateway.transport.http import HttpResponse, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
@@ -70,12 +70,16 @@ class RunSender:
         locator: Locator,
         quirks: ServerQuirks,
         follower: Follower,
+        *,
+        request: RunRequest,
+        can: AgentCapabilities,
     ) -> None:
         self._context = context
+        self._request = request
         self._trace = context.traceparent
         self._client = client
         self._locator = locator
-        self._can = (locator.agent or context.agent).capabilities
+        self._can = can
         self._quirks = quirks
         self._follower = follower
         self._fresh = True
@@ -142,7 +146,7 @@ class RunSender:
         path = base + _SUFFIX[way]
         body = encode(
             _run_create(
-                self._context.run.request,
+                self._request,
                 self._locator.known or await self._agent_id(),
                 (await self._context.recall(fresh=self._fresh, knows=self._knows)).input,
                 threaded=thread is not None,
