@@ -15,7 +15,7 @@ from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.contract.gateway import Gateway
 from gateway.core.errors import InterlinguaError, Unauthenticated, Unavailable
-from gateway.transport.asgi import Headers
+from gateway.transport.asgi import Everybody, Headers
 from gateway.transport.asgi.refusals import retry_after
 
 T = TypeVar("T")
@@ -61,12 +61,13 @@ def refusal_headers(error: InterlinguaError) -> Headers:
     return retry_after(error)
 
 
-def serving(make: Callable[[Gateway], T], gateway: Gateway, options: AuthenticatingOptions) -> Callable[[Scope], T]:
-    """Serve the client of a request: made once where clients are not asked who they are, else for each request.
+def serving(
+    make: Callable[[Gateway], T], gateway: Gateway, options: AuthenticatingOptions
+) -> Callable[[Scope], T] | Everybody[T]:
+    """What serves the clients of a door: made once where they are not asked who they are, else for each request.
 
-    The function that is returned raises Unauthenticated.
+    A function that is returned raises Unauthenticated.
     """
     if not options.authenticates:
-        everybody = make(gateway)
-        return lambda scope: everybody
+        return Everybody(make(gateway))
     return lambda scope: make(ScopedGateway(gateway, visit_of(scope)))

@@ -461,7 +461,7 @@ class LiveRun:
                 await self.record.fail(error)
         self.ended = True
         if self._questions is not None:
-            self._give_up_questions()
+            self._questions.cancel_all()
         run = self.record.run
         if self.span is not None:
             self.span.finish(run.status, usage=self._usage, events=self.log.last, failure=run.failure)
@@ -470,11 +470,6 @@ class LiveRun:
         self.log.close()
         self.record.wake()
         self._commons.ended(self)
-
-    def _give_up_questions(self) -> None:
-        """Give every open question the answer `cancelled`."""
-        if self._questions is not None:
-            self._questions.cancel_all()
 
     async def cancel(self, reason: str) -> None:
         """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""
@@ -488,7 +483,8 @@ class LiveRun:
             status = RunStatus.RUNNING if self.run.interrupts else self.run.status
             run = replace(self.run, cancel_reason=reason, interrupts=(), status=status, updated_at=time.time())
             await self.record.write(closed, run)
-        self._give_up_questions()
+        if self._questions is not None:
+            self._questions.cancel_all()
         if not self.run.dispatched or self.task is None:
             self._interrupt()
             return
@@ -498,7 +494,8 @@ class LiveRun:
         if self.cancelled or self._ending:
             return
         self._aborted = failure
-        self._give_up_questions()
+        if self._questions is not None:
+            self._questions.cancel_all()
         self._stop_agent()
 
     def detach(self) -> None:

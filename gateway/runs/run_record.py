@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from gateway.core import errors, stopping
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
-from gateway.core.output import Output
 from gateway.core.types import NULL, Agent, Artifact, Failure, Run, RunStatus, StopReason, Thread
 from gateway.runs.log import RunLog
 from gateway.runs.threads import checkpoint_of, known_now
@@ -230,11 +229,8 @@ def concluded(run: Run, end: e.Event, events: RunLog, **changes: Any) -> tuple[R
             changes |= {"status": RunStatus.TIMEOUT if end.timeout else RunStatus.ERROR, "failure": end.failure}
         case _:
             changes |= {"status": RunStatus.CANCELLED, "stop_reason": StopReason.CANCELLED}
-    return replace(run, output=_partial(events.output), **changes), [end]
-
-
-def _partial(output: Output) -> msgspec.Raw:
-    return NULL if output.empty else msgspec.Raw(output.encoded)
+    partial = NULL if events.output.empty else msgspec.Raw(events.output.encoded)
+    return replace(run, output=partial, **changes), [end]
 
 
 def delivery(run: Run, before: Run) -> Delivery | None:

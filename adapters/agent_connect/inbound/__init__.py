@@ -26,7 +26,7 @@ from gateway.access import refusal_headers, serving
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, NotFound, lookup
 from gateway.core.types import Run
-from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation
+from gateway.transport.asgi import Everybody, HttpRequest, Reply, RestEndpoint, RestOperation
 
 T = TypeVar("T")
 Table = Mapping[str, Mapping[str, RestOperation[T]]]
@@ -170,7 +170,7 @@ class AgentConnectInbound:
             *self._routes(_RUNS, lambda gateway: RunOperations(gateway, options)),
             *self._routes(_THREADS, lambda gateway: ThreadOperations(gateway, options.max_body)),
             *self._routes(_AGENTS, lambda gateway: AgentOperations(gateway, options.max_body)),
-            Route(SCHEMES, RestEndpoint({"GET": self._schemes}, lambda _: None, _refusal)),
+            Route(SCHEMES, RestEndpoint({"GET": self._schemes}, Everybody(None), _refusal)),
         ]
 
     def _routes(self, table: Table[T], make: Callable[[Gateway], T]) -> Sequence[BaseRoute]:

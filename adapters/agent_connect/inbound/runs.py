@@ -73,27 +73,29 @@ class RunOperations:
         return codec_request.read(wire.stateless, body)
 
     def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Awaitable[Run]:
-        threaded = "thread_id" in request.path_params
+        thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path_params else None
         wanted = codec_request.run_request(
             body,
             body.get("agent_id") or self._only(),
-            thread=parameters.uuid(request, "thread_id") if threaded else None,
+            thread=thread_id,
             now=time.time(),
             traceparent=request.header("traceparent"),
         )
-        if threaded:
-            return self._start_with(wanted, create=body.get("if_not_exists") == "create", told=told)
+        if thread_id is not None:
+            return self._start_with(thread_id, wanted, create=body.get("if_not_exists") == "create", told=told)
         if body.get("on_completion") == "keep":
             made = new_thread()
             return self._start_on(made, replace(wanted, thread=made.id, attributes={KEPT: True}))
         return self._begin(wanted, told=told)
 
-    async def _start_with(self, request: RunRequest, *, create: bool, told: bool) -> Run:
+    async def _start_with(self, thread_id: str, request: RunRequest, *, create: bool, told: bool) -> Run:
         """Start it on the thread that it names. `create`: on a new one of that name, if there is none."""
-        thread = await self._found(request.thread)
-        if thread is None and create:
-            return await self._start_on(new_thread(request.thread), request)
-        unknown = await self._unknown(request, thread) if thread is not None else ()
+        unknown: Sequence[str] = ()
+        try:
+            unknown = await self._unknown(request, await self._gateway.threads.get(thread_id))
+        except NotFound:
+            if create:
+                return await self._start_on(new_thread(thread_id), request)
         run = await self._begin(request, told=told)
         for what in unknown:
             self._gateway.runs.lost(run.id, what)
@@ -110,12 +112,6 @@ class RunOperations:
             return ()
         agent = await self._agent(request.agent)
         return () if agent is not None and wire.PROTOCOL in agent.extra else ("thread_state",)
-
-    async def _found(self, thread_id: str | None) -> Thread | None:
-        try:
-            return None if thread_id is None else await self._gateway.threads.get(thread_id)
-        except NotFound:
-            return None
 
     async def _start_on(self, thread: Thread, request: RunRequest) -> Run:
         """Start it on a new thread, which is deleted again if the run is refused."""

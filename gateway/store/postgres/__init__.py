@@ -140,7 +140,8 @@ class PostgresStore:
         return await self._write(partial(changes.activate, owner=self.owner, run_id=run_id))
 
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
-        work = Transition(run_id, change, changes.EncodedRecords.of(change.run, change.checkpoint))
+        record = None if change.run is None else encode(change.run)
+        work = Transition(run_id, change, record, None if change.checkpoint is None else encode(change.checkpoint))
         await self._write(cast("Work[None]", work), run=run_id, soon=soon, own=True)
 
     def save(self, run: Run, *, soon: bool = False) -> None:
@@ -190,10 +191,10 @@ class PostgresStore:
     async def update_thread(
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
-        records = changes.EncodedRecords.of(None, checkpoint)
+        record = None if checkpoint is None else encode(checkpoint)
         return await self._write(
             partial(
-                changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, records=records, at=at
+                changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, record=record, at=at
             )
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -33,17 +33,6 @@ from gateway.store.uploads import UploadSteps
 
 SPEND_SECONDS = 4
 """How long a process may keep others from spending."""
-
-
-class EncodedRecords(NamedTuple):
-    """The encoded records of a change."""
-
-    run: bytearray | None = None
-    checkpoint: bytearray | None = None
-
-    @classmethod
-    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> EncodedRecords:
-        return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
 
 
 async def activate(connection: Connection, owner: str, run_id: str) -> bool:
@@ -131,12 +120,12 @@ async def update_thread(
     change: ThreadChange,
     checkpoint: Checkpoint | None,
     *,
-    records: EncodedRecords,
+    record: bytearray | None,
     at: float,
 ) -> Thread:
     await change_thread(connection, thread_id, change, checkpoint, at)
     if checkpoint is not None:
-        await add_checkpoint(connection, checkpoint.thread, checkpoint, records.checkpoint)
+        await add_checkpoint(connection, checkpoint.thread, checkpoint, record)
     return await queries.thread(connection, thread_id)
 
 

@@ -19,7 +19,7 @@ from gateway.core.errors import Conflict, InterlinguaError, NotFound
 from gateway.core.types import IfBusy, Run, ThreadStatus
 from gateway.store import LogEntry, RunChange
 from gateway.store.log_rows import Row, pack
-from gateway.store.postgres.changes import EncodedRecords, add_checkpoint, change_thread, claim_file
+from gateway.store.postgres.changes import add_checkpoint, change_thread, claim_file
 from gateway.store.postgres.connections import Connection, fetch, text
 from gateway.store.records import (
     ACTIVE,
@@ -49,7 +49,8 @@ class Transition:
 
     run: str
     change: RunChange
-    records: EncodedRecords
+    record: bytearray | None = None
+    checkpoint: bytearray | None = None
     overrules: bool = False
 
     @property
@@ -321,7 +322,7 @@ class RunWrites:
             change, point = work.change, work.change.checkpoint
             if point is not None:
                 await change_thread(connection, point.thread, change.thread or NO_CHANGE, point, point.created_at)
-                await add_checkpoint(connection, point.thread, point, work.records.checkpoint)
+                await add_checkpoint(connection, point.thread, point, work.checkpoint)
             elif change.thread is not None and change.run is not None and change.run.thread is not None:
                 await change_thread(connection, change.run.thread, change.thread, None, change.run.updated_at)
 
@@ -420,7 +421,7 @@ def _changing(changes: Sequence[Changed]) -> tuple[Statement, dict[str, list[Log
                 work.run,
                 None if status is None else status.value,
                 None if change.run is None else change.run.updated_at,
-                work.records.run,
+                work.record,
                 tail,
                 change.reserved,
                 size_of(said),

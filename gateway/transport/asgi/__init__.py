@@ -8,11 +8,12 @@ uvicorn.py       PieceProtocol: the server's protocol with a short way for strea
 """
 
 from gateway.transport.asgi import origin, refusals
-from gateway.transport.asgi.endpoint import RestEndpoint, RestOperation, respond
+from gateway.transport.asgi.endpoint import Everybody, RestEndpoint, RestOperation, respond
 from gateway.transport.asgi.request import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
 __all__ = [
     "ClientGone",
+    "Everybody",
     "Headers",
     "HttpRequest",
     "Reply",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -57,13 +58,19 @@ async def respond(
         await request.answer(reply)
 
 
-class RestEndpoint(Generic[T]):
+class Everybody(NamedTuple, Generic[T]):
+    """What serves all clients alike."""
+
+    service: T
+
+
+class RestEndpoint:
     """An ASGI application, which Starlette's router calls as it is."""
 
     def __init__(
         self,
         operations: Mapping[str, RestOperation[T]],
-        serving: Callable[[Scope], T],
+        serving: Callable[[Scope], T] | Everybody[T],
         refusal: Callable[[InterlinguaError], Reply],
         *,
         undeclared: str = UNDECLARED,
@@ -72,8 +79,7 @@ class RestEndpoint(Generic[T]):
 
         refusal: the answer to an error. undeclared: the text of a 405, with `{method}` and `{path}`.
         """
-        self._operations = operations
-        self._serving = serving
+        self._operations = {method: _bound(operation, serving) for method, operation in operations.items()}
         self._refusal = refusal
         self._undeclared = undeclared
 
@@ -83,10 +89,18 @@ class RestEndpoint(Generic[T]):
         request = HttpRequest(scope, receive, send)
         if operation is None:
             return request.answer(self._not_allowed(request))
-        return respond(request, lambda request: operation(self._serving(scope), request), self._refusal)
+        return respond(request, operation, self._refusal)
 
     def _not_allowed(self, request: HttpRequest) -> Reply:
         """405, with all the methods of the path."""
         told = self._undeclared.format(method=request.method, path=request.scope["path"])
         allowed = ", ".join(self._operations).encode()
         return Reply(405, self._refusal(NotFound(told)).body, [(b"allow", allowed)])
+
+
+def _bound(
+    operation: RestOperation[T], serving: Callable[[Scope], T] | Everybody[T]
+) -> Callable[[HttpRequest], Awaitable[Reply | None]]:
+    if isinstance(serving, Everybody):
+        return partial(operation, serving.service)
+    return lambda request: operation(serving(request.scope), request)
