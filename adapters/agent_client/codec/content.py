@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.wire import PROTOCOL, taken_in_prompts
+from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta, files, projection
 from gateway.core.errors import Invalid
 from gateway.core.files import Attachment
-from gateway.core.types import Agent, Artifact, Json, JsonObject, RunRequest
+from gateway.core.types import Artifact, Json, JsonObject, RunRequest
 
 _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text",),
@@ -102,21 +103,21 @@ def _language(uri: str) -> str:
     return ending[1].lower() if ending else ""
 
 
-def blocks_of(request: RunRequest, agent: Agent) -> list[JsonObject]:
+def blocks_of(request: RunRequest, place: str | None, capabilities: Callable[[], JsonObject]) -> list[JsonObject]:
     """The `prompt` that the outbound half sends for a run.
 
-    A request of this protocol: `creation["prompt"]` verbatim. Else a text block of the input's text at
-    `agent.text_input` (of an input without text: its JSON), and then the blocks of `input["content"]`, if it has any
-    (alone, if they say that text already). Raises Invalid for blocks that the agent does not take.
+    A request of this protocol: `creation["prompt"]` verbatim. Else a text block of the input's text at `place` (of an
+    input without text: its JSON), and then the blocks of `input["content"]`, if it has any (alone, if they say that
+    text already). `capabilities` gives the agent's `promptCapabilities`. Raises Invalid for what it does not take.
     """
     prompt = request.creation.get("prompt")
     if request.protocol == PROTOCOL and isinstance(prompt, list):
         return prompt
     given = request.input
-    text = projection.text_of(given, agent.text_input)
+    text = projection.text_of(given, place)
     blocks: list[JsonObject] = []
     if isinstance(given, dict) and isinstance(given.get("content"), list):
-        blocks = check(given["content"], taken_in_prompts(agent.extra.get(PROTOCOL)), "/input/content")
+        blocks = check(given["content"], capabilities(), "/input/content")
     elif text is None:
         text = delta.encode(given).decode()
     said = [block["text"] for block in blocks if block["type"] == "text"]

@@ -26,7 +26,7 @@ from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import ThreadWatch
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
-from gateway.core.types import Interrupt, Run, ThreadUpdate
+from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
 from gateway.transport.flag import Flag
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class EditorSession:
         self._gateway = context.gateway
         self._titled = "title" in context.thread.attributes
         self._following: PromptFollower | None = None
+        self._prompted: Agent | None = None
         self._seen: set[str] = set()
         self._gate = Flag()
         self._ready = Flag()
@@ -182,9 +183,12 @@ class EditorSession:
         Raises Invalid for content that the agent cannot take, and the errors of the tree.
         """
         context, client = self.context, self.client
-        agent = await self._gateway.agents.get(context.agent, PROTOCOL)
-        governed.check(asked.prompt, agent, context.governor)
-        said = turns.read(asked, agent)
+        agent = self._prompted = await self._gateway.agents.get(context.agent, PROTOCOL)
+        if (words := turns.words(asked.prompt)) is not None:
+            said = turns.PromptInput(words)
+        else:
+            governed.check(asked.prompt, agent, context.governor)
+            said = turns.read(asked, agent)
         following = self._following
         question = following.questions.waiting if following else None
         if following is not None and question is not None:
@@ -201,8 +205,7 @@ class EditorSession:
                 text=said.text,
                 thread=context.thread,
                 config=context.config,
-                principal=client.visitor.name,
-                tools=client.visitor.tools,
+                visitor=client.visitor.known,
             )
             try:
                 run = await client.clients.whole(self._gateway.runs.start(request, files=said.files))
@@ -330,10 +333,9 @@ class EditorSession:
     ) -> None:
         """Tell the client of a run, once (see `PromptFollower.go`)."""
         self._seen.add(run.id)
-        try:
-            agent = await self._gateway.agents.get(run.agent, PROTOCOL)
-        except NotFound:
-            agent = None
+        agent = self._prompted if self.context.owns(run) else None
+        with contextlib.suppress(NotFound):
+            agent = agent or await self._gateway.agents.get(run.agent, PROTOCOL)
         self._following = PromptFollower(self.context, self.updates, run, agent, past=past)
         self.context.follows(run)
         self._moved.set()

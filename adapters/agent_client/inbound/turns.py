@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, content, questions
 from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.access import Principal
 from gateway.contract import Gateway
 from gateway.core import delta, files, projection
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
@@ -120,8 +121,7 @@ def request_of(
     text: str,
     thread: Thread,
     config: JsonObject,
-    principal: str | None = None,
-    tools: tuple[str, ...] | None = None,
+    visitor: Principal | None = None,
 ) -> RunRequest:
     """Make the run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
     meta = asked.meta if isinstance(asked.meta, dict) else {}
@@ -133,10 +133,10 @@ def request_of(
         protocol=PROTOCOL,
         thread=thread.id,
         config={} if agents.native(agent) else config,
-        metadata={**metadata_of(thread.metadata), **metadata_of(meta)},
+        metadata=metadata_of(thread.metadata, meta),
         traceparent=traceparent if isinstance(traceparent, str) else None,
-        principal=principal,
-        tools=tools,
+        principal=None if visitor is None else visitor.who.id,
+        tools=None if visitor is None else visitor.tools,
         creation=params,
         attributes={MARK: turn.mark},
     )
@@ -184,9 +184,15 @@ def answer_id(run: str, question: str) -> str:
     return f"{run}-answer-{question}"
 
 
-def metadata_of(meta: Any) -> JsonObject:
-    """Keep the keys of a `_meta`, or of a thread's metadata, that are metadata of runs."""
-    return {key: meta[key] for key in meta if key not in OWN} if isinstance(meta, dict) else {}
+def metadata_of(*said: Any) -> JsonObject:
+    """Keep the keys of a thread's metadata, and of a `_meta`, that are metadata of runs."""
+    return {key: each[key] for each in said if isinstance(each, dict) for key in each if key not in OWN}
+
+
+def words(prompt: list[Any]) -> str | None:
+    """The text of a prompt that is one block of text, which every agent takes; None for any other prompt."""
+    block = prompt[0] if len(prompt) == 1 and isinstance(prompt[0], dict) else {}
+    return block["text"] if block.get("type") == "text" and isinstance(block.get("text"), str) else None
 
 
 def read(asked: wire.Prompt, agent: Agent) -> PromptInput:

@@ -63,25 +63,26 @@ class Visitor:
     @property
     def stranger(self) -> bool:
         """Whether it has to, and has not, or what it said has expired."""
-        return self.required and self._known is None
+        return self.required and self.known is None
 
     @property
     def identity(self) -> Identity | None:
         """Its identity; None where clients are not asked, and for a stranger."""
-        return None if self._known is None else self._known.who
+        return None if self.known is None else self.known.who
 
     @property
     def tools(self) -> tuple[str, ...] | None:
         """Patterns of the tools that agents may call for it, where rules decide; None where nobody asked who it is."""
-        return None if self._known is None else self._known.tools
+        return None if self.known is None else self.known.tools
 
     @property
     def name(self) -> str | None:
         """Its id."""
-        return None if self._known is None else self._known.who.id
+        return None if (known := self.known) is None else known.who.id
 
     @property
-    def _known(self) -> Principal | None:
+    def known(self) -> Principal | None:
+        """The client; None where clients are not asked, and for a stranger."""
         return None if self._visit is None or self._visit.expired else self._visit.principal
 
     # --- what is there for it ---------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class Visitor:
 
     def may_use(self, agent: str) -> bool:
         """Whether the agent is there for it. A stranger may see what any agent answers to `initialize`."""
-        known = self._known
+        known = self.known
         return known is None or known.may_use(agent, self._created(agent))
 
     def among(self, agents: Sequence[str]) -> list[str]:
@@ -106,7 +107,7 @@ class Visitor:
 
     def owns(self, thread: Thread) -> bool:
         """Whether the session is its own, or one that it oversees. Clients that are not asked own all unowned ones."""
-        known, owner = self._known, thread.attributes.get(OWNER)
+        known, owner = self.known, thread.attributes.get(OWNER)
         if known is None:
             return not self.required and owner is None
         return known.has(owner)

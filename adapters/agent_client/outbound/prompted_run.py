@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from adapters.agent_client.codec import content, turn
 from adapters.agent_client.options import AgentClientTarget
@@ -21,7 +21,7 @@ from adapters.agent_client.wire import PROTOCOL, cancel_request, taken_in_prompt
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import Invalid, Unsupported
-from gateway.core.types import Agent, Artifact, Json, JsonObject
+from gateway.core.types import Artifact, Json, JsonObject
 from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
@@ -121,8 +121,10 @@ class PromptedRun:
         session.check_free()
         recalled = await self.context.recall(fresh=session.record.fresh)
         earlier = [content.block_of(recalled.before)] if recalled.before else []
-        given = [file for file in await self.context.uploads() if file.id not in session.record.files]
-        await self._sessions.told(session, [file.id for file in given])
+        uploads, record = await self.context.uploads(), session.record
+        given = [file for file in uploads if file.id not in record.files] if uploads else []
+        if given or record.fresh:
+            await self._sessions.told(session, [file.id for file in given])
         skills = preface(rules, taken_in_prompts(connection.initialized)) if rules is not None else ()
         blocks = [*skills, *earlier, *blocks, *(await self._files(given, connection) if given else ())]
         if self._stop:
@@ -188,11 +190,11 @@ class PromptedRun:
 
     def _blocks(self, connection: AgentConnection) -> list[JsonObject]:
         """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
-        request = self._request
+        blocks_of = functools.partial(content.blocks_of, self._request, self.context.agent.text_input)
         try:
-            return content.blocks_of(request, _taking(self.context.agent, self._may_take(connection)))
+            return blocks_of(lambda: self._may_take(connection))
         except Invalid as error:
-            content.blocks_of(request, _taking(self.context.agent, content.EVERYTHING))
+            blocks_of(lambda: content.EVERYTHING)
             raise Unsupported(str(error), detail=error.detail) from error
 
     def _may_take(self, connection: AgentConnection) -> JsonObject:
@@ -226,11 +228,6 @@ class PromptedRun:
             meta["traceparent"] = self.context.traceparent
         params = {**creation, "sessionId": session.name, "prompt": blocks}
         return {**params, "_meta": meta} if meta else params
-
-
-def _taking(agent: Agent, capabilities: JsonObject) -> Agent:
-    """The agent with these prompt capabilities."""
-    return replace(agent, extra={PROTOCOL: {"agentCapabilities": {"promptCapabilities": capabilities}}})
 
 
 def _forget(prompt: asyncio.Future[Any]) -> None:

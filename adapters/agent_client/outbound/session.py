@@ -44,9 +44,6 @@ _PAUSE_EVERY = 256
 _PAUSE = 0.02
 
 
-# --- the record of it on its thread, to open it again ---------------------------------------------------------------
-
-
 class SessionRecord(Struct, rename="camel", omit_defaults=True, frozen=True):
     """One session, and what its agent was told there.
 
@@ -103,9 +100,6 @@ def asked(params: Raw) -> SessionRecord:
 _UNKNOWN = SessionRecord(session="", cwd="")
 
 
-# --- updates outside of turns: a table -------------------------------------------------------------------------------
-
-
 class Stray(enum.StrEnum):
     """The meaning of updates that belong to no prompt."""
 
@@ -131,9 +125,6 @@ STRAY: Final[dict[tuple[Stray, OpeningStep], Stray]] = {
     (Stray.HISTORY, OpeningStep.OPENED): Stray.NEWS,
     (Stray.KNOWN, OpeningStep.OPENED): Stray.NEWS,
 }
-
-
-# --- the session ----------------------------------------------------------------------------------------------------
 
 
 class SessionSettings(KnownSettings):

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.agent_client.codec import content
-from adapters.agent_client.codec.agents import agent_of
 from gateway.core.errors import Invalid
 from gateway.core.files import Attachment
-from gateway.core.types import Artifact, RunRequest
+from gateway.core.types import Artifact, JsonObject, RunRequest
 from tests.adapters.agent_client.codec_cases import ANY, BLOCKS, NATIVE, unhurried, valid
 
 ALL = {"image": True, "audio": True, "embeddedContext": True}
@@ -96,32 +95,35 @@ def asked(input: Any, protocol: str = "agent_connect", **more: Any) -> RunReques
     return RunRequest(agent="coder", input=input, protocol=protocol, **more)
 
 
+def blocks_of(request: RunRequest, capabilities: JsonObject | None = None) -> list[JsonObject]:
+    return content.blocks_of(request, NATIVE.text_input, lambda: capabilities or {})
+
+
 def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
     prompt = [{**TEXT, "_meta": {"x": 1}}, {"type": "unheard of"}]
     request = asked({"message": "x"}, "agent_client", creation={"prompt": prompt, "sessionId": "s"})
-    assert content.blocks_of(request, NATIVE) == prompt
+    assert blocks_of(request) == prompt
 
 
 def test_the_text_of_any_input_is_a_text_block() -> None:
-    assert content.blocks_of(asked({"message": "Hi"}), NATIVE) == [content.block_of("Hi")]
-    assert content.blocks_of(asked("Hi"), NATIVE) == [content.block_of("Hi")]
-    assert content.blocks_of(asked({"a": 1}), NATIVE) == [content.block_of('{"a":1}')]
+    assert blocks_of(asked({"message": "Hi"})) == [content.block_of("Hi")]
+    assert blocks_of(asked("Hi")) == [content.block_of("Hi")]
+    assert blocks_of(asked({"a": 1})) == [content.block_of('{"a":1}')]
 
 
 def test_blocks_of_an_input_come_after_its_message() -> None:
-    assert content.blocks_of(asked({"message": "Hi", "content": [LINK]}), NATIVE) == [content.block_of("Hi"), LINK]
+    assert blocks_of(asked({"message": "Hi", "content": [LINK]})) == [content.block_of("Hi"), LINK]
     said = [content.block_of("Hi"), LINK]
-    assert content.blocks_of(asked({"message": "Hi", "content": said}), NATIVE) == said
-    assert content.blocks_of(asked({"message": "", "content": [LINK]}), NATIVE) == [LINK]
-    assert content.blocks_of(asked({"message": "", "content": []}), NATIVE) == [content.block_of("")]
+    assert blocks_of(asked({"message": "Hi", "content": said})) == said
+    assert blocks_of(asked({"message": "", "content": [LINK]})) == [LINK]
+    assert blocks_of(asked({"message": "", "content": []})) == [content.block_of("")]
 
 
 def test_blocks_that_the_agent_does_not_take_are_refused() -> None:
     with pytest.raises(Invalid) as raised:
-        content.blocks_of(asked({"message": "Hi", "content": [IMAGE]}), NATIVE)
+        blocks_of(asked({"message": "Hi", "content": [IMAGE]}))
     assert raised.value.path == "/input/content/0"
-    painter = agent_of({"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}}, "x")
-    assert content.blocks_of(asked({"message": "Hi", "content": [IMAGE]}), painter)[1] == IMAGE
+    assert blocks_of(asked({"message": "Hi", "content": [IMAGE]}), {"image": True})[1] == IMAGE
 
 
 # --- files -------------------------------------------------------------------------------------------------------
