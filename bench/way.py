@@ -7,7 +7,8 @@ through a WebSocket and through `interlingua stdio`, and for a `tools/call` with
 counts once. What runs meanwhile by chance (timers, what is
 written a moment later) is left out: only what is called for each of several chunks or requests counts. Below them
 stands how many calls each room had, of the chunk or request with the fewest: a profile by room that is the same on
-every machine. `--calls` prints its functions, in the order of their calls.
+every machine. `--calls` prints its functions, in the order of their calls. `--bytecodes` counts instructions of
+Python's interpreter instead of calls, those of the libraries included: what the work takes of a processor, but for C.
 """
 
 from __future__ import annotations
@@ -51,28 +52,41 @@ store: {{url: "sqlite:///bench.db"}}
 """
 
 TRACED = """
-import atexit, json, sys, threading, time
+import atexit, json, sys, time
 sys.path.insert(0, root := sys.argv.pop(1))
-calls = []
-names = {}
+bytecodes = sys.argv.pop(1) == "bytecodes"
+calls, names = [], {}
+def named(code):
+    file = code.co_filename.removeprefix(root + "/")
+    if code.co_name == "<module>" or not (bytecodes or file.startswith(("gateway/", "adapters/"))):
+        return ""
+    if not file.startswith(("gateway/", "adapters/")):
+        file = "libraries/" + file.rpartition("/site-packages/")[2].rpartition("/lib/")[2]
+    return file + ":" + code.co_qualname
 def note(frame, event, _):
     if event != "call":
         return
-    code = frame.f_code
-    name = names.get(code)
+    name = names.get(frame.f_code)
     if name is None:
-        file = code.co_filename
-        own = file.startswith((root + "/gateway/", root + "/adapters/")) and code.co_name != "<module>"
-        name = names[code] = file.removeprefix(root + "/") + ":" + code.co_qualname if own else ""
-    if name:
-        calls.append((time.monotonic_ns(), name))
+        name = names[frame.f_code] = named(frame.f_code)
+    if not name:
+        return
+    call = [time.monotonic_ns(), name, 1]
+    calls.append(call)
+    if bytecodes:
+        call[2], frame.f_trace_opcodes, frame.f_trace_lines = 0, True, False
+        def step(frame, event, _):
+            call[2] += event == "opcode"
+            return step
+        return step
 def told():
     sys.setprofile(None)
+    sys.settrace(None)
     with open("calls.json", "w") as file:
         json.dump(calls, file)
 atexit.register(told)
 from gateway.cli import main
-sys.setprofile(note)
+(sys.settrace if bytecodes else sys.setprofile)(note)
 main()
 """
 
@@ -119,21 +133,29 @@ Windows = list[tuple[int, int]]
 """When each was under way."""
 
 
+class Call(NamedTuple):
+    """A function that was called, and what it is counted for."""
+
+    name: str
+    """FILE:FUNCTION."""
+    steps: int
+
+
 class Calls:
-    """Functions called in one process, `FILE:FUNCTION`, with their times."""
+    """Functions called in one process, with their times."""
 
     def __init__(self, folder: str) -> None:
         """Of the process that has ended in that folder."""
         self._calls = json.loads((Path(folder) / "calls.json").read_text(encoding="utf-8"))
 
-    def within(self, window: tuple[int, int]) -> list[str]:
+    def within(self, window: tuple[int, int]) -> list[Call]:
         start, end = window
-        return [name for at, name in self._calls if start <= at < end]
+        return [Call(name, steps) for at, name, steps in self._calls if start <= at < end]
 
 
 class Way(NamedTuple):
     """The files that every one of its kind passes, in order. Of the one with the fewest calls, since chance only adds
-    some: how many each room has, the most first, and the calls.
+    some: how many each room has (or bytecodes), the most first, and the calls.
     """
 
     files: list[str]
@@ -143,28 +165,32 @@ class Way(NamedTuple):
 
 def _way(calls: Calls, windows: Windows) -> Way:
     found = [calls.within(window) for window in windows]
-    files = [dict.fromkeys(map(_file, called)) for called in found]
-    fewest = min(found, key=len)
-    rooms = dict(Counter(map(_room, fewest)).most_common())
-    return Way([name for name in files[-1] if all(name in each for each in files)], rooms, fewest)
+    files = [dict.fromkeys(_file(call.name) for call in called) for called in found]
+    fewest = min(found, key=lambda called: sum(call.steps for call in called))
+    rooms: Counter[str] = Counter()
+    for call in fewest:
+        rooms[_room(call.name)] += call.steps
+    names = [name for name in files[-1] if all(name in each for each in files)]
+    return Way(names, dict(rooms.most_common()), [call.name for call in fewest])
 
 
-def measure() -> dict[str, Way]:
-    """By what passes."""
+def measure(counted: str = "calls") -> dict[str, Way]:
+    """By what passes. counted: `calls` or `bytecodes`."""
     port, agent = free_port(), free_port()
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    traced = ["-c", TRACED, str(ROOT), counted]
     with tempfile.TemporaryDirectory() as folder, _process(["-m", "bench.agent", "--port", str(agent)], folder, env):
         command, tools, root = (json.dumps(it) for it in (EDITORS_AGENT, TOOLS_AGENT, str(ROOT)))
         routes = ROUTES.format(command=command, tools=tools, root=root, agent=agent)
         (Path(folder) / "routes.yaml").write_text(routes, encoding="utf-8")
-        with _process(["-c", TRACED, str(ROOT), "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
+        with _process([*traced, "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
             _ready(port, gateway)
             each = {"a chunk": _chunks(port), "/runs/wait": _requests(port), **_calls(port)}
             socket = {"url": f"ws://127.0.0.1:{port}/agent-client/editor"}
             each["session/new"], each["a prompt"] = asyncio.run(_prompts(socket))
         calls = Calls(folder)
         found = {what: _way(calls, windows) for what, windows in each.items()}
-        own = [sys.executable, "-c", TRACED, str(ROOT), "stdio", "editor", "--routes", "routes.yaml"]
+        own = [sys.executable, *traced, "stdio", "editor", "--routes", "routes.yaml"]
         _, windows = asyncio.run(_prompts({"command": own, "cwd": folder}))
         return {**found, "a prompt through stdio": _way(Calls(folder), windows)}
 
@@ -238,11 +264,14 @@ async def _prompts(place: dict[str, Any]) -> tuple[Windows, Windows]:
 
 
 if __name__ == "__main__":
-    for what, found in measure().items():
-        print(f"{what}: {len(found.files)} files")
-        for file in found.files:
-            print(f"  {file}")
-        print(f"{what}: {sum(found.rooms.values())} calls of functions of our own")
+    counted = "bytecodes" if "--bytecodes" in sys.argv else "calls"
+    for what, found in measure(counted).items():
+        if counted == "calls":
+            print(f"{what}: {len(found.files)} files")
+            for file in found.files:
+                print(f"  {file}")
+        told = "calls of functions of our own" if counted == "calls" else "bytecodes"
+        print(f"{what}: {sum(found.rooms.values())} {told}")
         for room, count in found.rooms.items():
             print(f"  {room} {count}")
         if "--calls" in sys.argv:
