@@ -1,4 +1,6 @@
-"""Params and results that are passed on: some members are read or set, session ids exchanged; all else stays."""
+"""Params and results that are passed on: some members are read or set, session ids exchanged; all else stays. What they
+say of a session's modes and options is remembered.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.wire import PARAMS_META, SessionUpdate
+from adapters.agent_client.wire import PARAMS_META, JsonObject, SessionUpdate
 from gateway.core.errors import AgentBroken
 from gateway.wire import jsonrpc
 
@@ -122,3 +124,29 @@ def _rename(found: dict[str, Raw], name: Callable[[str], str]) -> bool:
         return False
     found["sessionId"] = jsonrpc.raw(new)
     return True
+
+
+class KnownSettings:
+    """A session's modes and options as its agent last said, in version 1's words; None where it said nothing."""
+
+    def __init__(self) -> None:
+        self.modes: JsonObject | None = None
+        self.options: list[Any] | None = None
+
+    def answered(self, result: JsonObject) -> None:
+        """Learn from an answer of the agent's."""
+        modes, options = result.get("modes"), result.get("configOptions")
+        self.modes = modes if isinstance(modes, dict) else self.modes
+        self.options = options if isinstance(options, list) else self.options
+
+    def heard(self, kind: str, data: Any) -> None:
+        """Learn from an update, or from what was noted of an answer: `modes`, `config_options`."""
+        if kind == "modes":
+            self.answered({"modes": data})
+        elif kind == "config_options":
+            self.answered({"configOptions": data})
+        elif kind == "config_option_update" and isinstance(data, dict):
+            self.answered({"configOptions": data.get("configOptions")})
+        elif kind == "current_mode_update" and isinstance(data, dict) and self.modes is not None:
+            current = data.get("currentModeId", self.modes.get("currentModeId"))
+            self.modes = {**self.modes, "currentModeId": current}

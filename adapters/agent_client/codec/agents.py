@@ -177,35 +177,7 @@ def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# --- modes and options of a session ----------------------------------------------------------------------------------
-
-
-class KnownSettings:
-    """A session's modes and options as its agent last said, in version 1's words; None where it said nothing."""
-
-    def __init__(self) -> None:
-        self.modes: JsonObject | None = None
-        self.options: list[Any] | None = None
-
-    def answered(self, result: JsonObject) -> None:
-        """Learn from an answer of the agent's."""
-        modes, options = result.get("modes"), result.get("configOptions")
-        self.modes = modes if isinstance(modes, dict) else self.modes
-        self.options = options if isinstance(options, list) else self.options
-
-    def heard(self, kind: str, data: Any) -> None:
-        """Learn from an update, or from what was noted of an answer: `modes`, `config_options`."""
-        if kind == "modes":
-            self.answered({"modes": data})
-        elif kind == "config_options":
-            self.answered({"configOptions": data})
-        elif kind == "config_option_update" and isinstance(data, dict):
-            self.answered({"configOptions": data.get("configOptions")})
-        elif kind == "current_mode_update" and isinstance(data, dict) and self.modes is not None:
-            current = data.get("currentModeId", self.modes.get("currentModeId"))
-            self.modes = {**self.modes, "currentModeId": current}
-
-
+# --- options of a session -------------------------------------------------------------------------------------------
 # Only for agents of other protocols; one of this protocol has its own. What is offered are the schema's lists of values
 # and its booleans; other settings have no control in this protocol, and stay at their defaults.
 

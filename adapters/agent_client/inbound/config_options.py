@@ -11,6 +11,7 @@ import msgspec
 
 from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.v1 import updates_out as out
+from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.wire import PROTOCOL, JsonObject, declares
 from gateway.core.types import ThreadUpdate
@@ -27,7 +28,7 @@ async def settings(session: SessionContext) -> JsonObject:
         booleans = declares(session.client.capabilities, "session", "configOptions", "boolean")
         options = agents.config_options(agent, session.config, booleans=booleans) or None
     else:
-        known = agents.KnownSettings()
+        known = KnownSettings()
         for update in (await session.gateway.threads.get(session.id)).updates:
             if update.protocol == PROTOCOL:
                 known.heard(update.kind, update.data)

@@ -19,6 +19,7 @@ from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, set_option
 from adapters.agent_client.inbound.client import EditorClient, EditorClients
+from adapters.agent_client.inbound.context import OpenedBy
 from adapters.agent_client.inbound.sessions import EditorSessions
 from adapters.agent_client.inbound.visitor import METHOD, Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -74,14 +75,14 @@ class EditorConnection:
             "authenticate": self._authenticate,
             "logout": self._logout,
             "session/new": self.sessions.new,
-            "session/load": self.sessions.load,
-            "session/resume": self.sessions.resume,
+            "session/load": functools.partial(self.sessions.again, "session/load", OpenedBy.LOAD),
+            "session/resume": functools.partial(self.sessions.again, "session/resume", OpenedBy.RESUME),
             "session/list": self.sessions.list,
-            "session/close": self.sessions.close,
-            "session/delete": self.sessions.delete,
+            "session/close": functools.partial(self.sessions.end, "close"),
+            "session/delete": functools.partial(self.sessions.end, "delete"),
             tunnel.MESSAGE: self._serve,
-            "session/set_mode": self._set_mode,
-            "session/set_config_option": self._set_option,
+            "session/set_mode": functools.partial(self._set, set_option.set_mode),
+            "session/set_config_option": functools.partial(self._set, set_option.set_option),
         }
 
     async def serve(self) -> None:
@@ -266,15 +267,11 @@ class EditorConnection:
 
     # --- sessions ---------------------------------------------------------------------------------------------
 
-    async def _set_mode(self, params: Raw) -> Any:
+    async def _set(self, change: Callable[..., Awaitable[Any]], params: Raw) -> Any:
+        """Set a mode or an option, one at a time in each session."""
         session = await self.sessions.get(jsonrpc.read(params, wire.OfSession).session_id, own=True)
         async with self._clients.setting(session.id):
-            return await set_option.set_mode(session.context, session.updates, params)
-
-    async def _set_option(self, params: Raw) -> Any:
-        session = await self.sessions.get(jsonrpc.read(params, wire.OfSession).session_id, own=True)
-        async with self._clients.setting(session.id):
-            return await set_option.set_option(session.context, session.updates, params)
+            return await change(session.context, session.updates, params)
 
     async def _prompt(self, params: Any, id: Id) -> JsonObject:
         asked = jsonrpc.converted(params, wire.Prompt)

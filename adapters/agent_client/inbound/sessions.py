@@ -10,7 +10,7 @@ import datetime
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -311,13 +311,11 @@ class EditorSessions:
             await self._undo(thread.id, session)
             raise
 
-    async def load(self, params: Raw) -> Any:
-        """`session/load`."""
-        return await self._again(params, "session/load", OpenedBy.LOAD)
-
-    async def resume(self, params: Raw) -> Any:
-        """`session/resume`."""
-        return await self._again(params, "session/resume", OpenedBy.RESUME)
+    async def again(self, method: str, way: OpenedBy, params: Raw) -> Any:
+        """`session/load`, `session/resume`."""
+        asked = jsonrpc.read(params, wire.OpenSession)
+        async with self._alone(asked.session_id):
+            return await self._taken_up(asked, params, method, way)
 
     async def list(self, params: Raw) -> Any:
         """`session/list`."""
@@ -330,43 +328,34 @@ class EditorSessions:
             listed = await recorded(self._gateway, params, self.may_have)
         return await governed.listed(governed.of(self._gateway, name), listed)
 
-    async def close(self, params: Raw) -> Any:
-        """`session/close`: what runs is cancelled first. One that is not on record is the agent's to answer for."""
+    async def end(self, what: str, params: Raw) -> Any:
+        """`session/close`, `session/delete`: what runs is cancelled first. One that is not on record is the agent's to
+        answer for; what is not there is deleted.
+        """
         try:
             session = await self.get(jsonrpc.read(params, wire.OfSession).session_id, ending=True)
         except NotFound:
-            if not await self._may_be_its_own("close"):
-                raise
-            return await self._client.beside("session/close", params)
+            if await self._may_be_its_own(what):
+                return await self._client.beside(f"session/{what}", params)
+            if what == "delete":
+                return {}
+            raise
         await session.stop()
-        answer = await self._if_offered("close", session, params)
-        if await governed.closed(session.context.governor, session.id):
+        answer = await self._if_offered(what, session, params)
+        forgotten = await governed.closed(session.context.governor, session.id)
+        if what == "close" and not forgotten:
+            await session.close()
+            return answer
+        if what == "close":
             with contextlib.suppress(InterlinguaError):  # the agent is to forget it, too
                 await self._if_offered("delete", session, params)
-            await self._drop_everywhere(session)
+        for each in (session, *session.context.elsewhere()):
+            await each.close()
+        if forgotten:
             await self._whole(governed.forget(self._gateway, session.id))
         else:
-            await session.close()
-        return answer
-
-    async def delete(self, params: Raw) -> Any:
-        """`session/delete`. What is not there is deleted."""
-        session_id = jsonrpc.read(params, wire.OfSession).session_id
-        try:
-            session = await self.get(session_id, ending=True)
-        except NotFound:
-            if not await self._may_be_its_own("delete"):
-                return {}
-            return await self._client.beside("session/delete", params)
-        await session.stop()
-        answer = await self._if_offered("delete", session, params)
-        forgotten = await governed.closed(session.context.governor, session.id)
-        await self._drop_everywhere(session)
-        if forgotten:
-            await self._whole(governed.forget(self._gateway, session_id))
-        else:
             with contextlib.suppress(NotFound):  # it was deleted twice at once
-                await self._whole(self._gateway.threads.delete(session_id))
+                await self._whole(self._gateway.threads.delete(session.id))
         return answer
 
     async def _may_be_its_own(self, what: str) -> bool:
@@ -376,11 +365,6 @@ class EditorSessions:
         if self._client.visitor.required or self._agent is None:
             return False
         return offers(await self._native(self._agent), "sessionCapabilities", what)
-
-    async def _drop_everywhere(self, session: EditorSession) -> None:
-        """No connection has it open any more."""
-        for each in (session, *session.context.elsewhere()):
-            await each.close()
 
     async def _if_offered(self, what: str, session: EditorSession, params: Raw) -> Any:
         """The agent's answer to `session/<what>`, if it speaks this protocol and declared it."""
@@ -400,11 +384,6 @@ class EditorSessions:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _again(self, params: Raw, method: str, way: OpenedBy) -> Any:
-        asked = jsonrpc.read(params, wire.OpenSession)
-        async with self._alone(asked.session_id):
-            return await self._taken_up(asked, params, method, way)
-
     async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: OpenedBy) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
@@ -420,24 +399,18 @@ class EditorSessions:
             with contextlib.suppress(replay.Untold):
                 return await self._told_by_agent(thread, name, params, method, way)
         session = await self._opened(thread, name, params, way)
-        try:
+        async with _or_closed(session):
             return self._shown(session, await told(session.context, await settings(session.context)))
-        except BaseException:
-            await session.close()
-            raise
 
     async def _told_by_agent(self, thread: Thread, name: str, params: Raw, method: str, way: OpenedBy) -> Any:
         """The agent's own answer, after what it replays. Raises replay.Untold where the record is to serve."""
         session = await self._opened(thread, name, params, OpenedBy.NEW)
         context = session.context
-        try:
+        async with _or_closed(session):
             answer = await session.reload(
                 lambda: replay.by_agent(context, session.updates, method, together(context)), way
             )
             return self._shown(session, set_option.completed_answer(context, answer))
-        except BaseException:
-            await session.close()
-            raise
 
     async def _of_agent(self, asked: wire.OpenSession, params: Raw, method: str) -> Any:
         """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept."""
@@ -499,12 +472,9 @@ class EditorSessions:
             raise Unavailable("too many sessions are open on this connection; close some")
         session = EditorSession(SessionContext(self._client, thread, agent, Raw(bytes(params))), self._left)
         self._open[session.id] = session
-        try:
+        async with _or_closed(session):
             await session.open(way)
             self._still(thread)
-        except BaseException:
-            await session.close()
-            raise
         return session
 
     def _still(self, thread: Thread) -> None:
@@ -542,6 +512,16 @@ class EditorSessions:
         if name is None:
             raise NotFound("there are no agents")
         return name
+
+
+@contextlib.asynccontextmanager
+async def _or_closed(session: EditorSession) -> AsyncIterator[None]:
+    """Close the session where what opens it fails."""
+    try:
+        yield
+    except BaseException:
+        await session.close()
+        raise
 
 
 def bound(thread: Thread) -> str | None:

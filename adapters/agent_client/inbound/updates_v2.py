@@ -16,7 +16,6 @@ import msgspec
 from adapters.agent_client import wire
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as turn_v1
-from adapters.agent_client.codec.agents import KnownSettings
 from adapters.agent_client.codec.event_forms import CHUNKS
 from adapters.agent_client.codec.v2 import agents, conversions, turn, updates
 from adapters.agent_client.codec.v2 import updates_out as out
@@ -24,6 +23,7 @@ from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.v2.wire import CHUNK, IDLE, MODE, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
 from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.inbound import config_options, turns
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.turns import PromptTurn, V2PromptTurn, answer_id, message_id

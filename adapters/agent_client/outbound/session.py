@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec import tools
-from adapters.agent_client.codec.agents import KnownSettings
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import SpokenSession
+from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.governed import untrusted
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import ConnectionLease
