@@ -34,7 +34,7 @@ from gateway.governance.revision import REVISION, spoken
 from gateway.governance.roots import Roots, roots_of
 from gateway.governance.skills import Skill, load_skills
 from gateway.governance.workspace import NO_POLICY, load_workspace
-from gateway.yaml_document import Mistake, dotted
+from gateway.yaml_document import Mistake
 
 T = TypeVar("T")
 ANOTHER = "governance_view_of_another"
@@ -58,12 +58,11 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return (*self._revision(), *self._posture(), *demands.cautions(self.governance, self.audit_folder))
 
     def _revision(self) -> tuple[Mistake, ...]:
-        page, pinned = self.manifest.page, self.manifest.acp_rev
+        pinned = self.manifest.acp_rev
         if spoken(pinned):
             return ()
-        where = (*AIP44, "acp_rev")
         message = f"pins {pinned}, and {REVISION[:12]} is spoken here: what differs between them is not known"
-        return (Mistake(page.document.file, page.line(where), dotted(where), message, code=DIFFERS),)
+        return (self.manifest.page.mistake((*AIP44, "acp_rev"), message, DIFFERS),)
 
     def _posture(self) -> tuple[Mistake, ...]:
         if self.governance is None:
@@ -74,8 +73,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
             return self.governance.cautions
         if not all(consumer.startswith("ws://operators/") for consumer in consumers):
             return self.governance.cautions  # a company's or a skill's view: who belongs to those is not said here
-        message = f"is for others than {self.operator.ref}"
-        own = Mistake(view.document.file, view.line(("appliesTo",)), "appliesTo", message, code=ANOTHER)
+        own = view.mistake(("appliesTo",), f"is for others than {self.operator.ref}", ANOTHER)
         return (*self.governance.cautions, own)
 
     @property

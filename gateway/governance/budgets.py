@@ -23,11 +23,10 @@ NO_LIMIT: Final = 2**53
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a policy has allowed. `policy` is its slug, `cents` what was paid."""
+    """Something that a policy has allowed. `policy` is its slug."""
 
     policy: str
     at: float
-    cents: int = 0
 
 
 class Budgets:
@@ -42,48 +41,32 @@ class Budgets:
 
     def restore(self, one: Spent) -> None:
         """Count something that was allowed before: where logs say so, it counts after a power cut, too."""
-        for unit, length, amount in (("hour", HOUR, 1), ("day", DAY, 1), ("cents", DAY, one.cents)):
+        for unit, length in (("hour", HOUR), ("day", DAY)):
             name, window = self._name(one.policy, unit), int(one.at // length)
-            self._note(name, window, self._used.get(name, {}).get(window, 0) + amount)
+            self._note(name, window, self._used.get(name, {}).get(window, 0) + 1)
 
-    def why_not(self, policy: Policy, at: float, cents: int | None, currency: str) -> str:
-        """Why one more call does not fit the policy's budget, as far as is known here, or "". `cents` None: nobody
-        knows what it costs.
-        """
+    def why_not(self, policy: Policy, at: float) -> str:
+        """Why one more call does not fit the policy's budget, as far as is known here, or ""."""
         budget = policy.budget
         if budget is None:
             return ""
         for length, most, unit in ((HOUR, budget.per_hour, "hour"), (DAY, budget.per_day, "day")):
-            if most is not None and not self._fits(policy.slug, unit, int(at // length), 1, most):
+            if most is not None and not self._fits(policy.slug, unit, int(at // length), most):
                 return f"its {most} calls of this {unit} are used up"
-        if budget.cents is None:
-            return ""
-        if cents is None:
-            return "it limits an amount, and nobody knows what this costs"
-        if currency != budget.currency:
-            return f"it is kept in {budget.currency}, not {currency}"
-        if not self._fits(policy.slug, "cents", int(at // DAY), max(cents, 0), budget.cents):
-            return f"its {budget.cents} cents of this day do not suffice"
-        return ""
+        return "it limits an amount, and nobody knows what this costs" if budget.amount else ""
 
-    def allowances(self, policies: Iterable[Policy], at: float, cents: int | None) -> tuple[Allowance, ...]:
+    def allowances(self, policies: Iterable[Policy], at: float) -> tuple[Allowance, ...]:
         """What a call uses of the budgets of these policies, if it is allowed."""
-        return merged(part for policy in policies for part in self._parts(policy, at, cents))
+        return merged(part for policy in policies for part in self._parts(policy, at))
 
-    def _parts(self, policy: Policy, at: float, cents: int | None) -> Iterator[Allowance]:
+    def _parts(self, policy: Policy, at: float) -> Iterator[Allowance]:
         budget = policy.budget
         assert budget is not None, "only those that have one are counted"
-        for unit, length, amount, most in (
-            ("hour", HOUR, 1, budget.per_hour),
-            ("day", DAY, 1, budget.per_day),
-            ("cents", DAY, max(cents or 0, 0), budget.cents),
-        ):
-            if unit == "cents" and most is None:
-                continue
+        for unit, length, most in (("hour", HOUR, budget.per_hour), ("day", DAY, budget.per_day)):
             name, window = self._name(policy.slug, unit), int(at // length)
             yield Allowance(
                 name=f"{name}/{window}",
-                amount=amount,
+                amount=1,
                 limit=NO_LIMIT if most is None else min(most, NO_LIMIT),
                 used=self._used.get(name, {}).get(window, 0),
                 until=(window + 1) * length + DAY,  # a clock that was set back by up to a day goes on with it
@@ -100,9 +83,9 @@ class Budgets:
     def _name(self, slug: str, unit: str) -> str:
         return f"{self._scope}/{slug}/{unit}"
 
-    def _fits(self, slug: str, unit: str, window: int, amount: int, most: int) -> bool:
+    def _fits(self, slug: str, unit: str, window: int, most: int) -> bool:
         name = self._name(slug, unit)
-        return window >= self._floor.get(name, 0) and self._used.get(name, {}).get(window, 0) + amount <= most
+        return window >= self._floor.get(name, 0) and self._used.get(name, {}).get(window, 0) < most
 
     def _note(self, name: str, window: int, used: int) -> None:
         counts = self._used.setdefault(name, {})

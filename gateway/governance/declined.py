@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gateway.governance.manifests import AIP44, GovernanceDocument
-from gateway.yaml_document import Mistake, Where, dotted
+from gateway.yaml_document import Mistake, Where
 
 if TYPE_CHECKING:
     from gateway.governance.binding import Binding
@@ -141,4 +141,4 @@ def _sandbox(binding: Binding, driven: Driven) -> Iterator[Mistake]:
 
 
 def _at(paper: GovernanceDocument, where: Where, message: str, code: str = "") -> Mistake:
-    return Mistake(paper.page.document.file, paper.page.line(where), dotted(where), message, code=code)
+    return paper.page.mistake(where, message, code)

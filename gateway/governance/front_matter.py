@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.core.types import JsonObject
-from gateway.yaml_document import Document, Mistake, Where
+from gateway.yaml_document import Document, Mistake, Where, dotted
 from gateway.yaml_document import read as read_yaml
 
 LIMIT = 1_000_000
@@ -47,6 +47,10 @@ class MarkdownPage:
     def line(self, where: Where) -> int:
         """The line of a key, or of the nearest around it."""
         return self.document.line(where)
+
+    def mistake(self, where: Where, message: str, code: str = "") -> Mistake:
+        """One at a key, which is noted nowhere."""
+        return Mistake(self.document.file, self.line(where), dotted(where), message, code=code)
 
     def refuse(self, where: Where, message: str, code: str = "") -> None:
         """Note a mistake at a key."""

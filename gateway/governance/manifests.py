@@ -153,13 +153,12 @@ class Sandbox(GovernanceDocument, frozen=True, kw_only=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a policy's permissions, in number and amount. None: no limit."""
+    """The limits of a policy's permissions. None: no limit."""
 
     per_hour: int | None = None
     per_day: int | None = None
-    cents: int | None = None
-    """A day."""
-    currency: str = "USD"
+    amount: bool = False
+    """Whether what is paid is limited as well. No call says what it costs."""
 
 
 class Signer(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -339,8 +338,7 @@ def load_policy(path: Path) -> Policy:
         and Budget(
             per_hour=budget.get("max_per_hour"),
             per_day=budget.get("max_per_day"),
-            cents=budget.get("max_amount_cents"),
-            currency=budget.get("currency", "USD"),
+            amount="max_amount_cents" in budget,
         ),
     )
 

@@ -127,8 +127,6 @@ class _Act(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     risk: int
     at: float
-    cents: int | None
-    currency: str
     countable: bool
 
 
@@ -173,22 +171,13 @@ class PolicyRules:
                 return grant
         return None
 
-    def call(
-        self,
-        tool: str,
-        *,
-        server: str | None = None,
-        risk: int,
-        at: float,
-        cents: int | None = None,
-        countable: bool = True,
-    ) -> Decision:
+    def call(self, tool: str, *, server: str | None = None, risk: int, at: float, countable: bool = True) -> Decision:
         """Whether a tool may be called: as `decide`, and denied where the operator has no grant for it."""
         if self.grant(tool, server) is None:
             assert self.operator is not None
             of = f" of the MCP server {server}" if server else ""
             return Decision(kind=Kind.DENY, policy=None, why=f"{self.operator.id} has no tool {tool}{of}")
-        return self.decide(TOOL_CALL, tool, risk=risk, at=at, cents=cents, countable=countable)
+        return self.decide(TOOL_CALL, tool, risk=risk, at=at, countable=countable)
 
     def turn(self) -> Decision:
         """Whether a turn may begin: a gated operator needs an approval for each."""
@@ -202,28 +191,16 @@ class PolicyRules:
 
     # --- actions ------------------------------------------------------------------------------------------------
 
-    def decide(
-        self,
-        action: str,
-        subject: str,
-        *,
-        risk: int,
-        at: float,
-        cents: int | None = None,
-        currency: str = "USD",
-        countable: bool = True,
-    ) -> Decision:
+    def decide(self, action: str, subject: str, *, risk: int, at: float, countable: bool = True) -> Decision:
         """Decide about an action, now.
 
         `action` is a class with dots (`tool.call`), `subject` what it acts on (an id, or a path of the workspace),
-        `risk` as in RISKS, `at` seconds since the epoch, `cents` what it costs if anyone knows, `countable` whether
-        anyone can count it. Raises ValueError for a risk that there is none of.
+        `risk` as in RISKS, `at` seconds since the epoch, `countable` whether anyone can count it. Raises ValueError for
+        a risk that there is none of.
         """
         if risk not in RISKS:
             raise ValueError(f"risk is 0 to 3, not {risk}")
-        act = _Act(
-            action=action, subject=subject, risk=risk, at=at, cents=cents, currency=currency, countable=countable
-        )
+        act = _Act(action=action, subject=subject, risk=risk, at=at, countable=countable)
         notes: list[str] = []
         verdicts: list[_Verdict] = []
         for level in self._levels:
@@ -244,7 +221,7 @@ class PolicyRules:
             needs=tuple(sorted(needs)),
             notes=tuple(sorted(set(notes))),
             counted=tuple(dict.fromkeys(policy.slug for policy in counted)),
-            allowances=self._budgets.allowances(counted, at, cents),
+            allowances=self._budgets.allowances(counted, at),
         )
 
     def _level(self, level: Level, act: _Act, notes: list[str]) -> list[_Verdict]:
@@ -285,7 +262,7 @@ class PolicyRules:
     def _why_not(self, policy: Policy, act: _Act) -> str:
         if policy.budget is not None and not act.countable:
             return "it has a budget, and nobody knows what is left of it"
-        return self._budgets.why_not(policy, act.at, act.cents, act.currency)
+        return self._budgets.why_not(policy, act.at)
 
     def _default(self, level: Level, act: _Act) -> _Verdict:
         """Return the verdict about an action that no policy matches."""

@@ -146,7 +146,7 @@ class _Loading:
         return page
 
     def caution(self, page: MarkdownPage, where: Where, message: str, code: str) -> None:
-        self.cautions.append(Mistake(page.document.file, page.line(where), dotted(where), message, code=code))
+        self.cautions.append(page.mistake(where, message, code))
 
     # --- what it refers to --------------------------------------------------------------------------------------
 

@@ -119,28 +119,6 @@ def test_a_budget_remembers_what_was_spent_before() -> None:
     assert [rules.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
     hourly = budgeted(Spent(policy="p", at=5.0), per_hour=2)
     assert [hourly.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
-    paid = budgeted(Spent(policy="p", at=5.0), Spent(policy="p", at=5.0, cents=3), cents=5)
-    assert [paid.decide("tool.call", "x", risk=1, at=9.0, cents=cents).kind for cents in (3, 2)] == [
-        Kind.ASK,
-        Kind.ALLOW,
-    ]
-
-
-def test_an_amount_counts_by_the_day_and_an_unknown_one_asks() -> None:
-    rules = budgeted(cents=500)
-
-    def pay(cents: int | None, at: float = 0.0, currency: str = "USD") -> Kind:
-        return rules.decide("tool.call", "x", risk=1, at=at, cents=cents, currency=currency).kind
-
-    assert [pay(300), pay(201), pay(200), pay(1)] == [Kind.ALLOW, Kind.ASK, Kind.ALLOW, Kind.ASK]
-    assert [pay(None, DAY), pay(5, DAY, "EUR"), pay(500, DAY), pay(0, DAY)] == [
-        Kind.ASK,
-        Kind.ASK,
-        Kind.ALLOW,
-        Kind.ALLOW,
-    ]
-    assert pay(-500, DAY) is Kind.ALLOW and pay(1, DAY) is Kind.ASK
-    assert rules.decide("tool.call", "x", risk=1, at=2 * DAY).kind is Kind.ASK
 
 
 def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:
@@ -167,25 +145,21 @@ def test_a_call_from_before_what_is_remembered_is_asked(length: int, limit: str)
 @given(
     per_hour=st.integers(1, 4),
     per_day=st.integers(1, 8),
-    cents=st.integers(1, 900),
-    calls=st.lists(
-        st.tuples(st.integers(0, 3 * 24), st.integers(0, 400), st.sampled_from("ab"), st.integers(0, 1)), max_size=60
-    ),
+    calls=st.lists(st.tuples(st.integers(0, 3 * 24), st.sampled_from("ab"), st.integers(0, 1)), max_size=60),
 )
 def test_a_budget_is_never_exceeded_in_whatever_order_and_of_whatever_process_calls_come(
-    per_hour: int, per_day: int, cents: int, calls: list[tuple[int, int, str, int]]
+    per_hour: int, per_day: int, calls: list[tuple[int, str, int]]
 ) -> None:
-    one = policy("p", subject="a", budget=Budget(per_hour=per_hour, per_day=per_day, cents=cents))
+    one = policy("p", subject="a", budget=Budget(per_hour=per_hour, per_day=per_day))
     two = policy("q", budget=Budget(per_day=7))
     levels = (level(bound(one), bound(two)), level(bound(one), bound(two)))
     first = Process(*levels)
     processes = (first, Process(*levels, store=first.store))
     hours: Counter[int] = Counter()
     days: Counter[int] = Counter()
-    paid: Counter[int] = Counter()
     both: Counter[int] = Counter()
-    for hour, price, subject, which in calls:
-        found = processes[which].decide("tool.call", subject, risk=1, at=hour * HOUR + 7.5, cents=price)
+    for hour, subject, which in calls:
+        found = processes[which].decide("tool.call", subject, risk=1, at=hour * HOUR + 7.5)
         if found.kind is not Kind.ALLOW:
             assert found.kind is Kind.ASK
             continue
@@ -193,8 +167,6 @@ def test_a_budget_is_never_exceeded_in_whatever_order_and_of_whatever_process_ca
         if subject == "a":
             hours[hour] += 1
             days[hour // 24] += 1
-            paid[hour // 24] += price
     assert max(hours.values(), default=0) <= per_hour
     assert max(days.values(), default=0) <= per_day
-    assert max(paid.values(), default=0) <= cents
     assert max(both.values(), default=0) <= 7

@@ -14,11 +14,12 @@ from gateway.governance.binding import Binding
 from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.session import AuditedSession, by
+from gateway.governance.manifests import AIP44
 from gateway.governance.printing import capabilities
 from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
 from gateway.governance.roots import Roots
 from gateway.governance.skills import Skill
-from gateway.yaml_document import Mistake
+from gateway.yaml_document import Mistake, Where
 
 log = logging.getLogger(__name__)
 
@@ -129,11 +130,10 @@ class RouteGovernor:
         self._compare(agent)
         found: list[Mistake] = []
         for what in self._missing(capabilities(agent)):
-            own = ("metadata", "aip44", "capabilities", *what.split("."))
+            own = (*AIP44, "capabilities", *what.split("."))
             needed = "mcp_servers" if what in self._unreached(capabilities(agent)) else "tier"
-            key = own if _is_at(page.raw, own) else ("metadata", "aip44", needed)
-            message = f"promises {what}, which agent {agent.name} cannot do"
-            found.append(Mistake(page.document.file, page.line(key), ".".join(key), message))
+            key = own if _is_at(page.raw, own) else (*AIP44, needed)
+            found.append(page.mistake(key, f"promises {what}, which agent {agent.name} cannot do"))
         return found
 
     # --- inside --------------------------------------------------------------------------------------------------
@@ -144,9 +144,8 @@ class RouteGovernor:
         if tracked is None or tracked == self._tracked or same(tracked, manifest.acp_rev):
             return
         self._tracked = tracked
-        page, where = manifest.page, ("metadata", "aip44", "acp_rev")
         message = f"pins {manifest.acp_rev}, and agent {agent.name} tracks {tracked}"
-        log.warning("%s", Mistake(page.document.file, page.line(where), ".".join(where), message, code=ANOTHER))
+        log.warning("%s", manifest.page.mistake((*AIP44, "acp_rev"), message, ANOTHER))
 
     @functools.cached_property
     def _roots(self) -> Roots:
@@ -169,7 +168,7 @@ class RouteGovernor:
         return [f"agent.mcpCapabilities.{how}" for how in hows if able.get(how) is not True]
 
 
-def _is_at(raw: Json, way: tuple[str, ...]) -> bool:
+def _is_at(raw: Json, way: Where) -> bool:
     for step in way:
         if not isinstance(raw, dict) or step not in raw:
             return False
