@@ -145,7 +145,8 @@ def _noted(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, 
 
 
 class FixedPaths:
-    """ASGI middleware: a request for a path without parameters, below a mount, goes straight to its route.
+    """ASGI middleware: a request for a path without parameters, below a mount, goes straight to its route. So does a
+    WebSocket for any path: what is between would be there as long as its connection.
 
     Starlette tries one regular expression after the other, on two levels, and puts three layers of exception handlers
     around each message. Only routes whose endpoint is an ASGI application, and so answers its own errors, skip all of
@@ -168,8 +169,9 @@ class FixedPaths:
             if isinstance(route, Route) and not route.param_convertors and not _is_function(route):
                 for method in route.methods or METHODS:
                     path = mount.path + route.path
-                    if (found := _found(self._routes, method, path)) is not None:
-                        self._table[method, path] = found
+                    chosen = _chosen(self._routes, {"type": "http", "method": method, "path": path, "root_path": ""})
+                    if chosen is not None and not _is_function(chosen[0]):
+                        self._table[method, path] = chosen[0].app, chosen[1]
 
     def _open(self, path: str) -> None:
         for at, (mount, routes) in enumerate(self._late):
@@ -191,17 +193,19 @@ class FixedPaths:
                 app, more = found
                 scope.update(more)
                 return app(scope, receive, send)
+        elif scope["type"] == "websocket" and (chosen := _chosen(self._routes, dict(scope))) is not None:
+            scope.update(chosen[1])
+            return chosen[0].app(scope, receive, send)
         return self._inner(scope, receive, send)
 
 
-def _is_function(route: Route) -> bool:
+def _is_function(route: Route | WebSocketRoute) -> bool:
     """Starlette's own test: whether the endpoint is called with a request, not as an ASGI application."""
     return inspect.isfunction(route.endpoint) or inspect.ismethod(route.endpoint)
 
 
-def _found(routes: Sequence[BaseRoute], method: str, path: str) -> tuple[ASGIApp, Scope] | None:
-    """The application that Starlette would choose for a request, and what it would add to the scope."""
-    scope: Scope = {"type": "http", "method": method, "path": path, "root_path": ""}
+def _chosen(routes: Sequence[BaseRoute], scope: Scope) -> tuple[Route | WebSocketRoute, Scope] | None:
+    """The route that Starlette would choose for a request, and what it would add to the scope. Changes `scope`."""
     more: Scope = {}
     while True:
         for route in routes:
@@ -212,6 +216,6 @@ def _found(routes: Sequence[BaseRoute], method: str, path: str) -> tuple[ASGIApp
             return None
         scope.update(child)
         more.update(child, route=route)
-        if isinstance(route, Route):
-            return (route.app, more) if not _is_function(route) else None
+        if isinstance(route, Route | WebSocketRoute):
+            return route, more
         routes = route.routes if isinstance(route, Mount) else ()

@@ -9,8 +9,9 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from gateway.routing import FixedPaths
 from tests.support.aio import run
@@ -107,6 +108,28 @@ def test_patterns_functions_wrong_methods_and_unknown_paths_are_starlettes() -> 
     assert asked("GET", "/mount/function") == (200, b"function", 1)
     assert asked("DELETE", "/mount/runs/wait")[::2] == (405, 1)
     assert asked("GET", "/elsewhere")[::2] == (404, 1)
+
+
+def test_a_websocket_goes_straight_to_its_route_whatever_its_path() -> None:
+    seen: list[Scope] = []
+
+    async def endpoint(socket: WebSocket) -> None:
+        seen.append(dict(socket.scope))
+        await socket.close()
+
+    async def connect() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        assert message["type"] == "websocket.close"
+
+    mounts = [Mount("/mount", routes=[Route("/{agent}", ANY), WebSocketRoute("/{agent}", endpoint)])]
+    inner = Counting(mounts)
+    for app in (FixedPaths(inner, mounts), Starlette(routes=mounts)):
+        scope = {"type": "websocket", "path": "/mount/ann", "query_string": b"", "headers": [], "subprotocols": []}
+        run(app(scope, connect, send))
+    names = ("path_params", "root_path", "app_root_path", "endpoint", "route", "path")
+    assert inner.asked == 0 and [seen[0][name] for name in names] == [seen[1].get(name) for name in names]
 
 
 def test_a_mount_gets_its_routes_with_the_first_request_below_it() -> None:

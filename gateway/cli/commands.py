@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -45,36 +46,23 @@ def app() -> None:
 PATH = PathType(path_type=Path)
 LEVELS = Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
 HERE = "http://127.0.0.1:8080"
-
-routes_file = option(
-    "--routes", type=PATH, metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]"
+file_option = partial(option, type=PATH, metavar="FILE")
+level_option = partial(
+    option, "--log-level", type=LEVELS, metavar="LEVEL", help="debug, info, warning, error or critical."
 )
+
+routes_file = file_option("--routes", help="Run the agents of this route table here. [default: routes.yaml]")
 some_gateway = option("--gateway", metavar="URL", help="Use a running gateway instead.")
 this_gateway = option("--gateway", default=HERE, metavar="URL", help="The running gateway.")
-token_file = option(
-    "--token-file",
-    type=PATH,
-    metavar="FILE",
-    help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]",
-)
-log_level = option(
-    "--log-level", type=LEVELS, default="warning", metavar="LEVEL", help="debug, info, warning, error or critical."
-)
+token_file = file_option("--token-file", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]")
+log_level = level_option(default="warning")
 workers = option(
     "--workers", type=IntRange(1, 64), default=1, metavar="N", help="Processes that share the port and the store."
 )
-tls_cert = option(
-    "--tls-cert",
-    type=PATH,
-    metavar="FILE",
-    help="Serve https and wss with this certificate: PEM, intermediate ones behind it.",
+tls_cert = file_option(
+    "--tls-cert", help="Serve https and wss with this certificate: PEM, intermediate ones behind it."
 )
-tls_key = option(
-    "--tls-key",
-    type=PATH,
-    metavar="FILE",
-    help="Its private key, PEM. $INTERLINGUA_TLS_PASSPHRASE opens an encrypted one.",
-)
+tls_key = file_option("--tls-key", help="Its private key, PEM. $INTERLINGUA_TLS_PASSPHRASE opens an encrypted one.")
 one_run = argument("run", metavar="RUN", help="The run's id, or its last characters.")
 
 
@@ -86,7 +74,7 @@ one_run = argument("run", metavar="RUN", help="The run's id, or its last charact
 @tls_cert
 @tls_key
 @option("--watch/--no-watch", default=True, help="Reload the routes, and the certificate, when a file changes.")
-@option("--log-level", type=LEVELS, default="info", metavar="LEVEL", help="debug, info, warning, error or critical.")
+@level_option(default="info")
 @option(
     "--log-format",
     type=Choice(["text", "json"]),
@@ -378,10 +366,8 @@ def audit() -> None:
 @option("--head", metavar="SEQ:HASH", help="An entry that the log must hold, best its last.")
 @option("--store", metavar="URL", help="Take that entry from the gateway's store instead.")
 @option("--name", help="The log's name in the store. [default: the only one]")
-@option(
-    "--pointer", type=PATH, metavar="FILE", help="Take it from a head pointer. [default: .well-known/head-pointer.json]"
-)
-@option("--keyring", type=PATH, metavar="FILE", help="Public keys: check that the entries are signed.")
+@file_option("--pointer", help="Take it from a head pointer. [default: .well-known/head-pointer.json]")
+@file_option("--keyring", help="Public keys: check that the entries are signed.")
 @option("--after", metavar="SEQ:HASH", help="The entry before the first, if older files are elsewhere.")
 @option("--any-form", is_flag=True, help="Take lines that are not canonical JSON: another program's log.")
 def audit_verify(files: Sequence[Path], *, keyring: Path | None, **how: Any) -> None:

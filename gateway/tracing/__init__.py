@@ -312,12 +312,7 @@ class RunSpan(Span):
             self._losses[what] += count
 
     def finish(
-        self,
-        status: RunStatus,
-        *,
-        usage: UsageReported | None = None,
-        events: int = 0,
-        failure: Failure | None = None,
+        self, status: RunStatus, *, usage: UsageReported | None = None, events: int = 0, failure: Failure | None = None
     ) -> None:
         """Note the end of the run, once, before the span is left. `events`: how many its log has.
 

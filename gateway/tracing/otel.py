@@ -238,11 +238,7 @@ MOST_OBSERVED = 10_000
 """Observations of histograms that wait to be collected."""
 MOST_SETS = 1_000_000
 """Sets of labels of one metric that are exported: metrics.py has bounds of its own."""
-SETS: CardinalityLimits = {
-    ObservableCounter: MOST_SETS,
-    ObservableUpDownCounter: MOST_SETS,
-    Histogram: MOST_SETS,
-}
+SETS: CardinalityLimits = {ObservableCounter: MOST_SETS, ObservableUpDownCounter: MOST_SETS, Histogram: MOST_SETS}
 
 
 class Backend:

@@ -244,12 +244,7 @@ class SseDecoder:
 
 
 def encode(
-    data: bytes,
-    *,
-    event: str | None = None,
-    id: str | None = None,
-    retry: int | None = None,
-    one_line: bool = False,
+    data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None, one_line: bool = False
 ) -> bytes:
     """Encode one event. `data` with line ends becomes several data lines.
 

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from gateway.core.errors import TooLarge
 from gateway.transport.asgi import HttpRequest, Reply
 from gateway.transport.asgi.request import EventStream
-from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite, behind_proxies
+from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite, PieceProtocol, behind_proxies
+from gateway.transport.websocket.uvicorn import MessageProtocol
 from tests.support.aio import run
 from tests.transport.asgi_support import WHOLE, connected
 
@@ -315,3 +318,14 @@ def test_a_proxy_of_this_machine_says_who_asks(
 
     run(ask())
     assert told == [seen]
+
+
+@pytest.mark.parametrize("protocol", [PieceProtocol, MessageProtocol])
+def test_a_connections_attributes_are_kept_in_a_table_that_all_share(protocol: Any) -> None:
+    async def scene() -> None:
+        config = uvicorn.Config(echo, ws=MessageProtocol, lifespan="off", log_config=None)
+        config.load()
+        made = protocol(config=config, server_state=ServerState(), app_state={})
+        assert len(vars(made)) < 30, "CPython shares the names of so many"
+
+    run(scene())

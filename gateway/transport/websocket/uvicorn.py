@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
+from typing import Any
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
@@ -17,6 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
+from gateway.transport.flag import Flag
 from gateway.transport.websocket.server import EXTENSION
 
 log = logging.getLogger(__name__)
@@ -32,11 +34,23 @@ _long = Struct("!BBQ").pack
 
 
 class MessageProtocol(WebSocketsSansIOProtocol):
-    """The class for uvicorn's option `ws`. `ServerSocket` uses it after the upgrade. Never compresses."""
+    """The class for uvicorn's option `ws`. `ServerSocket` uses it after the upgrade. Never compresses.
 
-    behind = False
-    """Whether the client reads too slowly."""
-    _take: Callable[[bytes], bool] | None = None
+    The slots are uvicorn's attributes: an object with more than thirty others has a table of its own for them.
+    """
+
+    __slots__ = (
+        *("behind", "_take", "close_timeout", "close_timer", "curr_msg_data_type", "frames", "initial_response"),
+        *("last_ping_rtt", "pending_ping_payload", "ping_sent_at", "pong_timer", "request", "response", "scope"),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.writable: Flag = Flag()  # type: ignore[assignment]
+        self.writable.set()
+        self.behind = False
+        """Whether the client reads too slowly."""
+        self._take: Callable[[bytes], bool] | None = None
 
     def direct(self, take: Callable[[bytes], bool]) -> None:
         """See `TextMessages`."""
@@ -83,6 +97,8 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         if self.close_sent:
             self.handshake_complete = True
+        elif message["type"] == "websocket.accept":
+            del self.request, self.response  # nothing asks for them, and their headers are 3 KB
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         """Write text messages now. False if the client is behind or nothing can be sent any more."""
