@@ -40,6 +40,8 @@ SILENT_SECONDS = 120.0
 
 FOREVER: Final = 10 * 365 * 24 * 3600
 """Seconds that a worker keeps a connection on which nothing is asked: who opened it lets go of it."""
+PROXIED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))
+"""The headers that uvicorn's `proxy_headers` reads."""
 FROM: Final = b"interlingua-from"
 """The header that has the origin of a request which another process of the gateway hands over."""
 
@@ -296,10 +298,7 @@ def behind_proxies(app: ASGIApp) -> ASGIApp:
     proxied = cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, app), os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")))
 
     def asked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        for name, _ in scope["headers"]:
-            if name.startswith(b"x-forwarded-"):
-                return proxied(scope, receive, send)
-        return app(scope, receive, send)
+        return (app if PROXIED.isdisjoint(dict(scope["headers"])) else proxied)(scope, receive, send)
 
     return asked
 
