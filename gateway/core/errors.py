@@ -16,7 +16,7 @@
     │   │   └── AgentForgot  it is there, and does not know the run or the thread any more
     │   └── AgentTimeout   it did not answer in time
     └── GatewayError       our fault
-        ├── IllegalEvent   an event that may not follow the one before (see state.py)
+        ├── IllegalEvent   an event that may not follow the one before (see stream.py)
         ├── OutcomeUnknown the gateway died between sending a run and learning its id
         └── Unavailable    shutting down, overloaded, or the store takes nothing; retryable after `retry_after` seconds
             └── Limited    not ours for once: the client is over a limit of its own

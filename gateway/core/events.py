@@ -1,4 +1,4 @@
-"""The event alphabet: everything that can happen in a run. See state.py for which may follow which.
+"""The event alphabet: everything that can happen in a run. See stream.py for which may follow which.
 
 Events are numbered from 1 within their run by the engine; the number is not part of the event. `origin` is
 what the wire said beyond the fields here (codec's own form), sent on verbatim by an encoder of the same

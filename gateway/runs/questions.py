@@ -14,7 +14,7 @@ from gateway import tracing
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError
-from gateway.core.state import Item
+from gateway.core.stream import Item
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs.run_record import RunRecord
 from gateway.transport.deadline import Deadline

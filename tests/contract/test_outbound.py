@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from gateway.agents.entry import Entry
 from gateway.core import events as e
 from gateway.core.errors import AgentError
-from gateway.core.state import State
+from gateway.core.stream import State
 from gateway.core.types import Agent
 from tests.contract.callers import FORGETFUL, NAMES, calling, outbound, outcome, quiet, somebody, tidy
 from tests.matrix.agents import ANSWERED, ANSWERS, document, message

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import events as e
-from gateway.core import state
+from gateway.core import stream
 from gateway.core.errors import IllegalEvent
 from gateway.core.output import Output
 from gateway.core.stream import Opener, coalesce
@@ -18,8 +18,8 @@ from gateway.core.types import Agent, Answer, Failure, Interrupt, Outcome, Role
 AGENT = Agent(name="a", input_schema={}, output_schema={}, text_output="/message")
 
 
-def _advance(*events: e.Event) -> state.State:
-    now = state.State()
+def _advance(*events: e.Event) -> stream.State:
+    now = stream.State()
     for event in events:
         now.advance(event)
     return now
@@ -27,11 +27,11 @@ def _advance(*events: e.Event) -> state.State:
 
 def test_every_event_but_the_first_is_refused_before_the_run_has_started() -> None:
     for kind in e.AnyEvent.__args__:
-        assert ((state.Phase.NEW, kind) in state.RUN) == (kind is e.RunStarted)
+        assert ((stream.Phase.NEW, kind) in stream.RUN) == (kind is e.RunStarted)
 
 
 def test_every_event_has_a_place_in_the_table() -> None:
-    assert {kind for _, kind in state.RUN} == set(e.AnyEvent.__args__)
+    assert {kind for _, kind in stream.RUN} == set(e.AnyEvent.__args__)
 
 
 def test_nothing_may_follow_the_end() -> None:
@@ -131,7 +131,7 @@ _PEER = st.one_of(
 @given(st.lists(_PEER, max_size=20))
 def test_whatever_order_a_peer_has_it_leaves_the_opener_legal(events: list[e.Event]) -> None:
     legal = Opener().feed([*events, e.RunFinished()])
-    assert _advance(*legal).phase is state.Phase.ENDED
+    assert _advance(*legal).phase is stream.Phase.ENDED
 
 
 @given(st.lists(_PEER, max_size=20), st.integers(0, 20))

@@ -14,7 +14,7 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.output import Output
-from gateway.core.state import State
+from gateway.core.stream import State
 from gateway.core.types import NULL, Role, ThreadUpdate
 from tests.adapters.agent_client.codec_cases import (
     NATIVE,

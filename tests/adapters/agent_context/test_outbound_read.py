@@ -25,8 +25,7 @@ from adapters.agent_context.outbound.answers import (
     text_in,
 )
 from gateway.core import events as e
-from gateway.core.state import State
-from gateway.core.stream import Opener
+from gateway.core.stream import Opener, State
 from gateway.core.types import Artifact
 
 HI = {"messages": [{"text": "hi"}]}
