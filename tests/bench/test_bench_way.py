@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from bench import way
 
-FILES = {"a chunk": 16, "/runs/wait": 43, "session/new": 66, "a prompt": 91, "a prompt through stdio": 89}
+FILES = {"a chunk": 16, "/runs/wait": 41, "session/new": 66, "a prompt": 91, "a prompt through stdio": 89}
 FILES |= {way.CALL: 90, way.STATELESS: 87}
-CALLS = {"a chunk": 48, "/runs/wait": 335, "session/new": 460, "a prompt": 755, "a prompt through stdio": 755}
+CALLS = {"a chunk": 48, "/runs/wait": 310, "session/new": 460, "a prompt": 755, "a prompt through stdio": 755}
 CALLS |= {way.CALL: 700, way.STATELESS: 665}
-"""Of a `/runs/wait` 290 where the agent's answer comes in one piece, 325 where it comes in two, which is the machine's
+"""Of a `/runs/wait` 273 where the agent's answer comes in one piece, 305 where it comes in two, which is the machine's
 choice; of a `session/new` 438 where its client has read the answer before the gateway is done, else 455.
 """
 ENDS = {
