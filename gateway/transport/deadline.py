@@ -21,11 +21,11 @@ class Timer:
     for a tick; a single timer of the loop looks through those of a tick.
     """
 
-    __slots__ = ("_due", "_handle", "_work")
+    __slots__ = ("_handle", "_work", "due")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], object]) -> None:
         now = loop.time()
-        self._due = now + seconds
+        self.due = now + seconds
         self._work: Callable[[], object] | None = work
         self._handle: asyncio.TimerHandle | None = None
         if seconds < TICK:
@@ -41,7 +41,7 @@ class Timer:
     def ask(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the loop call `work` if it still has to be."""
         if self._work is not None:
-            self._handle = loop.call_at(self._due, self._fire)
+            self._handle = loop.call_at(self.due, self._fire)
 
     def cancel(self) -> None:
         """Do not call it. May be called at any time."""
@@ -93,8 +93,8 @@ class Deadline:
         self._task = task
         self._before = task.cancelling()
         if self._seconds is not None:
-            self.due = loop.time() + self._seconds
-            self._set(self.due)
+            self._timer = Timer(loop, self._seconds, self._look)
+            self.due = self._fires = self._timer.due
         return self
 
     def move(self, due: float | None) -> None:
@@ -109,8 +109,8 @@ class Deadline:
         self._set(due)
 
     def _set(self, due: float) -> None:
-        self._fires = due
         self._timer = Timer(self._loop, due - self._loop.time(), self._look)
+        self._fires = due
 
     def _look(self) -> None:
         self._timer = None

@@ -165,8 +165,8 @@ class SseDecoder:
                 if not event.startswith(b"event: ") or LF in event:
                     break
                 name = self._name(event)
-            self.last_event_id = ident.decode()
-            frames.append(Frame(name, chunk[start:end], self.last_event_id))
+            self.last_event_id = last = ident.decode()
+            frames.append(Frame(name, chunk[start:end], last))
             at = end + 2
         return chunk[at:] if at else chunk
 
