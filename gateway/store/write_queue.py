@@ -14,7 +14,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,9 +33,9 @@ need not be written twice.
 DELTA_SECONDS = 0.25
 """How long a delta is held."""
 SHARED_SECONDS = 0.025
-"""Whatever is due within this time is written with what is due now: one transaction for many runs."""
+"""Whatever is due within this time is due now."""
 MOST_RUNS = 8
-"""The most runs to write so at a time: each is some 10 us on the event loop, for which everybody else's chunks wait."""
+"""The most runs to write at a time of what is due: each is some 10 us on the event loop, for which all else waits."""
 MOST_BYTES = 128 * 1024
 """The most bytes of entries to hold, over all runs."""
 
@@ -106,9 +105,6 @@ def closed() -> Unavailable:
     return Unavailable("the store is closed")
 
 
-_due = attrgetter("due")
-
-
 class HeldWrites:
     """The held writes of all runs. Used on the event loop. `ripe` is called with those that are due."""
 
@@ -118,6 +114,8 @@ class HeldWrites:
         self._alarm: asyncio.TimerHandle | None = None
         self._rings = math.inf
         self._size = 0
+        self._leaving: deque[str] = deque()
+        """Runs that are due, and wait for those before them."""
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -178,16 +176,27 @@ class HeldWrites:
         self._alarm = asyncio.get_running_loop().call_at(due, self._rang)
 
     def _rang(self) -> None:
-        """Release what is due, the first of it: what is left is due at once, after what others do meanwhile."""
+        """Release the first of what is due; the rest follows after what others do meanwhile.
+
+        What is due takes along all that will be within the time that it has waited itself: writing has a price for each
+        time, whatever is written. So all text is written at once, four times a second.
+        """
         self._alarm, self._rings = None, math.inf
-        until = asyncio.get_running_loop().time() + SHARED_SECONDS
-        ripe = sorted([held for held in self._runs.values() if held.due <= until], key=_due)[:MOST_RUNS]
-        for held in ripe:
-            self.take(held.run)
-        if self._runs:
-            self._ring(min([held.due for held in self._runs.values()]))
+        now = asyncio.get_running_loop().time()
+        if not self._leaving:
+            waited = [held.patience for held in self._runs.values() if held.due <= now + SHARED_SECONDS]
+            until = now + max(waited, default=-math.inf)
+            self._leaving += [run for run, held in self._runs.items() if held.due <= until]
+        ripe: list[WriteBehind] = []
+        while self._leaving and len(ripe) < MOST_RUNS:
+            if (held := self.take(self._leaving.popleft())) is not None:  # else it was taken since
+                ripe.append(held)
         if ripe:
             self._ripe(ripe)
+        if self._leaving:
+            self._ring(now)
+        elif self._runs:
+            self._ring(min([held.due for held in self._runs.values()]))
 
 
 class WriteQueue:

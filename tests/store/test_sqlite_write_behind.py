@@ -15,7 +15,7 @@ from gateway.core.types import Run
 from gateway.store import LogEntry, RunChange, write_queue
 from gateway.store.sqlite import SqliteStore, changes, log
 from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
-from tests.support.aio import run
+from tests.support.aio import Still, later, run
 
 
 @pytest.fixture
@@ -221,6 +221,23 @@ def test_what_is_due_of_many_runs_is_written_a_few_at_a_time(tmp_path: Path, mon
         await store.close()
 
     run(main())
+
+
+def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_goes_with_nothing_that_is_due_earlier() -> None:
+    async def main() -> None:
+        found: list[list[str]] = []
+        held = write_queue.HeldWrites(lambda runs: found.append([one.run for one in runs]))
+        held.append("early", tokens(1, 1))
+        await later(write_queue.DELTA_SECONDS * 0.5)
+        held.append("late", tokens(1, 1))
+        held.append("acts", [entry(1)])
+        await later(write_queue.SECONDS + 0.001)
+        assert found == [["acts"]]
+        await later(write_queue.DELTA_SECONDS * 0.4)
+        assert found == [["acts"], ["early", "late"]]
+        assert not held
+
+    run(main(), loop_factory=Still)
 
 
 def test_text_is_written_though_no_commit_comes(tmp_path: Path) -> None:
