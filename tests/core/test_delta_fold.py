@@ -26,7 +26,7 @@ def read(fold: Fold) -> Any:
     encoded = fold.encoded()
     assert same(json.loads(encoded.decode()), document)
     assert len(encoded.decode().splitlines()) == 1
-    assert fold.size == len(encoded) == len(b"".join(fold.encoded_parts()))
+    assert fold.size == len(encoded)
     return document
 
 
@@ -115,26 +115,16 @@ def test_values_given_and_taken_are_not_touched_by_later_deltas() -> None:
     given_value: dict[str, Any] = {"a": [{"t": "x"}], "n": 1}
     fold = Fold(given_value)
     taken = fold.document()
-    parts = fold.encoded_parts()
+    encoded = fold.encoded()
     delta = {"a": [{"t": "y"}, {"t": "z"}], "n": 1, "new": {"deep": ["q"]}}
     fold.apply(delta)
     taken_later = fold.document()
     fold.apply({"new": {"deep": ["r"]}, "a": [{"t": "!"}]})
     assert given_value == taken == {"a": [{"t": "x"}], "n": 1}
-    assert b"".join(parts) == b'{"a":[{"t":"x"}],"n":1}'
+    assert encoded == b'{"a":[{"t":"x"}],"n":1}'
     assert delta["new"] == {"deep": ["q"]}
     assert taken_later == {"a": [{"t": "xy"}, {"t": "z"}], "n": 2, "new": {"deep": ["q"]}}
     assert read(fold) == {"a": [{"t": "xy"}, {"t": "z!"}], "n": 2, "new": {"deep": ["qr"]}}
-
-
-def test_parts_on_their_way_out_stay_as_they_are_while_the_text_grows() -> None:
-    fold, expected = Fold({"t": ""}), []
-    shots = []
-    for i in range(3000):
-        fold.apply({"t": f"{i} "})
-        expected.append(fold.encoded())
-        shots.append(fold.encoded_parts())
-    assert [b"".join(shot) for shot in shots] == expected
 
 
 def test_half_a_character_is_held_back_until_the_other_half_comes() -> None:
@@ -175,8 +165,6 @@ def test_there_is_nothing_to_encode_before_the_first_delta() -> None:
     assert fold.document() is ABSENT
     assert fold.size == 0
     assert fold.encoded() == b"null"
-    with pytest.raises(ValueError, match="no document"):
-        fold.encoded_parts()
     fold.apply(None)
     assert not fold.absent
     assert read(fold) is None
@@ -266,7 +254,7 @@ def test_any_number_of_strings_may_grow_by_turns(leaves: int) -> None:
     expected = {"list": ["x"] * (leaves - 1) + ["x" + "y" * leaves * 3], "map": {}}
     expected["map"] = {str(i): "0é1é2é3é" for i in range(leaves)}  # type: ignore[assignment]
     assert read(fold) == expected
-    assert len(fold.encoded_parts()) <= 2 * 64 + 1  # as many are kept apart, and no more
+    assert len(fold._hot) <= 64  # as many are kept apart, and no more
 
 
 def test_any_number_of_strings_may_wait_for_the_other_half_of_a_character() -> None:
@@ -328,21 +316,6 @@ def test_a_document_grown_in_small_chunks_and_read_after_each_growth_encodes_eac
     assert read(fold)["texts"]["0"].startswith(chunk * 100)
     assert copies.encoded <= size * 1.01
     assert sent < size * 60  # a geometric series: 1 / 0.02, and some
-
-
-def test_reading_the_parts_after_every_chunk_copies_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    copies = Copies(monkeypatch)
-    fold = Fold({"t": ""})
-    buffer, buffers = None, 0
-    for _ in range(MEGABYTE // 20):
-        fold.apply({"t": "x" * 20})
-        parts = fold.encoded_parts()
-        assert len(parts) == 3
-        assert isinstance(parts[1], memoryview)
-        if parts[1].obj is not buffer:
-            buffer, buffers = parts[1].obj, buffers + 1
-    assert buffers < 40  # a new one for each half more
-    assert copies.encoded <= MEGABYTE
 
 
 @given(json_values(HALVED))

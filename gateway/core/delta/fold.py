@@ -17,7 +17,6 @@ from gateway.core.delta.values import ABSENT, Json, Sentinel, escape_lines, size
 BATCH: Final = 256  # chunks that wait one by one before they are joined
 DEPTH: Final = 200  # containers in containers, so that reading never meets the interpreter's own limit
 HOT: Final = 64  # string leaves that are kept as growing texts; beyond it, half of them are strings again
-_FIRST_CAPACITY: Final = 256
 _HOLE: Final = msgspec.Raw(b'"\0"')  # a NUL is never in JSON
 _encode = msgspec.json.Encoder().encode
 
@@ -29,11 +28,12 @@ class Text:
     """A growing string leaf: its characters, and beside them its JSON, escaped and encoded once.
 
     What is appended is copied a bounded number of times, however often it is read encoded.
+
     Only sound text (values.py) may be appended to `pending`; `held` is the half of a surrogate pair that came last
     and is no part of the text yet. Who appends calls `settle` now and then (each BATCH chunks).
     """
 
-    __slots__ = ("_buffer", "_filled", "_joined", "_unencoded", "_view", "_whole", "held", "pending")
+    __slots__ = ("_buffer", "_joined", "_unencoded", "held", "pending")
 
     def __init__(self, text: str, held: str = "") -> None:
         self.held = held
@@ -41,8 +41,6 @@ class Text:
         self._joined = [text]
         self._unencoded = [text]
         self._buffer = bytearray()
-        self._filled = 0
-        self._whole = self._view = memoryview(b"")
 
     def settle(self) -> None:
         """Join the chunks that wait."""
@@ -59,26 +57,15 @@ class Text:
             self._joined = ["".join(self._joined)]
         return self._joined[0]
 
-    def encoded(self) -> memoryview:
-        """Its JSON without the quotes, read-only; what the view shows stays as it is when the text grows."""
+    def encoded(self) -> bytearray:
+        """Its JSON without the quotes. Not to be kept: it grows with the text."""
         if self.pending:
             self.settle()
         if self._unencoded:
-            added = self._unencoded
-            data = _encode(added[0] if len(added) == 1 else "".join(added))
-            if not data.isascii():
-                data = escape_lines(data)
-            added.clear()
-            start = self._filled
-            end = self._filled = start + len(data) - 2
-            if end > len(self._buffer):
-                # A new buffer, never a resized one: views of the old one may be on their way to a socket.
-                grown = bytearray(max(_FIRST_CAPACITY, end + end // 2))
-                grown[:start] = self._view
-                self._buffer, self._whole = grown, memoryview(grown).toreadonly()
-            self._buffer[start:end] = data[1:-1]
-            self._view = self._whole[:end]
-        return self._view
+            data = _encode("".join(self._unencoded))
+            self._unencoded.clear()
+            self._buffer += (data if data.isascii() else escape_lines(data))[1:-1]
+        return self._buffer
 
 
 def owned(value: Json, settled: bool, clean: bool, depth: int) -> Tree:
@@ -203,10 +190,9 @@ class Fold:
     change.
 
     `n` deltas that append to a few string leaves cost O(bytes appended), and `encoded()` in between costs one copy of
-    the document (`encoded_parts()` not even that). Other deltas cost their own size, and make the next `encoded()`
-    encode again what is not a growing string. Text is always sound (values.py): half a surrogate pair at the end of a
-    string is held back until the other half comes, any other lone surrogate is U+FFFD, so what is read here can
-    always be encoded.
+    the document. Other deltas cost their own size, and make the next `encoded()` encode again what is not a growing
+    string. Text is always sound (values.py): half a surrogate pair at the end of a string is held back until the other
+    half comes, any other lone surrogate is U+FFFD, so what is read here can always be encoded.
 
     Deltas and values that are given are never changed or kept. An error leaves the fold as it was.
     """
@@ -393,26 +379,20 @@ class Fold:
     def encoded(self) -> bytes:
         """The document as compact JSON in UTF-8, on one line however lines are split; `null` while absent."""
         parts = self._parts
-        if parts is None or len(parts) != 2:
-            return b"null" if self._box[0] is ABSENT else b"".join(self.encoded_parts())
-        data = b"".join((parts[0], self._texts[0].encoded(), parts[1]))  # the usual one text, by the shortest way
+        if parts is not None and len(parts) == 2:  # the usual one text, by the shortest way
+            data = b"".join((parts[0], self._texts[0].encoded(), parts[1]))
+        elif self._box[0] is ABSENT:
+            return b"null"
+        else:
+            first, *others = parts if parts is not None else self._encode_around()
+            pieces: list[bytes | bytearray] = [first]
+            for text, after in zip(self._texts, others, strict=True):
+                pieces += (text.encoded(), after)
+            data = b"".join(pieces)
         self._size = len(data)
         return data
 
-    def encoded_parts(self) -> tuple[bytes | memoryview, ...]:
-        """`encoded()` in pieces for a scattering write; they stay as they are when the document grows."""
-        if self._box[0] is ABSENT:
-            raise ValueError("no document yet")
-        if self._parts is None:
-            self._encode_around()
-        parts = self._parts or []
-        pieces: list[bytes | memoryview] = parts[:1]  # type: ignore[assignment]
-        for text, after in zip(self._texts, parts[1:], strict=True):
-            pieces += (text.encoded(), after)
-        self._size = sum(map(len, pieces))
-        return tuple(pieces)
-
-    def _encode_around(self) -> None:
+    def _encode_around(self) -> list[bytes]:
         texts: list[Text] = []
 
         def hole(text: Text) -> msgspec.Raw:
@@ -422,6 +402,7 @@ class Fold:
         data = msgspec.json.Encoder(enc_hook=hole).encode(self._box[0])
         self._parts = escape_lines(data).split(b"\0")
         self._texts = texts
+        return self._parts
 
 
 def _owned(value: Json, depth: int) -> tuple[Tree, int]:

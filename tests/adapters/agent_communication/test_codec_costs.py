@@ -61,7 +61,7 @@ def _count_work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, counted)
 
-    for name in ("document", "encoded", "encoded_parts"):
+    for name in ("document", "encoded"):
         counting(Fold, name, lambda _: 1, "whole")
     counting(deltas_out, "_encode", len, "encoded")
     return work
