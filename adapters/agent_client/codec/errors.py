@@ -10,7 +10,7 @@ from msgspec import Raw
 from gateway.core import errors
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 AUTH_REQUIRED: Final = -32000
 RESOURCE_NOT_FOUND: Final = -32002
@@ -34,7 +34,7 @@ def to_rpc(error: Exception) -> RpcError:
     return jsonrpc.failing(error, ERRORS) if isinstance(error, errors.InterlinguaError) else jsonrpc.internal()
 
 
-def said(error: ErrorObject) -> JsonObject:
+def said(error: jsonrpc.ErrorObject) -> JsonObject:
     """An error object as JSON, to be kept or sent in another place than an answer's."""
     told: JsonObject = {"code": error.code, "message": error.message}
     if not (isinstance(error.data, Raw) and not error.data):
@@ -54,6 +54,6 @@ def unknown(method: str) -> RpcError:
     return RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
 
 
-def answer(error: Exception) -> ErrorObject:
+def answer(error: Exception) -> jsonrpc.ErrorObject:
     """Its error object."""
     return to_rpc(error).error

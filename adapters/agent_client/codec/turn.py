@@ -11,7 +11,7 @@ from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.wire import OURS, PROTOCOL, with_meta
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentFailed, Conflict
+from gateway.core.errors import AgentBroken, Conflict
 from gateway.core.types import Agent, Failure, Json, JsonObject, Run, RunStatus, StopReason
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -55,7 +55,7 @@ def failed(error: RpcError) -> e.RunFailed | e.RunCancelled:
     told = error.error
     if told.code == jsonrpc.REQUEST_CANCELLED:
         return e.RunCancelled(reason=told.message)
-    failure = Failure(code=AgentFailed.code, message=delta.sound(str(error)))
+    failure = Failure(code=error.code, message=delta.sound(str(error)))
     return e.RunFailed(failure=failure, origin={PROTOCOL: {"error": delta.sound(errors.said(told))}})
 
 

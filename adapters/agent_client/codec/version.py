@@ -18,7 +18,7 @@ from adapters.agent_client.codec.updates_in import UpdateDecoder
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Json, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 OptionsOf: TypeAlias = Callable[[str], list[Any] | None]
 """The options of an open session, by the agent's own id; None if it has no options."""
@@ -72,7 +72,7 @@ class ProtocolVersion(Protocol):
     def agent_answer(self, method: str, result: Raw) -> Raw:
         """The agent's answer to a request that we call so, as we take it."""
 
-    def from_agent(self, method: str, params: Raw, id: Id = None) -> tuple[str, Raw]:
+    def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
         """A request or notification of the agent's, as we take it; `id` is the request's.
 
         Raises RpcError for what the version has not.

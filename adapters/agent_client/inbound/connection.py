@@ -28,7 +28,7 @@ from gateway.core.errors import Denied, InterlinguaError, Invalid, NotFound
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class EditorConnection:
         self.sessions = EditorSessions(self.client)
         self._counted = counted
         self._ready: asyncio.Future[None] | None = None
-        self._prompts: dict[Id, str] = {}
+        self._prompts: dict[jsonrpc.Id, str] = {}
         """The sessions of prompts that are not answered."""
-        self._given_up: set[Id] = set()
+        self._given_up: set[jsonrpc.Id] = set()
         """Those that were cancelled; that counts until their session, being open, knows."""
         self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -107,7 +107,7 @@ class EditorConnection:
 
     # --- from the client --------------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: Raw, id: Id) -> Any:
+    async def request(self, method: str, params: Raw, id: jsonrpc.Id) -> Any:
         """A prompt is known, and can be cancelled, before this waits for anything."""
         with self._clients.requests(method, params, id):
             if self._counted:
@@ -126,7 +126,7 @@ class EditorConnection:
             answer = await (serve(params) if serve is not None else self._other(method, params))
             return self.client.version.client_answer(method, params, answer, self.sessions.noted)
 
-    def refused(self, request: Request, error: ErrorObject) -> None:
+    def refused(self, request: jsonrpc.Request, error: jsonrpc.ErrorObject) -> None:
         """See `gateway.transport.rpc.RequestWitness`."""
         with contextlib.suppress(RpcError), self._clients.requests(request.method, request.params, request.id):
             raise RpcError(error.code, error.message)
@@ -150,11 +150,11 @@ class EditorConnection:
             log.debug("%s: %s is not taken: %s", self._peer.pipe.name, method, error)
         return None
 
-    def unreadable(self, what: Unreadable | Malformed) -> None:
+    def unreadable(self, what: Unreadable | jsonrpc.Malformed) -> None:
         start = b"" if self._visitor.required else what.start  # it may hold a token
         log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, start)
 
-    def _cancel_request(self, id: Id) -> Awaitable[None] | None:
+    def _cancel_request(self, id: jsonrpc.Id) -> Awaitable[None] | None:
         if (session_id := self._prompts.get(id)) is not None:
             return self._cancel(session_id)
         self._peer.cancel_incoming(id)
@@ -273,7 +273,7 @@ class EditorConnection:
         async with self._clients.setting(session.id):
             return await change(session.context, session.updates, params)
 
-    async def _prompt(self, params: Any, id: Id) -> JsonObject:
+    async def _prompt(self, params: Any, id: jsonrpc.Id) -> JsonObject:
         asked = jsonrpc.converted(params, wire.Prompt)
         self._prompts[id] = asked.session_id
         try:

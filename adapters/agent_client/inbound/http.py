@@ -22,10 +22,8 @@ from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, refusals, respond
 from gateway.transport.streamable_http import EVENTS, server
-from gateway.transport.streamable_http.server import SessionTable
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Malformed, Notification, Request
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ class HttpServer:
         self._people = people
         self._buffer = buffer
         self._stall = stall
-        self._connections = SessionTable[HttpConnection](options.idle, self._on_idle)
+        self._connections = server.SessionTable[HttpConnection](options.idle, self._on_idle)
         self._tasks = TaskSet()
         self._affinity = uuid.uuid4().hex
 
@@ -114,13 +112,17 @@ class HttpServer:
         data = await server.posted(exchange, self._options.max_body, refusal)
         message = jsonrpc.decode(data)
         if isinstance(message, jsonrpc.MessageBatch) or (
-            isinstance(message, Malformed) and data.lstrip().startswith(b"[")
+            isinstance(message, jsonrpc.Malformed) and data.lstrip().startswith(b"[")
         ):
             raise refusal(501, "several messages in an array are not taken")
-        if isinstance(message, Malformed):
+        if isinstance(message, jsonrpc.Malformed):
             log.info("a client sends what is no message: %s", message.reason)
             raise refusal(400, f"no JSON-RPC message: {message.reason}")
-        if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
+        if (
+            isinstance(message, jsonrpc.Request)
+            and message.method == INITIALIZE
+            and exchange.header(CONNECTION_ID) is None
+        ):
             return await self._initialize(
                 exchange, Visitor(self._people, client, self._gateway.agents.created), message, data
             )
@@ -133,7 +135,9 @@ class HttpServer:
                 raise refusal(404, str(error)) from None
         return Reply(202)
 
-    async def _initialize(self, exchange: HttpRequest, visitor: Visitor, request: Request, data: bytes) -> Reply:
+    async def _initialize(
+        self, exchange: HttpRequest, visitor: Visitor, request: jsonrpc.Request, data: bytes
+    ) -> Reply:
         """Raises what `converse` does, AgentGone if it just ends."""
         if request.id is None:
             raise refusal(400, f"{INITIALIZE} needs an id")
@@ -168,7 +172,7 @@ class HttpServer:
     ) -> str | None:
         """The session that a POST is about. Raises a Reply if it may not be sent like that."""
         header = exchange.header(SESSION_ID)
-        if not isinstance(message, Request | Notification):
+        if not isinstance(message, jsonrpc.Request | jsonrpc.Notification):
             return None
         if message.method in WITH_HEADER and header is None:
             raise refusal(400, f"{message.method} needs the header {SESSION_ID}")

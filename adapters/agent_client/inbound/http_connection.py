@@ -15,9 +15,8 @@ from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, LOAD, NAMING, TAK
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
-from gateway.transport.streamable_http.server import MessageStream
+from gateway.transport.streamable_http import server
 from gateway.wire import jsonrpc, sse
-from gateway.wire.jsonrpc import Id, Notification, Request, Response
 
 SERVED = (*TAKING_UP, "session/prompt", "session/set_mode", "session/set_config_option")
 """Methods that succeed only where the session exists."""
@@ -44,7 +43,7 @@ class StreamedSession:
 
     __slots__ = ("_busy", "_known", "closed", "lane", "name", "own")
 
-    def __init__(self, name: str, lane: MessageStream, own: bool) -> None:
+    def __init__(self, name: str, lane: server.MessageStream, own: bool) -> None:
         self.name = name
         self.lane = lane
         self.own = own
@@ -114,7 +113,7 @@ class StreamedSessions:
             oldest.lane.finish()
         return oldest is not None
 
-    def lanes(self) -> Iterator[MessageStream]:
+    def lanes(self) -> Iterator[server.MessageStream]:
         """Every lane."""
         return (session.lane for session in self._sessions.values())
 
@@ -138,7 +137,7 @@ class StreamedSessions:
         session.begin()
         return session
 
-    def answered(self, method: str, session: StreamedSession | None, response: Response | None) -> None:
+    def answered(self, method: str, session: StreamedSession | None, response: jsonrpc.Response | None) -> None:
         """A request was answered, and the answer is queued; None where it never will be."""
         good = response is not None and response.error is None
         name = forwarded.session_of(response.result) if response is not None and good and method in NAMING else None
@@ -159,9 +158,9 @@ class StreamedSessions:
         return session
 
 
-def session_stream(moved: Callable[[int], None]) -> MessageStream:
+def session_stream(moved: Callable[[int], None]) -> server.MessageStream:
     """The stream of a session, or of the connection. Its events have no ids."""
-    return MessageStream("", _event, keep=None, moved=moved)
+    return server.MessageStream("", _event, keep=None, moved=moved)
 
 
 def _event(number: int, message: bytes) -> bytes:
@@ -219,9 +218,9 @@ class HttpConnection:
         self._size = 0
         self._moved = asyncio.Event()
         self._inbox = Inbox(INBOX_BYTES)
-        self._asked: dict[Id, ClientRequest] = {}
-        self._ours: dict[Id, str | None] = {}
-        self._first: tuple[Id, asyncio.Future[bytes]] | None = None
+        self._asked: dict[jsonrpc.Id, ClientRequest] = {}
+        self._ours: dict[jsonrpc.Id, str | None] = {}
+        self._first: tuple[jsonrpc.Id, asyncio.Future[bytes]] | None = None
         self._why: InterlinguaError | None = None
 
     @property
@@ -231,7 +230,7 @@ class HttpConnection:
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
-    async def initialize(self, request: Request, message: bytes) -> bytes:
+    async def initialize(self, request: jsonrpc.Request, message: bytes) -> bytes:
         """Hand the first request over and wait for its answer, which goes on no stream.
 
         Raises AgentGone, or what `served` was told.
@@ -246,12 +245,12 @@ class HttpConnection:
 
     async def deliver(self, message: jsonrpc.Message, data: bytes, session: str | None, named: bool) -> None:
         """Hand over what was POSTed. Waits while earlier messages are not taken. Raises AgentGone."""
-        if isinstance(message, Request):
+        if isinstance(message, jsonrpc.Request):
             if (same := self._asked.pop(message.id, None)) is not None:
                 self.sessions.answered(same.method, same.session, None)
             asked = None if session is None else self.sessions.asked(session)
             self._asked[message.id] = ClientRequest(message.method, asked, named)
-        elif isinstance(message, Response):
+        elif isinstance(message, jsonrpc.Response):
             self._ours.pop(message.id, None)
         await self._inbox.room()
         if self.over:
@@ -270,13 +269,13 @@ class HttpConnection:
             if self.over:
                 raise AgentGone("the client has ended the connection")
             message = jsonrpc.decode(data)
-            if isinstance(message, Response):
+            if isinstance(message, jsonrpc.Response):
                 await self._answer(message, data)
             else:
                 self._put(self._lane_of(message), data)
         await self._until(lambda: self._size <= self._buffer)
 
-    async def _answer(self, response: Response, data: bytes) -> None:
+    async def _answer(self, response: jsonrpc.Response, data: bytes) -> None:
         if self._first is not None and self._first[0] == response.id:
             future, self._first = self._first[1], None
             if not future.done():
@@ -291,7 +290,7 @@ class HttpConnection:
         if asked is not None:
             self.sessions.answered(asked.method, session, response)
 
-    async def _lane_of_answer(self, asked: ClientRequest, session: StreamedSession) -> MessageStream:
+    async def _lane_of_answer(self, asked: ClientRequest, session: StreamedSession) -> server.MessageStream:
         """On the session's own stream, if it has one.
 
         But a client that named the session in the header of `session/load` follows the proposal to the letter, and
@@ -305,12 +304,12 @@ class HttpConnection:
             return self.main
         return session.lane
 
-    def _lane_of(self, message: jsonrpc.Message) -> MessageStream:
+    def _lane_of(self, message: jsonrpc.Message) -> server.MessageStream:
         """Where a request or a notification goes."""
         name: str | None = None
-        if isinstance(message, Request | Notification):
+        if isinstance(message, jsonrpc.Request | jsonrpc.Notification):
             name = forwarded.session_of(message.params)
-            if isinstance(message, Request):
+            if isinstance(message, jsonrpc.Request):
                 self._ours[message.id] = name
             elif message.method == CANCEL_REQUEST:
                 name = self._ours.pop(forwarded.request_of(message.params), None)
@@ -319,7 +318,7 @@ class HttpConnection:
         session = self.sessions.told(name)
         return session.lane if session.own else self.main
 
-    def _put(self, lane: MessageStream, data: bytes) -> None:
+    def _put(self, lane: server.MessageStream, data: bytes) -> None:
         self._size += len(data)
         lane.put(data)
 

@@ -26,7 +26,7 @@ from gateway.core.version import version
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, Malformed, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class AgentConnection:
         self._newest = newest
         self._handler = handler
         self._peer = Peer(pipe, self, errors=errors.answer, answer_garbage=False, first_id=0, batches=True, agent=True)
-        self._asking: dict[Id, ThreadContext] = {}
+        self._asking: dict[jsonrpc.Id, ThreadContext] = {}
         self._opening: list[ConnectedSession] = []
         self._early: dict[str, list[Raw]] = {}
         self._early_count = self._early_bytes = 0
@@ -197,9 +197,9 @@ class AgentConnection:
         `context` is of the client that the agent may ask meanwhile about the request itself.
         """
         sent, said = self.version.to_agent(method, params, self._options)
-        taken: Id = None
+        taken: jsonrpc.Id = None
 
-        def take(id: Id) -> None:
+        def take(id: jsonrpc.Id) -> None:
             nonlocal taken
             taken = id
             if context is not None:
@@ -211,7 +211,7 @@ class AgentConnection:
         finally:
             self._asking.pop(taken, None)
 
-    def prompt(self, params: JsonObject, context: ThreadContext, answered: Answered) -> Id:
+    def prompt(self, params: JsonObject, context: ThreadContext, answered: Answered) -> jsonrpc.Id:
         """Send a `session/prompt`; see `Peer.send_request`."""
 
         def came(answer: Raw | InterlinguaError) -> None:
@@ -313,7 +313,7 @@ class AgentConnection:
                 found.setdefault(id(caller), context)
         return list(found.values())
 
-    async def request(self, method: str, params: Raw, id: Id) -> Any:
+    async def request(self, method: str, params: Raw, id: jsonrpc.Id) -> Any:
         return await self._handler.answer(self, *self.version.from_agent(method, params, id))
 
     def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
@@ -352,7 +352,7 @@ class AgentConnection:
             return None
         return self._handler.tell(self, *self.version.from_agent(method, params))
 
-    def unreadable(self, what: Unreadable | Malformed) -> None:
+    def unreadable(self, what: Unreadable | jsonrpc.Malformed) -> None:
         self._report(what.reason, what.start, what.size)
         if isinstance(what, Unreadable):  # a whole message, not a line of some log among the messages
             for session in self.sessions.values():

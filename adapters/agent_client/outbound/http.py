@@ -31,7 +31,6 @@ from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket.headers import cookie_header, cookies_of
 from gateway.transport.websocket.limits import hard
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Notification, Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +74,13 @@ class RequestRefused(InterlinguaError):
         self.body = body
 
 
-def failure(id: Id, why: InterlinguaError) -> bytes:
+def failure(id: jsonrpc.Id, why: InterlinguaError) -> bytes:
     """The answer that a request gets from us instead of from the agent."""
     if not isinstance(why, RequestRefused):
-        return jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, str(why)))
+        return jsonrpc.error(id, jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, str(why)))
     code = AUTH_REQUIRED if why.status in (401, 403) else jsonrpc.INTERNAL_ERROR
     body = why.body[: refusal.SHOWN].decode("utf-8", "replace")
-    return jsonrpc.error(id, ErrorObject(code, str(why), {"status": why.status, "body": body}))
+    return jsonrpc.error(id, jsonrpc.ErrorObject(code, str(why), {"status": why.status, "body": body}))
 
 
 class EventStreamReader:
@@ -244,7 +243,7 @@ class HttpPipe:
 
     async def _initialize(self, message: jsonrpc.Message, data: bytes) -> None:
         """Raises AgentGone where there is no answer at all; a refusal is the answer."""
-        if not isinstance(message, Request) or message.method != INITIALIZE:
+        if not isinstance(message, jsonrpc.Request) or message.method != INITIALIZE:
             raise AgentGone(f"nothing can be said to {self.name} before {INITIALIZE}")
         try:
             response = await self.client.request("POST", self.url, json=data, headers=self.headers(None))
@@ -267,7 +266,7 @@ class HttpPipe:
         """Raises AgentGone once the server has forgotten the connection."""
         session = self._under_way.sent(message)
         named = session if session is not None and await self._opened(session) else None
-        repeatable = not isinstance(message, Request)
+        repeatable = not isinstance(message, jsonrpc.Request)
         try:
             response = await self._call(data, named, repeatable)
             if response.status == 400 and session is not None and named is None:
@@ -310,7 +309,7 @@ class HttpPipe:
 
     def _undelivered(self, message: jsonrpc.Message, why: InterlinguaError) -> None:
         """Answer a request that could not be delivered with `why`. A message of another kind is logged."""
-        if isinstance(message, Request):
+        if isinstance(message, jsonrpc.Request):
             self._under_way.forget(message.id)
             self._inbox.put([failure(message.id, why)])
         else:
@@ -364,7 +363,7 @@ class HttpPipe:
 
     def _answered(self, asked: _Asked, answer: jsonrpc.Message, data: bytes, on: EventStreamReader | None) -> bool:
         """Open or end our streams as an answer requires. Returns whether the answer is held back."""
-        if not isinstance(answer, Response) or answer.error is not None:
+        if not isinstance(answer, jsonrpc.Response) or answer.error is not None:
             return False
         if asked.method in NAMING:
             made = forwarded.session_of(answer.result)
@@ -461,38 +460,38 @@ class _UnderWay:
     """The requests under way, both ways, and the session that each is about. Told of every message."""
 
     def __init__(self) -> None:
-        self._ours: dict[Id, _Asked] = {}
-        self._theirs: dict[Id, str] = {}
+        self._ours: dict[jsonrpc.Id, _Asked] = {}
+        self._theirs: dict[jsonrpc.Id, str] = {}
 
     def sent(self, message: jsonrpc.Message) -> str | None:
         """A message of ours; the session that it is about."""
-        if isinstance(message, Response):
+        if isinstance(message, jsonrpc.Response):
             return self._theirs.pop(message.id, None)
-        if not isinstance(message, Request | Notification):
+        if not isinstance(message, jsonrpc.Request | jsonrpc.Notification):
             return None
         session = forwarded.session_of(message.params)
-        if isinstance(message, Request):
+        if isinstance(message, jsonrpc.Request):
             self._ours[message.id] = _Asked(message.method, session)
         return session
 
     def heard(self, message: jsonrpc.Message, stream: str | None) -> _Asked | None:
         """A message of the agent's, on the stream of that session; what it answers, if it does."""
-        if isinstance(message, Response):
+        if isinstance(message, jsonrpc.Response):
             return self._ours.pop(message.id, None)
-        if isinstance(message, Request):
+        if isinstance(message, jsonrpc.Request):
             session = forwarded.session_of(message.params) or stream
             if session is not None:
                 self._theirs[message.id] = session
-        elif isinstance(message, Notification) and message.method == CANCEL_REQUEST:
+        elif isinstance(message, jsonrpc.Notification) and message.method == CANCEL_REQUEST:
             self._theirs.pop(forwarded.request_of(message.params), None)
         return None
 
-    def unanswered(self, session: str) -> Iterator[Id]:
+    def unanswered(self, session: str) -> Iterator[jsonrpc.Id]:
         """Our requests about a session, whose answers will not come. They are forgotten."""
         for id in [id for id, asked in self._ours.items() if asked.session == session]:
             del self._ours[id]
             yield id
 
-    def forget(self, id: Id) -> None:
+    def forget(self, id: jsonrpc.Id) -> None:
         """Forget a request of ours that will not be answered."""
         self._ours.pop(id, None)

@@ -24,7 +24,7 @@ from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import Artifact, Json, JsonObject
 from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class PromptedRun:
         self._session = sessions.of(context)
         self._turn = AgentTurn(context, self._session.note, self._session.calls)
         self._params: JsonObject = {}
-        self._prompt_id: Id = None
+        self._prompt_id: jsonrpc.Id = None
         self._prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
         self._stop = self._told = self._forgotten = False
         self._opened = Flag()

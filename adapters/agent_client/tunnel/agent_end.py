@@ -23,7 +23,7 @@ from gateway.mcp import wire
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, Malformed, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -428,7 +428,7 @@ class McpPeer:
 
     # --- gateway.transport.rpc.Handler ------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: Raw, id: Id) -> Any:
+    async def request(self, method: str, params: Raw, id: jsonrpc.Id) -> Any:
         return await self._asked(mcp_messages.message(method, params))
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
@@ -437,7 +437,7 @@ class McpPeer:
             return None
         return self._told(mcp_messages.message(method, params))
 
-    def unreadable(self, what: Unreadable | Malformed) -> None:
+    def unreadable(self, what: Unreadable | jsonrpc.Malformed) -> None:
         log.info("an MCP client of an agent sends what is no message: %s", what.reason)
 
 
@@ -445,5 +445,5 @@ def _params(params: Raw) -> Raw | None:
     return params if params and bytes(params) != b"null" else None
 
 
-def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
+def _no_longer_wanted(id: jsonrpc.Id) -> tuple[str, JsonObject]:
     return wire.CANCELLED, {"requestId": id, "reason": "nobody waits for it any more"}

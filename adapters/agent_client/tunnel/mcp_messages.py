@@ -20,7 +20,7 @@ from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors
 from adapters.agent_client.wire import JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ def wrapped(result: Raw) -> Raw:
     return jsonrpc.raw({"result": result})
 
 
-def refused(error: ErrorObject) -> Raw:
+def refused(error: jsonrpc.ErrorObject) -> Raw:
     """The same for an error of the MCP server's."""
     told: JsonObject = {"code": error.code, "message": error.message}
     if error.data != jsonrpc.ABSENT:

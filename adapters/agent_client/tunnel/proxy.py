@@ -25,7 +25,7 @@ from gateway.mcp.client.session import ClientSession
 from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
@@ -365,11 +365,11 @@ class McpProxy:
         waiting = ProxiedCall(call)
         return await self._subscriptions.subscribe(call.session, uri, self._called(params, waiting))
 
-    def error(self, call: McpCall, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> jsonrpc.ErrorObject:
         if isinstance(error, Denied):
-            return ErrorObject(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
+            return jsonrpc.ErrorObject(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
         said = str(error) if isinstance(error, InterlinguaError) else "internal error"
-        return ErrorObject(jsonrpc.INTERNAL_ERROR, said)
+        return jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, said)
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         if not method.startswith(wire.PROGRESS):

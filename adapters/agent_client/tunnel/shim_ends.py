@@ -23,7 +23,6 @@ from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.pipe import Unreadable
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject
 from gateway.wire.ndjson import Splitter, frame
 
 log = logging.getLogger(__name__)
@@ -205,8 +204,8 @@ class ShimEnd(AgentEnd):
         self._mcp.tell(message)
 
 
-def _said(error: Exception) -> ErrorObject:
+def _said(error: Exception) -> jsonrpc.ErrorObject:
     """The error for an MCP client whose request could not be carried out."""
     if isinstance(error, InterlinguaError):
-        return ErrorObject(jsonrpc.INTERNAL_ERROR, str(error), {"code": error.code})
+        return jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, str(error), {"code": error.code})
     return jsonrpc.internal().error

@@ -17,7 +17,6 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id
 
 _CONTENT: Final = (*event_forms.CHUNKS, "tool_call", "tool_call_update")
 _V2_ONLY: Final = frozenset(("auth/login", "auth/logout"))
@@ -96,7 +95,7 @@ class Version1:
     def agent_answer(self, method: str, result: Raw) -> Raw:
         return result
 
-    def from_agent(self, method: str, params: Raw, id: Id = None) -> tuple[str, Raw]:
+    def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
         return method, params
 
     def permission(self, asked: JsonObject, id: str, known: str | None) -> Interrupt:

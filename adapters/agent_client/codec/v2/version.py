@@ -26,7 +26,6 @@ from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id
 
 _OWN: Final = ("toolCall", "options", "sessionId")
 SET_OPTION: Final = "session/set_config_option"
@@ -253,7 +252,7 @@ class Version2:
             return result
         return jsonrpc.raw(result_to_v1(method, jsonrpc.unpack(result)))
 
-    def from_agent(self, method: str, params: Raw, id: Id = None) -> tuple[str, Raw]:
+    def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
         if id is not None and method.startswith(_OF_V1_CLIENTS):
             raise errors.unknown(method)
         if method == asking.PERMISSION and params:
