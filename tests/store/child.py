@@ -1,6 +1,6 @@
 """The other process of a store's contract tests: opens the store at the place, does one thing, says what came of it.
 
-    python -m tests.store.child '{"maker": ..., "url": ..., "command": ..., "arguments": {...}}'
+    python -P child.py '{"maker": ..., "url": ..., "command": ..., "arguments": {...}}'
 
 It speaks in lines of JSON and waits for a line where the test must come first. What opens a run here is left open: the
 test kills this process.
@@ -19,7 +19,10 @@ from typing import Any
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadUpdate
 from gateway.store import Allowance, Delivery, Message, Registration, RunChange, Store, suffice
-from tests.store import place
+from tests.store import (
+    makers,  # noqa: F401 - is imported before this is forked off
+    place,
+)
 
 RESERVED = 1_000_000
 

@@ -17,8 +17,10 @@ from typing import Any
 
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, RunRequest, RunStatus, Thread
 from gateway.store import LogEntry, Store
+from tests.support.forking import Forked, fork
 
 ROOT = Path(__file__).resolve().parents[2]
+CHILD = Path(__file__).with_name("child.py")
 NOW = 1_800_000_000.0
 """A clock for records; leases have their own."""
 
@@ -52,17 +54,7 @@ class Place:
     async def process(self, command: str, **arguments: Any) -> AsyncIterator[Child]:
         """A process that has the store open and does `command` (child.py); killed at the end."""
         call = json.dumps({"maker": self.maker, "url": self.url, "command": command, "arguments": arguments})
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.store.child",
-            call,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        child = Child(process)
+        child = await Child.start(call)
         try:
             yield child
         finally:
@@ -72,8 +64,26 @@ class Place:
 class Child:
     """The other process, seen from here. It speaks in lines of JSON."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Forked, asked: int, said: asyncio.StreamReader, pipe: asyncio.BaseTransport) -> None:
         self._process = process
+        self._asked = asked
+        self._said = said
+        self._pipe = pipe
+
+    @classmethod
+    async def start(cls, call: str) -> Child:
+        """A process of its own, forked off one that has imported what it needs."""
+        (given, asked), (heard, told) = os.pipe(), os.pipe()
+        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        try:
+            process = fork(["-P", str(CHILD), call], (given, told, 2), env=env, cwd=ROOT, python=sys.executable)
+        finally:
+            os.close(given)
+            os.close(told)
+        reader = asyncio.StreamReader()
+        connected = asyncio.get_running_loop().connect_read_pipe
+        pipe, _ = await connected(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(heard, "rb"))
+        return cls(process, asked, reader, pipe)
 
     @property
     def pid(self) -> int:
@@ -81,23 +91,23 @@ class Child:
 
     async def said(self) -> Any:
         """The next thing it says. AssertionError if it ends instead."""
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        line = await self._said.readline()
         assert line, "the other process ended"
         return json.loads(line)
 
     async def go(self) -> None:
         """Let it go on where it waits."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
-        await self._process.stdin.drain()
+        os.write(self._asked, b"go\n")
 
     async def kill(self) -> None:
         """`kill -9`, and wait until it is gone."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.communicate()
+        if self._asked < 0:
+            return
+        self._process.kill()
+        await asyncio.to_thread(self._process.wait, 60)
+        os.close(self._asked)
+        self._asked = -1
+        self._pipe.close()
 
 
 def new_id() -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.store import Message
 from gateway.store.sqlite import SqliteStore, mail
+from tests.store.makers import SQLITE
 from tests.store.place import Place
 from tests.support.aio import run
 
@@ -71,7 +72,7 @@ def test_a_link_and_its_file_have_one_bell(tmp_path: Path) -> None:
 def test_the_socket_of_a_process_that_was_killed_is_removed_by_the_next_and_that_of_a_living_one_is_not(
     tmp_path: Path,
 ) -> None:
-    place = Place("tests.store.test_sqlite:make", f"sqlite:///{tmp_path / 's.db'}")
+    place = Place(SQLITE, f"sqlite:///{tmp_path / 's.db'}")
 
     async def main() -> None:
         async with place.process("correspond", bell=True) as dead, place.process("correspond", bell=True) as living:
