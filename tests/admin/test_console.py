@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import json
+import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,8 +22,8 @@ import pytest
 from bench.growth import copy_runs
 from bench.stage import EDITORS_AGENT
 from tests.support.agent_client import agent_client_agent_command
-from tests.support.peers import BUILT, PEERS, lines_of, node, peer_modules
-from tests.support.processes import ROOT, Gateway, free_port, start
+from tests.support.peers import BUILT, PEERS, node, peer_modules
+from tests.support.processes import ROOT, Gateway, environment, free_port, start
 
 FILES = ROOT / "gateway" / "admin" / "ui"
 EXAMPLES = ROOT / "examples" / "agents"
@@ -60,21 +65,51 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
         yield client
 
 
+class Browser:
+    """A browser, in a process of its own, that stays for all stories of this one."""
+
+    def __init__(self) -> None:
+        sdk = peer_modules("browser")
+        scratch = BUILT / f"{sdk.name}-unpacked"
+        scratch.mkdir(exist_ok=True)
+        argv = [str(node()), str(PEERS / "browser_console.mjs"), "--sdk", str(sdk), "--scratch", str(scratch)]
+        with (scratch / "lock").open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)  # a browser that another test is unpacking cannot be started
+            if not (scratch / "whole").exists():
+                subprocess.run([*argv, "unpack"], check=True, timeout=120)
+                (scratch / "whole").touch()
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=environment(), start_new_session=True)
+        atexit.register(self.close)
+
+    def do(self, **story: Any) -> dict[str, Any]:
+        """What it answers."""
+        asked, told = self._process.stdin, self._process.stdout
+        assert asked is not None and told is not None
+        asked.write(json.dumps(story).encode() + b"\n")
+        asked.flush()
+        if not select.select([told], [], [], 120)[0] or not (line := told.readline()):
+            self.close()
+            browser.cache_clear()
+            raise AssertionError(f"the browser says nothing to {story}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+browser = functools.cache(Browser)
+
+
 def seen(gateway: Gateway, story: str, *words: str) -> dict[str, Any]:
     """What a person at the console saw (see the program)."""
-    sdk = peer_modules("browser")
-    scratch = BUILT / f"{sdk.name}-unpacked"
-    scratch.mkdir(exist_ok=True)
-    argv = [str(node()), str(PEERS / "browser_console.mjs"), "--sdk", str(sdk), "--scratch", str(scratch)]
-    argv += ["--url", gateway.url]
-    with (scratch / "lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)  # a browser that another test is unpacking cannot be started
-        if not (scratch / "whole").exists():
-            subprocess.run([*argv, "unpack"], check=True, timeout=120)
-            (scratch / "whole").touch()
-    with start([*argv, story, *words]) as process:
-        (found,) = lines_of(process, 120)
-        return found
+    answer = browser().do(url=gateway.url, story=story, words=words)
+    assert "seen" in answer, answer["error"]
+    found: dict[str, Any] = answer["seen"]
+    return found
 
 
 def begun(http: httpx2.Client, agent: str, message: str) -> str:

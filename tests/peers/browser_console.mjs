@@ -1,29 +1,28 @@
-// A person at the console, in a real Chromium: `node browser_console.mjs --sdk FOLDER --scratch FOLDER --url URL STORY [WORD...]`.
-// Prints what was seen as one JSON object. Fails on any error in the page, a refused resource included.
+// A person at the console, in a real Chromium: `node browser_console.mjs --sdk FOLDER --scratch FOLDER [unpack]`.
+// On standard input comes what is to be done, a line of JSON each: {url, story, words}; what was seen is a line, too:
+// {seen}, or {error}, of any error in the page, a refused resource included. Each story has a profile of its own.
 
 import { readFile, writeFile } from "node:fs/promises";
+import { createInterface } from "node:readline";
 import { load } from "./agent_client_sdk.mjs";
 
 const argv = process.argv.slice(2);
 const option = (name) => argv.splice(argv.indexOf(`--${name}`), 2)[1];
 const sdk = option("sdk");
 const scratch = option("scratch");
-const url = option("url");
-const [story, ...words] = argv;
 
 process.env.TMPDIR = scratch; // where the browser is unpacked, once
 const { default: shipped } = await load(sdk, "@sparticuz/chromium");
 const { chromium } = (await load(sdk, "playwright-core")).default;
 const executablePath = await shipped.executablePath();
-if (story === "unpack") process.exit();
-const browser = await chromium.launch({ executablePath, args: shipped.args });
-const page = await browser.newPage({ colorScheme: story === "dark" ? "dark" : "light", viewport: { width: 1200, height: 800 } });
-page.setDefaultTimeout(20000);
-const wrong = [];
-page.on("pageerror", (error) => wrong.push(String(error)));
-page.on("console", (message) => message.type() === "error" && !/status of 40[0-9]/.test(message.text()) && wrong.push(message.text()));
-page.on("dialog", (dialog) => { wrong.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
-page.on("request", (request) => !request.url().startsWith(url) && !request.url().startsWith("data:") && wrong.push(`asks ${request.url()}`));
+if (argv[0] === "unpack") process.exit();
+// As it is shipped it is a single process, which ends with its first profile. Nothing here needs to be drawn fast.
+const args = shipped.args.filter((one) => !["--single-process", "--no-zygote"].includes(one));
+args.push("--disable-gpu", "--disable-software-rasterizer", "--process-per-site", "--renderer-process-limit=1");
+const browser = await chromium.launch({ executablePath, args });
+let url;
+let context;
+let page;
 
 const STORIES = {
   // The question of a run is found, read and answered; the run is followed to its end without a click.
@@ -313,7 +312,7 @@ const STORIES = {
   async gone(run, file, table) {
     await page.goto(`${url}/ui/#/run/${run}`);
     await page.waitForSelector(".question select");
-    const other = await browser.newPage();
+    const other = await context.newPage();
     await other.goto(`${url}/ui/#/agents`);
     await other.waitForSelector("tbody tr:has-text('gardener')");
     await writeFile(file, table);
@@ -352,13 +351,30 @@ const STORIES = {
 };
 STORIES.dark = STORIES.picture;
 
-try {
-  const seen = await STORIES[story](...words);
-  if (wrong.length) throw new Error(wrong.join("\n"));
-  console.log(JSON.stringify(seen));
-} catch (error) {
-  console.error(await page.innerText("main").catch(() => "no page"));
-  throw error;
-} finally {
-  await browser.close();
+async function told(story, words) {
+  context = await browser.newContext({ colorScheme: story === "dark" ? "dark" : "light", viewport: { width: 1200, height: 800 } });
+  page = await context.newPage();
+  page.setDefaultTimeout(20000);
+  const wrong = [];
+  page.on("pageerror", (error) => wrong.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && !/status of 40[0-9]/.test(message.text()) && wrong.push(message.text()));
+  page.on("dialog", (dialog) => { wrong.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
+  const own = url;
+  page.on("request", (request) => !request.url().startsWith(own) && !request.url().startsWith("data:") && wrong.push(`asks ${request.url()}`));
+  try {
+    const seen = await STORIES[story](...words);
+    if (wrong.length) throw new Error(wrong.join("\n"));
+    return { seen };
+  } catch (error) {
+    return { error: `${await page.innerText("main").catch(() => "no page")}\n${error.stack}` };
+  } finally {
+    await context.close();
+  }
 }
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { story, words, ...where } = JSON.parse(line);
+  url = where.url;
+  console.log(JSON.stringify(await told(story, words)));
+}
+await browser.close();
