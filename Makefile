@@ -10,8 +10,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ROUTES ?= routes.yaml
 SERVE_ARGS ?=
-# A third of the tests' time is waiting, so there is a worker more than the two cores of a small machine.
-PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
+# More than half of the tests' time is waiting, so there are two workers for each of the two cores of a small machine.
+PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 
 VENV := .venv

@@ -52,21 +52,23 @@ for waiting in ("connect", "read", "write", "pool"):
 place()  # by the process that starts the workers, so that they share what they fork off
 
 
-SLOW_FIRST = ("e2e", "fuzz", "bench", "peers_selftest", "cli", "contract", "matrix", "governance", "adapters", "mcp")
+SLOW_FIRST = ("e2e", "bench", "admin", "cli", "store", "fuzz", "helm", "contract", "matrix", "peers_selftest", "mcp")
 """The folders whose files take long: last, the longest would keep one worker busy while the others have nothing."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """In a run of everything the second worker reads the tests from the last file and the third from the middle, so
-    that each needs to work out the asserts of a part of the files and finds the others done."""
+    """In a run of everything the second worker reads the tests from the last file, the third and the fourth from the
+    middle, so that each needs to work out the asserts of a part of the files and finds the others done."""
     everything = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
     worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if everything and worker in ("gw1", "gw2"):
+    if everything and worker in ("gw1", "gw2", "gw3"):
         root = session.config.rootpath
         files = sorted((root / "tests").rglob("test_*.py"))
         middle = len(files) // 2
-        for file in reversed(files) if worker == "gw1" else files[middle:] + files[:middle]:
+        first, last = files[:middle], files[middle:]
+        ways = {"gw1": files[::-1], "gw2": last + first, "gw3": first[::-1] + last[::-1]}
+        for file in ways[worker]:
             with contextlib.suppress(Exception):  # which is told when its turn comes
                 importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 

@@ -117,7 +117,7 @@ def test_an_in_process_run_leaves_no_store_behind(table: Path) -> None:
 
 
 def test_chunks_are_written_as_they_come_not_at_the_end(where: list[str]) -> None:
-    argv = [*PROGRAM, "run", "mailcomposer", "hello there " * 40, *where]
+    argv = [*PROGRAM, "run", "mailcomposer", "hello there " * 15, *where]
     with start(argv, environment()) as running:
         running.wait_until(lambda: "Hello there" in running.stdout(), "saying something")
         assert "Mail Composer" not in running.stdout()

@@ -206,7 +206,7 @@ def test_a_bad_file_is_refused_its_mistakes_are_logged_and_the_old_routes_stay(
 
 
 def test_a_run_in_progress_survives_a_reload_that_removes_its_route(text: str, reloaded: Gateway) -> None:
-    words = "word " * 60
+    words = "word " * 30
     with httpx2.Client(timeout=30, trust_env=False) as client:
         door = f"{reloaded.url}/agent-connect"
         body = {"agent_id": "mailcomposer", "input": {"message": words}, "on_disconnect": "continue"}

@@ -121,7 +121,7 @@ def test_while_the_database_is_away_nothing_new_begins_and_what_runs_is_written_
     server: PostgresServer, gateway: Gateway
 ) -> None:
     with httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE) as client:
-        body = {"agent_id": "slow", "input": {"message": "15 seconds"}, "on_disconnect": "continue"}
+        body = {"agent_id": "slow", "input": {"message": "8 seconds"}, "on_disconnect": "continue"}
         going = client.post("/runs", json=body).json()["run_id"]
         server.stop()
         becomes(gateway, 503)
@@ -133,7 +133,7 @@ def test_while_the_database_is_away_nothing_new_begins_and_what_runs_is_written_
         server.start()
         becomes(gateway, 200)
         whole = client.get(f"/runs/{going}/wait", params={"timeout": PATIENCE}).json()
-        said = " ".join(f"tick {n}" for n in range(1, 151)) + " done"
+        said = " ".join(f"tick {n}" for n in range(1, 81)) + " done"
         assert whole["run"]["status"] == "success" and whole["output"]["values"]["message"] == said
     assert PASSWORD not in gateway.process.stderr() + gateway.process.stdout()
     assert "is away" in gateway.process.stderr() and "is back" in gateway.process.stderr()

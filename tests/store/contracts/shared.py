@@ -167,9 +167,9 @@ class SharedContract(MailContract, SharedAllowancesContract):
 
     def test_a_lease_is_kept_as_long_as_the_store_is_open(self, place: Place) -> None:
         async def main() -> None:
-            async with place.opened(host="elsewhere", lease_seconds=8.0) as holder, place.opened() as store:
+            async with place.opened(host="elsewhere", lease_seconds=5.0) as holder, place.opened() as store:
                 await holder.create_run(make_run("r"), [], reserved=1)
-                deadline = time.monotonic() + 8.5
+                deadline = time.monotonic() + 5.5
                 while time.monotonic() < deadline:
                     assert await store.claim() == []
                     await asyncio.sleep(0.1)
