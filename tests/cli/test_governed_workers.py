@@ -35,7 +35,7 @@ TABLE = {
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("audit-log*"))
-    with Gateway(json.dumps(TABLE), tmp_path, args=["--workers", "2"], fresh=True) as running:
+    with Gateway(json.dumps(TABLE), tmp_path, args=["--workers", "2"]) as running:
         running.process.wait_until(lambda: "2 workers" in running.process.stdout(), "greeted", WITHIN)
         yield running
 

@@ -83,7 +83,7 @@ def text(agents: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def gateway(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with Gateway(text, tmp_path_factory.mktemp("workers"), args=["--workers", "2"], fresh=True) as running:
+    with Gateway(text, tmp_path_factory.mktemp("workers"), args=["--workers", "2"]) as running:
         running.process.wait_until(lambda: "2 workers" in running.process.stdout(), "greeted", WITHIN)
         yield running
 
@@ -219,7 +219,7 @@ def test_a_worker_that_hangs_holds_up_no_answer_and_its_last_figures_are_said_to
 
 def test_workers_that_hang_are_killed_one_at_a_time_and_replaced_and_their_runs_are_taken_over(tmp_path: Path) -> None:
     table = HOUSE.replace("shutdown: 1s", "shutdown: 1s, silence: 2s")
-    with Gateway(table, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+    with Gateway(table, tmp_path, args=["--workers", "2"]) as gateway:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
         said, before = gateway.process.stderr, workers_of(gateway)
         body = {"agent_id": "gardener", "input": {"message": "a rose"}}
@@ -302,7 +302,7 @@ def test_a_worker_that_cannot_start_leaves_the_restart_to_the_old_ones(gateway: 
 
 
 def test_nothing_is_left_of_a_supervisor_that_is_killed(text: str, tmp_path: Path) -> None:
-    with Gateway(text, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+    with Gateway(text, tmp_path, args=["--workers", "2"]) as gateway:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
         workers = workers_of(gateway)
         assert len(workers) == 2
@@ -315,7 +315,7 @@ def test_nothing_is_left_of_a_supervisor_that_is_killed(text: str, tmp_path: Pat
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_signal_stops_all_with_exit_code_0(number: signal.Signals, text: str, tmp_path: Path) -> None:
-    with Gateway(text, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+    with Gateway(text, tmp_path, args=["--workers", "2"]) as gateway:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
         workers = workers_of(gateway)
         gateway.process.signal(number)
@@ -374,7 +374,7 @@ def _worker_of(pid: int, workers: set[int]) -> int | None:
 
 def test_an_operator_is_served_by_whichever_worker_is_asked(tmp_path: Path) -> None:
     text = HOUSE.replace("{runs: 2}", "{runs: 20}")
-    with Gateway(text, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+    with Gateway(text, tmp_path, args=["--workers", "2"]) as gateway:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
 
         def ask(method: str, path: str, body: object = None) -> httpx2.Response:
@@ -420,7 +420,7 @@ def test_an_operator_is_served_by_whichever_worker_is_asked(tmp_path: Path) -> N
 
 
 def test_what_an_agent_may_have_is_divided_among_the_workers(tmp_path: Path) -> None:
-    with Gateway(HOUSE, tmp_path, args=["--workers", "2"], fresh=True) as gateway:
+    with Gateway(HOUSE, tmp_path, args=["--workers", "2"]) as gateway:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
         workers = workers_of(gateway)
         gateway.process.wait_until(lambda: sum(gardeners(workers)) > 0, "one is started unasked", WITHIN)

@@ -96,7 +96,7 @@ def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     table = TABLE.format(store=tmp_path_factory.mktemp("store") / "shared.db")
     with contextlib.ExitStack() as stack:
         if request.param == "three workers":
-            one = Gateway(table, tmp_path_factory.mktemp("workers"), args=["--workers", "3"], fresh=True)
+            one = Gateway(table, tmp_path_factory.mktemp("workers"), args=["--workers", "3"])
             stack.enter_context(one)
             one.process.wait_until(lambda: "3 workers" in one.process.stdout(), "greeted", PATIENCE)
             yield ThreeProcesses([one])

@@ -87,7 +87,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
             (tmp_path / name).mkdir()
         yield Site(
             folder,
-            [stack.enter_context(Gateway(table, tmp_path / name, args=args, fresh=bool(args))) for name in names],
+            [stack.enter_context(Gateway(table, tmp_path / name, args=args)) for name in names],
         )
 
 

@@ -116,7 +116,7 @@ def both(
         table = ROUTES.format(
             agent_connect=agent_connect_agent.url, agent_client=command, bee=bee.url, remote=remote.url
         )
-        gateway = Gateway(table, tmp_path_factory.mktemp("workers"), args=["--workers", "3"], fresh=True)
+        gateway = Gateway(table, tmp_path_factory.mktemp("workers"), args=["--workers", "3"])
         with OneRequestEach(gateway.port) as proxy:
             gateway.rewrite(f"{table}\npublic_url: {proxy.url}\n")
             with gateway as running:

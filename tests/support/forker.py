@@ -52,7 +52,15 @@ def gateway() -> Callable[[list[str]], Job]:
     _use_gateway()
     gc.collect()
     gc.freeze()
-    return lambda arguments: ([sys.argv[0], *arguments], program)
+
+    def prepare(arguments: list[str]) -> Job:
+        def run() -> None:
+            sys.orig_argv[:] = [sys.executable, "-m", "gateway", *arguments]  # by which a supervisor starts workers
+            program()
+
+        return [sys.argv[0], *arguments], run
+
+    return prepare
 
 
 def _use_gateway() -> None:
