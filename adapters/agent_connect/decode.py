@@ -142,15 +142,17 @@ class StreamDecoder:
         """
         head, differ, end = self._head, self._differ, at
         assert head is not None and differ is not None, "there was a message before"
-        grow = differ.grow
+        segments = differ.segments
+        if segments is None:
+            return 0
         while end < len(messages):
             data = messages[end]
-            if not data.startswith(head) or data[-1] != CLOSE or not grow(data, len(head), len(data) - 1):
+            if not data.startswith(head) or data[-1] != CLOSE or not segments.grow(data, len(head), len(data) - 1):
                 break
             end += 1
         if end > at:
             self.last = msgspec.Raw(messages[end - 1][len(head) : -1])
-            delta = differ.grown()
+            delta = segments.told()
             if delta is not None:
                 out.append(e.PartDelta(part=PART, delta=delta))
         return end - at

@@ -32,15 +32,15 @@ _decode_string = msgspec.json.Decoder(str).decode
 class Segments:
     """A snapshot split at its cuts, and what its strings have grown by since it was parsed."""
 
-    __slots__ = ("_grown", "_parts", "_routes", "_told")
+    __slots__ = ("_grown", "_parts", "_routes", "_untold")
 
     def __init__(self, raw: bytes, cuts: list[Cut]) -> None:
         edges = [0, *(place for place, _ in cuts), len(raw)]
         # Arrays of bytes: appending to them is cheap, and comparing with them needs no copy.
         self._parts = [bytearray(raw[a:b]) for a, b in pairwise(edges)]
         self._routes = [route for _, route in cuts]  # to the string that ends between parts i and i + 1
-        self._grown: list[list[str]] = [[] for _ in cuts]
-        self._told = [0] * len(cuts)  # how many of those `told` has told
+        self._untold: list[list[str]] = [[] for _ in cuts]  # since `told`
+        self._grown: list[list[str]] = [[] for _ in cuts]  # before
 
     def raw(self) -> bytes:
         """The last snapshot."""
@@ -64,16 +64,16 @@ class Segments:
         if to > from_:
             added = data[from_:to]
             try:
-                text = _decode_string(b'"%b"' % added)
+                text = _decode_string(b'"' + added + b'"')
             except ValueError:
                 return False
             head += added
-            self._grown[0].append(text)
+            self._untold[0].append(text)
         return True
 
     def _grow_any(self, raw: bytes) -> bool:
         found = self._between(raw)
-        untold = {cut for cut, texts in enumerate(self._grown) if len(texts) > self._told[cut]}
+        untold = {cut for cut, texts in enumerate(self._untold) if texts}
         if found is None or (untold and found and found.keys() != untold):
             return False
         try:
@@ -82,17 +82,18 @@ class Segments:
             return False
         for (cut, added), text in zip(found.items(), texts, strict=True):
             self._parts[cut] += added
-            self._grown[cut].append(text)
+            self._untold[cut].append(text)
         return True
 
     def told(self) -> Json:
         """The delta to the last snapshot from the one at the last call; null: none. To be asked before `since`."""
         delta: Json = None
-        for cut, texts in enumerate(self._grown):
-            if texts and self._told[cut] < len(texts):
-                more = routed(self._routes[cut], "".join(texts[self._told[cut] :]))
+        for cut, texts in enumerate(self._untold):
+            if texts:
+                self._grown[cut] += texts
+                more = routed(self._routes[cut], "".join(texts))
                 delta = more if delta is None else compose(delta, more)
-                self._told[cut] = len(texts)
+                texts.clear()
         return delta
 
     def _between(self, raw: bytes) -> dict[int, bytes] | None:
@@ -116,7 +117,6 @@ class Segments:
             if texts:
                 deltas.append(routed(self._routes[cut], "".join(texts)))
                 texts.clear()
-                self._told[cut] = 0
         return deltas
 
 

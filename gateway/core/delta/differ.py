@@ -17,29 +17,23 @@ class Differ:
     snapshot.
     """
 
-    __slots__ = ("_document", "_raw", "_segments")
+    __slots__ = ("_document", "_raw", "segments")
 
     def __init__(self) -> None:
         self._document: Json = ABSENT  # the last snapshot that was parsed
         self._raw: bytes | None = None  # its bytes, unless they are in `_segments`
-        self._segments: Segments | None = None  # the bytes of the last snapshot, and what it adds to the parsed one
+        self.segments: Segments | None = None
+        """The bytes of the last snapshot, and what it adds to the parsed one; None before a text has grown.
 
-    def grow(self, data: bytes, start: int, end: int) -> bool:
-        """Take a snapshot, data[start:end], that only lets texts grow, the same ones as others since `grown`, as its
-        bytes alone tell: it is then known to be a JSON document, whatever it was taken for. False if it is to be fed.
+        Snapshots may be given to `grow`, and are then known to be JSON documents; after them `told` is called.
         """
-        return self._segments is not None and self._segments.grow(data, start, end)
-
-    def grown(self) -> Json:
-        """The one delta of all snapshots that `grow` took since the last call; null: none. Call it before any other."""
-        return None if self._segments is None else self._segments.told()
 
     def feed(self, raw: bytes) -> Change:
         """The change since the last snapshot; `raw` is a whole JSON document in UTF-8.
 
         Raises AgentBroken if it is none, and changes nothing then.
         """
-        segments = self._segments
+        segments = self.segments
         if segments is not None:
             if segments.grow(raw, 0, len(raw)):
                 delta = segments.told()
@@ -53,17 +47,17 @@ class Differ:
         self._keep(document, raw)
         if old is not None and not change.replaced and (cuts := find(old, cuts, raw, document)):
             self._raw = None
-            self._segments = Segments(raw, cuts)
+            self.segments = Segments(raw, cuts)
         return change
 
     def document(self) -> Json | Sentinel:
         """The last snapshot as a value, not to be changed; ABSENT before the first."""
-        if self._segments is not None:
-            for delta in self._segments.since():
+        if self.segments is not None:
+            for delta in self.segments.since():
                 self._document = combine(self._document, delta)
         return self._document
 
     def _keep(self, document: Json, raw: bytes | None) -> None:
         self._document = document
         self._raw = raw
-        self._segments = None
+        self.segments = None
