@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.config.exposure import address
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.transport.asgi import origin
+from gateway.transport.guard import address
 
 FORWARDED: Final = frozenset(
     (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")

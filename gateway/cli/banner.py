@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gateway.admin import open_near
 from gateway.config import Config
-from gateway.config.exposure import local
 from gateway.contract import Adapter
 from gateway.core.types import Json
+from gateway.transport.guard import local
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 PROGRAM = "interlingua"

@@ -11,10 +11,11 @@ from gateway.cli.codes import FAILED, OK, USAGE
 from gateway.cli.files import allowed, read, shareable
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
-from gateway.config.exposure import cautions, in_clear, issuers, local, of_several
+from gateway.config.exposure import cautions, in_clear, issuers, of_several
 from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import probe_store
+from gateway.transport.guard import local
 from gateway.yaml_document import Mistake
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.cli.codes import USAGE, leave
-from gateway.config import Config, ConfigError, load
-from gateway.config.exposure import alone, exposed
 from gateway.registry import BrokenAdapter
+
+if TYPE_CHECKING:
+    from gateway.config import Config
 
 DEFAULT_ROUTES = Path("routes.yaml")
 
 
 def read(path: Path, code: int = USAGE) -> Config:
     """Load the config. Exits with `code` and the mistakes."""
+    from gateway.config import ConfigError, load
+
     try:
         return load(path)
     except ConfigError as error:
@@ -24,12 +28,16 @@ def read(path: Path, code: int = USAGE) -> Config:
 
 def allowed(config: Config, code: int = USAGE) -> None:
     """Exit with `code` and the mistakes if the table may be served to this machine only."""
+    from gateway.config.exposure import exposed
+
     if mistakes := exposed(config):
         leave(code, *map(str, mistakes))
 
 
 def shareable(config: Config, code: int = USAGE) -> None:
     """Exit with `code` and the mistakes if the table can't be served by several workers."""
+    from gateway.config.exposure import alone
+
     if mistakes := alone(config):
         leave(code, *map(str, mistakes))
 

@@ -26,11 +26,12 @@ from gateway.cli.files import allowed, read, shareable
 from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
-from gateway.config.exposure import cautions, exposed, in_clear, local, of_several
+from gateway.config.exposure import cautions, exposed, in_clear, of_several
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
+from gateway.transport.guard import local
 from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Coroutine
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gateway import registry
@@ -16,15 +17,16 @@ from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.cli.files import chosen, read
 from gateway.cli.pipe_bridge import PipeBridge
-from gateway.config import Config
-from gateway.config.exposure import local
 from gateway.contract import Adapter
 from gateway.core.errors import InterlinguaError
+from gateway.transport.guard import local
 from gateway.transport.pipe import LIMIT
 from gateway.transport.stdio.own_stdio import OwnPipe
 
-log = logging.getLogger("interlingua")
+if TYPE_CHECKING:
+    from gateway.config import Config
 
+log = logging.getLogger("interlingua")
 
 TOKEN_VARIABLE = "INTERLINGUA_TOKEN"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from gateway.access import JwtOptions
 from gateway.config.models import Config, Route
 from gateway.contract import InboundOptions, TargetOptions
 from gateway.contract.options import RouteLimits
+from gateway.transport.guard import local
 from gateway.yaml_document import Mistake, Where
 
 if TYPE_CHECKING:
@@ -162,18 +162,3 @@ def _reached_in_clear(url: str | None) -> str | None:
     """Return the host of a URL, if it is another machine and the connection is not encrypted."""
     parts = urlsplit(url or "")
     return parts.hostname if parts.scheme in ("http", "ws") and not local(parts.hostname or "") else None
-
-
-def local(host: str) -> bool:
-    """Whether only this machine reaches an address. Any name but localhost counts as known to others."""
-    literal = address(host)
-    return literal.is_loopback if literal is not None else host == "localhost"
-
-
-def address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Parse a host that is an address, without its zone; IPv4 that IPv6 may wrap. None for a name."""
-    try:
-        given = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    return getattr(given, "ipv4_mapped", None) or given

@@ -197,3 +197,18 @@ async def _system_resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
+
+
+def local(host: str) -> bool:
+    """Whether only this machine reaches an address. Any name but localhost counts as known to others."""
+    literal = address(host)
+    return literal.is_loopback if literal is not None else host == "localhost"
+
+
+def address(host: str) -> Address | None:
+    """Parse a host that is an address, without its zone; IPv4 that IPv6 may wrap. None for a name."""
+    try:
+        given = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(given, "ipv4_mapped", None) or given

@@ -14,8 +14,9 @@ from gateway.cli.certificate import Certificate
 from gateway.cli.check import check
 from gateway.cli.serve import _Gateway, _shared, serve
 from gateway.config import Config, load, loads
-from gateway.config.exposure import cautions, exposed, in_clear, local
+from gateway.config.exposure import cautions, exposed, in_clear
 from gateway.contract import Adapter, InboundOptions
+from gateway.transport.guard import local
 from tests.config.conftest import ADAPTERS, _never
 from tests.governance.support import OPERATOR, manifest, write
 from tests.support.aio import run
