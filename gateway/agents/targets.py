@@ -132,8 +132,9 @@ class TargetRun(TargetThread, WrappedRun):
         super().__init__(context, member)
         self._moved = moved
 
-    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        await self._context.set_upstream(self._mark(upstream), thread=None if thread is None else self._mark(thread))
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
+        marked = None if thread is None else self._mark(thread)
+        await self._context.set_upstream(self._mark(upstream), thread=marked, finds=finds)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         return await self._context.recall(fresh=fresh or self._moved, knows=knows)

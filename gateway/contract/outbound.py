@@ -53,11 +53,12 @@ class RunContext(ThreadContext, Protocol):
     def flowing(self) -> bool:
         """Whether the log may grow as it is: then a burst need not be followed by `drain`."""
 
-    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
         """Record how to find the run again. Call it as soon as the agent has named it; written behind, and with the
         run's end where the terminal event was emitted.
 
-        `thread` is recorded on the thread under this agent's name.
+        `thread` is recorded on the thread under this agent's name. `finds`: False where the protocol has no way back to
+        a run, so that there is no hurry.
         """
 
     async def thread_state(self) -> Checkpoint | None:

@@ -89,8 +89,8 @@ class WrappedRun(WrappedThread):
     def flowing(self) -> bool:
         return self._context.flowing
 
-    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        await self._context.set_upstream(upstream, thread=thread)
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
+        await self._context.set_upstream(upstream, thread=thread, finds=finds)
 
     async def thread_state(self) -> Checkpoint | None:
         return await self._context.thread_state()

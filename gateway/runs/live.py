@@ -189,9 +189,9 @@ class LiveRun:
     def hold(self) -> Callable[[], None]:
         return self.conversation.hold()
 
-    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
         if self._terminal is None or self._ending or self.record.lock.locked():
-            await self.record.save(upstream=upstream)
+            await self.record.save(soon=finds and self.run.upstream is None, upstream=upstream)
         else:
             self.record.note(upstream=upstream)
         if thread is not None:
@@ -245,8 +245,13 @@ class LiveRun:
 
     async def drain(self) -> None:
         if self._terminal is not None:
-            await self.record.change(self.finish(self._terminal))
-            return
+            if (task := asyncio.current_task()) is not self.task or task is None or task.cancelling():
+                return await self.record.change(self.finish(self._terminal))
+            self._calling = False  # nobody interrupts it while its end is written
+            with self._clock.paused():
+                await self.finish(self._terminal)
+            self._calling = True
+            return self._interrupt() if self.detached else None
         if self.log.holding:
             await self.log.settled()
         if self.log.wrong is not None:

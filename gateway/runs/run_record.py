@@ -87,15 +87,15 @@ class RunRecord:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a cancelled caller reads neither
         await asyncio.shield(task)
 
-    async def save(self, **fields: Any) -> None:
-        """Change fields that no event tells of; written behind. Where the run was not named at its agent before, and
-        others know of it, almost at once: without a name it could not be found again after a crash.
+    async def save(self, *, soon: bool, **fields: Any) -> None:
+        """Change fields that no event tells of; written behind. With `soon` almost at once, where others know of the
+        run: without its name at its agent it could not be found again after a crash.
         """
         while self.lock.locked():  # what is being written was made of the record as it is
             async with self.lock:
                 pass
-        before, self.run = self.run, replace(self.run, **fields)
-        self._store.save(self.run, soon=before.upstream is None and not self.unseen)
+        self.run = replace(self.run, **fields)
+        self._store.save(self.run, soon=soon and not self.unseen)
 
     def note(self, **fields: Any) -> None:
         """Change fields that are written with the run's end. Not while `lock` is held."""

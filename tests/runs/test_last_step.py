@@ -95,6 +95,28 @@ def test_a_gateway_that_closes_waits_for_an_end_that_an_adapter_has_committed_by
     run(scene())
 
 
+def test_a_time_limit_that_passes_while_an_adapter_drains_the_end_costs_the_run_nothing(tmp_path: Path) -> None:
+    async def scene() -> None:
+        store, more = Slow(tmp_path / "store.db", ends), asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="said"), e.RunFinished())
+            await context.drain()
+            more.set()
+
+        async with engine((route(timeout=0.05), Scripted(agent)), store=store) as gateway:
+            started = await gateway.runs.start(request())
+            await asyncio.wait_for(store.reached.wait(), LONG)
+            over = asyncio.get_running_loop().time() + 0.1
+            await until(lambda: asyncio.get_running_loop().time() > over)
+            store.go.set()
+            done = await gateway.runs.wait(started.id, LONG)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            await asyncio.wait_for(more.wait(), LONG)
+
+    run(scene())
+
+
 def test_a_grace_that_is_over_while_the_end_is_being_written_costs_the_run_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         metrics.clear()

@@ -118,7 +118,7 @@ class FakeContext:
     def flowing(self) -> bool:
         return True
 
-    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
         self.upstreams.append(upstream)
         self.run = msgspec.structs.replace(self.run, upstream=upstream)
         if thread is not None:

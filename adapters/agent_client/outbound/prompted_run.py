@@ -20,7 +20,7 @@ from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import PROTOCOL, cancel_request, taken_in_prompts
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
-from gateway.core.errors import Invalid, Unsupported
+from gateway.core.errors import Conflict, Invalid, Unsupported
 from gateway.core.types import Artifact, Json, JsonObject
 from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
@@ -117,8 +117,9 @@ class PromptedRun:
         config, patience = self._request.config, self._target.request_timeout
         if config and await self._unless_stopped(_configured(session, connection, config, patience)) is None:
             return [self._cancelled()]
-        await self.context.set_upstream({"session": session.name})
-        session.check_free()
+        await self.context.set_upstream({"session": session.name}, finds=False)
+        if session.turn is not None:
+            raise Conflict(f"session {session.name} is busy with another prompt")
         recalled = await self.context.recall(fresh=session.record.fresh)
         earlier = [content.block_of(recalled.before)] if recalled.before else []
         uploads, record = await self.context.uploads(), session.record

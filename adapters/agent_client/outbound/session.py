@@ -28,7 +28,7 @@ from adapters.agent_client.outbound.turn import AgentTurn, TurnPhase, TurnStep, 
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
-from gateway.core.errors import AgentBroken, Conflict
+from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
@@ -304,11 +304,6 @@ class AgentSession:
         """The run has ended."""
         self._turns.remove(turn)
         turn.leave()
-
-    def check_free(self) -> None:
-        """Raises Conflict while the agent works on a prompt."""
-        if self.turn is not None:
-            raise Conflict(f"session {self.name} is busy with another prompt")
 
     def begin(self, turn: AgentTurn) -> None:
         """Give the turn all that the agent says from here on. Raises IllegalEvent."""

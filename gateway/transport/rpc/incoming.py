@@ -90,17 +90,13 @@ class MessageReader:
                         handled = 0
                         await self._let_run()
                     elif at < end:
-                        await self._handle(arrived[at])
-                        at += 1
+                        data, at = arrived[at], at + 1
+                        with contextlib.nullcontext() if self._tap is None else about(self._tap.heard(data)):
+                            await self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
                         handled += 1
         finally:
             if self._begun is not None and inspect.iscoroutine(self._begun[0]):
                 self._begun[0].close()
-
-    async def _handle(self, data: bytes | Unreadable) -> None:
-        message = jsonrpc.decode(data) if isinstance(data, bytes) else data
-        with contextlib.nullcontext() if self._tap is None else about(self._tap.heard(data)):
-            await self._take(message)
 
     def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
         """Handle messages before the reader's task has woken. Passed to `Direct.direct`."""
