@@ -36,9 +36,8 @@ def bridge(agent: Agent, binding: Binding | None, transports: tuple[str, ...]) -
         "transport": list(transports) if len(transports) > 1 else transports[0],
     }
     if binding is None:
-        tier = tiers.tier_of(can, governed=False)
-        # Not governed, so nothing is audited: said, rather than left to be taken for granted.
-        own: JsonObject = {"acp_rev": REVISION, "tier": tier, "capabilities": can, "audit": {"kind": "off"}}
+        # Not governed, so no tier above and nothing is audited: said, rather than left to be taken for granted.
+        own: JsonObject = {"acp_rev": REVISION, "tier": tiers.BASIC, "capabilities": can, "audit": {"kind": "off"}}
         return {**result, "metadata": {"aip44": own}}
     manifest = binding.manifest
     promised = tiers.promised(manifest)

@@ -59,17 +59,6 @@ def promised_but_missing(manifest: Manifest, can: JsonObject) -> tuple[str, ...]
     return tuple(".".join(way) for way in _leaves(promised(manifest)) if not _at(can, way))
 
 
-def tier_of(can: JsonObject, *, governed: bool, sandboxed: bool = False) -> str:
-    """The highest tier that what an agent `can` do amounts to.
-
-    No more than basic for one that nothing governs: a tier above promises that every tool call is audited.
-    """
-    agent = can.get("agent", {})
-    if not governed or not agent.get("loadSession"):
-        return BASIC
-    return SANDBOXED if sandboxed and any(agent.get("mcpCapabilities", {}).values()) else GOVERNANCE_AWARE
-
-
 def _over(base: JsonObject, top: JsonObject) -> JsonObject:
     result = dict(base)
     for key, value in top.items():

@@ -50,25 +50,21 @@ SWITCHES: Final[Mapping[tuple[str, str], str]] = {
 }
 
 
-def load_workspace(
-    path: Path, workspace: Path, *, consumers: Iterable[str] = (), strict_keyring: bool = False
-) -> Governance:
+def load_workspace(path: Path, workspace: Path, *, consumers: Iterable[str] = ()) -> Governance:
     """The posture that a GOVERNANCE.md stands for. Raises GovernanceError.
 
     `workspace` is what references may lead into (see `references.py`); `consumers` are `ws://` references that exist
-    although they have no folder there. `strict_keyring` refuses a view's keyring that has keys which its parent's has
-    not, instead of a caution.
+    although they have no folder there.
     """
-    return _Loading(workspace, frozenset(consumers), strict_keyring).load(path)
+    return _Loading(workspace, frozenset(consumers)).load(path)
 
 
 class _Loading:
     """One call of `load_workspace`."""
 
-    def __init__(self, workspace: Path, consumers: frozenset[str], strict_keyring: bool) -> None:
+    def __init__(self, workspace: Path, consumers: frozenset[str]) -> None:
         self.workspace = workspace
         self.consumers = consumers
-        self.strict_keyring = strict_keyring
         self.cautions: list[Mistake] = []
         self.mistakes: list[Mistake] = []
         self.policies: dict[Path, Policy | None] = {}
@@ -239,11 +235,7 @@ class _Loading:
         for parent, keyring in reversed([(one, keyring) for one, keyring in before if keyring is not None]):
             had = _key_ids(found_file(keyring, of=parent.path, workspace=self.workspace))
             if more := sorted(has - had):
-                message = f"has keys that {shown(parent.path)} has not: {', '.join(more)}"
-                if self.strict_keyring:
-                    page.refuse(where, message, DRIFT)
-                else:
-                    self.caution(page, where, message, DRIFT)
+                self.caution(page, where, f"has keys that {shown(parent.path)} has not: {', '.join(more)}", DRIFT)
             return
 
 

@@ -124,8 +124,6 @@ def test_a_keyring_of_a_view_with_keys_that_its_parent_has_not_is_a_caution(org:
     view = org / "operators/junior-eng/GOVERNANCE.md"
     (caution,) = [one for one in load_workspace(view, org).cautions if one.code == DRIFT]
     assert caution.where == "signing.keyring" and caution.message.endswith(": b")
-    with pytest.raises(GovernanceError, match=DRIFT):
-        load_workspace(view, org, strict_keyring=True)
 
 
 Load = Callable[[str], Manifest | Governance]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Manifest
-from gateway.governance.tiers import TIERS, effective, promised, promised_but_missing, tier_of
+from gateway.governance.tiers import TIERS, effective, promised, promised_but_missing
 from gateway.yaml_document import Document
 
 ALL = {
@@ -90,15 +90,6 @@ def test_what_is_promised_and_not_kept_is_named() -> None:
         "agent.promptCapabilities.image",
     )
     assert promised_but_missing(manifest("basic"), {}) == ()
-
-
-def test_what_an_agent_can_amounts_to_a_tier_only_if_something_governs_it() -> None:
-    assert (
-        tier_of(ALL, governed=False) == tier_of({}, governed=True) == tier_of({"agent": {}}, governed=True) == "basic"
-    )
-    assert tier_of(ALL, governed=True) == "governance-aware"
-    assert tier_of(ALL, governed=True, sandboxed=True) == "sandboxed"
-    assert tier_of({"agent": {"loadSession": True}}, governed=True, sandboxed=True) == "governance-aware"
 
 
 FLAG = st.sampled_from([True, False])
