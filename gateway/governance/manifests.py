@@ -49,10 +49,7 @@ class ManifestMcpServer(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(GovernanceDocument, frozen=True, kw_only=True):
     """An ACP.md. References are files inside `workspace` that exist."""
 
-    name: str
     id: str
-    description: str
-    version: str
     kind: str
     """client, server or bridge."""
     transports: tuple[str, ...]
@@ -69,7 +66,6 @@ class Manifest(GovernanceDocument, frozen=True, kw_only=True):
     """governance (the binding's own log), external or off."""
     audit_ref: str | None
     mcp_servers: tuple[ManifestMcpServer, ...]
-    tags: tuple[str, ...]
 
     @property
     def audit_folder(self) -> Path | None:
@@ -83,20 +79,14 @@ class ToolGrant(msgspec.Struct, frozen=True, kw_only=True):
     tool: str | None = None
     server: str | None = None
     allow: tuple[str, ...] | None = None
-    source: str | None = None
-    workspace: str | None = None
-    network: tuple[str, ...] | None = None
-    secrets: tuple[str, ...] | None = None
 
 
 class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's memory. `kind`: none, thread, operator-context, external."""
 
     kind: str
-    policy: str
     share_with: tuple[str, ...]
     uri: str | None
-    namespace: str | None
 
     @property
     def lasting(self) -> bool:
@@ -108,9 +98,6 @@ class Operator(GovernanceDocument, frozen=True, kw_only=True):
     """An OPERATOR.md."""
 
     id: str
-    name: str
-    summary: str
-    version: str
     tools: tuple[ToolGrant, ...]
     skills: tuple[str, ...]
     memory: OperatorMemory
@@ -120,7 +107,6 @@ class Operator(GovernanceDocument, frozen=True, kw_only=True):
     """The channel, without its `audit:`. None: the operator has no governance of its own."""
     autonomy: str
     """autonomous, supervised or gated."""
-    capabilities: tuple[str, ...]
 
     @property
     def ref(self) -> str:
@@ -129,12 +115,10 @@ class Operator(GovernanceDocument, frozen=True, kw_only=True):
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """A file system inside a sandbox. `source`: its file in the workspace; None: the workspace, or not of it."""
+    """A file system inside a sandbox."""
 
     at: str
     writable: bool
-    whole_workspace: bool = False
-    source: Path | None = None
 
 
 class Sandbox(GovernanceDocument, frozen=True, kw_only=True):
@@ -143,8 +127,6 @@ class Sandbox(GovernanceDocument, frozen=True, kw_only=True):
     provider: str
     mounts: tuple[Mount, ...]
     read_only: bool
-    egress: tuple[str, ...]
-    id: str | None
 
     @property
     def local(self) -> bool:
@@ -172,7 +154,6 @@ class Policy(GovernanceDocument, frozen=True, kw_only=True):
     """A POLICY.md."""
 
     slug: str
-    version: str
     action: str
     subject: str | None
     risk_min: int
@@ -206,13 +187,9 @@ def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
     return Manifest(
         page=page,
         workspace=root,
-        name=raw["name"],
         id=raw["id"],
-        description=raw["description"],
-        version=raw["version"],
         kind=raw["kind"],
         transports=(transport,) if isinstance(transport, str) else tuple(transport),
-        tags=tuple(raw.get("tags", ())),
         acp_rev=bound["acp_rev"],
         tier=bound["tier"],
         capabilities=bound.get("capabilities"),
@@ -232,52 +209,33 @@ def load_operator(path: Path) -> Operator:
     finished(page)
     raw = page.raw
     governance, memory = raw.get("governance", {}), raw.get("memory", {})
-    external = memory.get("external", {})
     skills = raw.get("skills", ())
     brought = [skill for skill in skills if isinstance(skill, dict) and "allow" in skill]
     return Operator(
         page=page,
         id=raw["id"],
-        name=raw["name"],
-        summary=raw["persona_summary"],
-        version=raw["version"],
         tools=(
             *(_grant(tool) for tool in raw.get("tools", ())),
-            *(ToolGrant(tool=tool, source=f"skill:{skill['id']}") for skill in brought for tool in skill["allow"]),
+            *(ToolGrant(tool=tool) for skill in brought for tool in skill["allow"]),
         ),
         skills=tuple(skill if isinstance(skill, str) else skill["id"] for skill in skills),
         memory=OperatorMemory(
             kind=memory.get("kind", "thread"),
-            policy=memory.get("policy", "summarising"),
             share_with=tuple(memory.get("share_with", ())),
-            uri=external.get("uri"),
-            namespace=external.get("namespace"),
+            uri=memory.get("external", {}).get("uri"),
         ),
         policies=tuple(ref.removeprefix("policy:") for ref in governance.get("policies", ())),
         audit_log=governance["audit_log"].removeprefix("audit:") if governance else None,
         autonomy=governance.get("autonomy", "supervised"),
-        capabilities=tuple(raw.get("capabilities", ())),
     )
 
 
 def _grant(tool: Any) -> ToolGrant:
     if isinstance(tool, str):
         return ToolGrant(tool=tool)
-    if "server" in tool:
-        return ToolGrant(server=tool["server"], allow=_limit(tool, "allow"))
-    scope = tool.get("scope", {})
-    return ToolGrant(
-        tool=tool["id"],
-        source=tool.get("source"),
-        workspace=scope.get("workspace"),
-        network=_limit(scope, "network"),
-        secrets=_limit(scope, "secrets"),
-    )
-
-
-def _limit(given: JsonObject, key: str) -> tuple[str, ...] | None:
-    """A list where there is one: none of them is not the same as no list."""
-    return tuple(given[key]) if key in given else None
+    if "server" in tool:  # no list is not the same as none of them
+        return ToolGrant(server=tool["server"], allow=tuple(tool["allow"]) if "allow" in tool else None)
+    return ToolGrant(tool=tool["id"])
 
 
 def load_sandbox(path: Path, workspace: Path) -> Sandbox:
@@ -285,9 +243,8 @@ def load_sandbox(path: Path, workspace: Path) -> Sandbox:
     page = read_document(path, schemas.SANDBOX)
     raw = page.raw
     mounts = raw.get("mounts")
-    sources: list[Path | None] = []
     for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
-        sources.append(reference(page, ("mounts", index, "source", "file"), workspace))
+        reference(page, ("mounts", index, "source", "file"), workspace)
         at = mount.get("at") if isinstance(mount, dict) else None
         if isinstance(at, str) and ".." in at.split("/"):
             page.refuse(("mounts", index, "at"), "should be an absolute path without '..'")
@@ -296,17 +253,9 @@ def load_sandbox(path: Path, workspace: Path) -> Sandbox:
         page=page,
         provider=raw["provider"],
         mounts=tuple(
-            Mount(
-                at=mount["at"],
-                writable=mount.get("mode", "read-write") == "read-write",
-                whole_workspace=mount["source"] == "workspace",
-                source=source,
-            )
-            for mount, source in zip(mounts or (), sources, strict=True)
+            Mount(at=mount["at"], writable=mount.get("mode", "read-write") == "read-write") for mount in mounts or ()
         ),
         read_only=raw.get("read_only", False),
-        egress=tuple(raw.get("network", {}).get("egress", ())),
-        id=raw.get("id"),
     )
 
 
@@ -326,7 +275,6 @@ def load_policy(path: Path) -> Policy:
     return Policy(
         page=page,
         slug=raw["slug"],
-        version=raw["version"],
         action=match["action"],
         subject=match.get("subject"),
         risk_min=match.get("risk_level_min", 0),

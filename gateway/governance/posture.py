@@ -28,7 +28,6 @@ class RegisteredPolicy(msgspec.Struct, frozen=True, kw_only=True):
     applies_to: str = "*"
     severity: str = "error"
     """error: it decides; warn and info: it is only told."""
-    params: JsonObject = {}
 
 
 class Approver(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +75,6 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
     """A merged posture. `levels` and `chain` go from the root to the file that was asked for."""
 
     path: Path
-    workspace: Path
     effective: JsonObject
     origin: Mapping[str, Origin]
     """The origins by dotted key: a leaf of `effective`, or `policies.ID`, `approvers.ID`."""

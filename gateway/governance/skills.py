@@ -28,7 +28,6 @@ class Skill(GovernanceDocument, frozen=True, kw_only=True):
     """A SKILL.md. `body` is the instructions, in Markdown; `uses` are the skills that it builds on."""
 
     id: str
-    description: str
     body: str
     version: str | None
     uses: tuple[str, ...]
@@ -138,7 +137,6 @@ def load_skill(path: Path) -> Skill:
     return Skill(
         page=page,
         id=page.raw["name"],
-        description=page.raw["description"],
         body=body,
         version=own.get("version"),
         uses=tuple(own.get("uses", ())),

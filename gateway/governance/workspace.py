@@ -99,7 +99,6 @@ class _Loading:
             raise GovernanceError(found)
         return Governance(
             path=chain[-1].path,
-            workspace=self.workspace,
             effective=effective,
             origin=origin,
             chain=tuple(chain),
@@ -164,7 +163,6 @@ class _Loading:
                 policy=policy,
                 applies_to=entry.get("appliesTo", "*"),
                 severity=entry.get("severity", "error"),
-                params=entry.get("params", {}),
             )
             if policy.decision == "allow" and policy.budget is None and "*" in policy.action + (policy.subject or "*"):
                 self.caution(page, where, f"{policy.slug} allows without a budget whatever its wildcard matches", "")

@@ -16,7 +16,7 @@ RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 def policy(slug: str, decision: str = "allow", **keys: Any) -> Policy:
-    base: dict[str, Any] = {"action": "tool.call", "subject": None, "risk_min": 0, "autonomy": 4, "version": "1.0.0"}
+    base: dict[str, Any] = {"action": "tool.call", "subject": None, "risk_min": 0, "autonomy": 4}
     base |= {"signers": (), "quorum": 1, "budget": None}
     return Policy(page=PAGE, slug=slug, decision=decision, **{**base, **keys})
 
@@ -43,7 +43,6 @@ def level(
 def posture(*levels: Level) -> Governance:
     return Governance(
         path=PAGE.path,
-        workspace=Path("/w"),
         effective=levels[-1].effective,
         origin={},
         chain=(PAGE,) * len(levels),
@@ -53,20 +52,16 @@ def posture(*levels: Level) -> Governance:
 
 
 def operator(autonomy: str = "autonomous", *tools: ToolGrant) -> Operator:
-    memory = OperatorMemory(kind="none", policy="", share_with=(), uri=None, namespace=None)
+    memory = OperatorMemory(kind="none", share_with=(), uri=None)
     return Operator(
         page=PAGE,
         id="coder",
-        name="Coder",
-        summary="",
-        version="1.0.0",
         tools=tools,
         skills=(),
         memory=memory,
         policies=(),
         audit_log=None,
         autonomy=autonomy,
-        capabilities=(),
     )
 
 

@@ -148,7 +148,7 @@ def manifest(tmp_path: Path) -> Load:
 def test_every_manifest_loads(name: str, manifest: Load) -> None:
     found = manifest(name)
     assert isinstance(found, Manifest)
-    assert (found.name, found.raw["metadata"]["aip44"]["acp_rev"]) == (name, "abc1234")
+    assert (found.raw["name"], found.raw["metadata"]["aip44"]["acp_rev"]) == (name, "abc1234")
 
 
 def test_the_example_of_a_server_without_an_operator_is_told_so(manifest: Load, tmp_path: Path) -> None:

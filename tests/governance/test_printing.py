@@ -52,7 +52,7 @@ def test_any_agent_gets_a_manifest_that_is_valid(name: str, version: str, descri
 def test_it_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     front = bridge(agent(description="Says: 'no' \u00e9 \U0001f600\n---\nmore", version="1.0"), None, BOTH)
     found = loaded(front, tmp_path)
-    assert (found.kind, found.transports, found.version, found.audit_kind) == ("bridge", BOTH, "1.0.0", "off")
+    assert (found.kind, found.transports, found.raw["version"], found.audit_kind) == ("bridge", BOTH, "1.0.0", "off")
     text = (tmp_path / "coder/ACP.md").read_text()
     assert text.startswith("---\nname: coder\n") and "\u00e9" in text, "as somebody would have written it"
     assert loaded(bridge(agent(), None, ("stdio",)), tmp_path).raw["transport"] == "stdio"

@@ -27,10 +27,7 @@ ALL = {
 def manifest(tier: str, capabilities: dict[str, Any] | None = None) -> Manifest:
     return Manifest(
         page=MarkdownPage(Path("/w/a/ACP.md"), {}, "", Document("ACP.md")),
-        name="a",
         id="a",
-        description="a",
-        version="1.0.0",
         kind="bridge",
         transports=("stdio",),
         acp_rev="b7f0005",
@@ -43,7 +40,6 @@ def manifest(tier: str, capabilities: dict[str, Any] | None = None) -> Manifest:
         audit_kind="governance",
         audit_ref=None,
         mcp_servers=(),
-        tags=(),
     )
 
 
