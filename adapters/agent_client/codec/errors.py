@@ -34,6 +34,11 @@ def to_rpc(error: Exception) -> RpcError:
     return jsonrpc.failing(error, ERRORS) if isinstance(error, errors.InterlinguaError) else jsonrpc.internal()
 
 
+def denied(error: errors.Denied) -> RpcError:
+    """A refusal by the rules of a route as an invalid request: its own code would ask the agent to authenticate."""
+    return RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
+
+
 def said(error: jsonrpc.ErrorObject) -> JsonObject:
     """An error object as JSON, to be kept or sent in another place than an answer's."""
     told: JsonObject = {"code": error.code, "message": error.message}

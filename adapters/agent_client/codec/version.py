@@ -40,20 +40,16 @@ class SpokenSession(Protocol):
 
 
 class ProtocolVersion(Protocol):
-    """One version. It has no state of a connection's: there is one for all.
+    """One version. It has no state of a connection's: there is one for all. What a version has no words of its own for
+    is passed on as it is.
 
     acknowledges: whether a prompt is answered when it is taken, and updates tell what becomes of it.
     asks_as_calls: whether a question is shown as a tool call.
     """
 
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def acknowledges(self) -> bool: ...
-
-    @property
-    def asks_as_calls(self) -> bool: ...
+    number: int
+    acknowledges: bool
+    asks_as_calls: bool
 
     # --- an agent speaks it --------------------------------------------------------------------------------------
 
@@ -68,15 +64,18 @@ class ProtocolVersion(Protocol):
 
     def to_agent(self, method: str, params: Any, options: OptionsOf) -> tuple[str, Any]:
         """A request or notification to the agent, as it is sent."""
+        return method, params
 
     def agent_answer(self, method: str, result: Raw) -> Raw:
         """The agent's answer to a request that we call so, as we take it."""
+        return result
 
     def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
         """A request or notification of the agent's, as we take it; `id` is the request's.
 
         Raises RpcError for what the version has not.
         """
+        return method, params
 
     def permission(self, asked: JsonObject, id: str, known: str | None) -> Interrupt:
         """The question of a `session/request_permission` that was `asked`. See `codec.questions.permission`."""
@@ -88,6 +87,7 @@ class ProtocolVersion(Protocol):
 
     def initialized(self, agent: Agent | None, answer: JsonObject) -> JsonObject:
         """The answer of `initialize` as it is sent, given version 1's."""
+        return answer
 
     def from_client(self, method: str, params: Raw) -> tuple[str, Raw]:
         """A client's request, as we take it. Raises RpcError for a method that this version has not."""
@@ -97,6 +97,7 @@ class ProtocolVersion(Protocol):
 
     def to_client(self, method: str, params: Raw) -> Raw:
         """Params of an agent's request to the client, as they are sent. Raises RpcError for what it has not."""
+        return params
 
     def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
         """How a client that declared these modes of elicitation is asked; None if it cannot be."""

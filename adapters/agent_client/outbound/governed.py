@@ -77,7 +77,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
         return await do(params if place is None else forwarded.replaced(params, **{wanted.path: place}))
     if turn is None or rules is None:
         await governor.stray(session.thread or "", wanted.tool, arguments, why=OUTSIDE)
-        raise RpcError(jsonrpc.INVALID_REQUEST, f"{method}: {OUTSIDE}", {"code": Denied.code})
+        raise errors.denied(Denied(f"{method}: {OUTSIDE}"))
     turn.flush()
     try:
         place = await _place(governor, wanted, path)
@@ -87,7 +87,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
     try:
         call = await rules.act(wanted.tool, arguments, risk=wanted.risk)
     except Denied as error:
-        raise RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code}) from error
+        raise errors.denied(error) from error
 
     async def done() -> Any:
         """A person may have thought it over for long: the path is looked at again, and is to be what was approved."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_client import forwarded
+from adapters.agent_client.codec import errors
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
 from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
 from adapters.agent_client.tunnel.offers import OfferedServer
@@ -35,7 +36,6 @@ SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 FILTER: Final = "resourceSubscriptions"
 ACKNOWLEDGED_WITHIN: Final = 10.0
-_DONE: Final = Raw(b"{}")
 METHODS: Final = (
     "tools/list",
     "tools/call",
@@ -153,7 +153,7 @@ class UpstreamEnd(AgentEnd):
     async def asked(self, message: Raw) -> Raw:
         said = mcp_messages.read(message)
         if said.method == wire.PING:
-            return Raw(b"{}")
+            return forwarded.NOTHING
         if versions.modern(self.version):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{said.method}: servers ask nothing in {self.version}")
         task = asyncio.current_task()
@@ -230,7 +230,7 @@ class Subscriptions:
         if not isinstance(uri, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, "uri: the resource is not named", {"path": "/uri"})
         async with self._changing:
-            result = _DONE
+            result = forwarded.NOTHING
             if uri not in self._followers:
                 if versions.modern(self._upstream.version):
                     await self._listen({*self._followers, uri}, uri)
@@ -245,12 +245,12 @@ class Subscriptions:
             there = self._followers.get(uri, set()) if isinstance(uri, str) else set()
             there.discard(session)
             if there or uri not in self._followers:
-                return _DONE
+                return forwarded.NOTHING
             del self._followers[uri]
             if not versions.modern(self._upstream.version):
                 return await self._upstream.beside(UNSUBSCRIBE, {"uri": uri})
             await self._listen(self._followers.keys())
-            return _DONE
+            return forwarded.NOTHING
 
     def joined(self, session: McpSession) -> None:
         """A client is there; one of 2026-07-28 that listens has said what it follows."""
@@ -367,7 +367,7 @@ class McpProxy:
 
     def error(self, call: McpCall, error: Exception) -> jsonrpc.ErrorObject:
         if isinstance(error, Denied):
-            return jsonrpc.ErrorObject(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
+            return errors.denied(error).error
         said = str(error) if isinstance(error, InterlinguaError) else "internal error"
         return jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, said)
 
@@ -504,7 +504,7 @@ class ProxiedCall:
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: the MCP client of the agent cannot be asked")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         key = f"q{uuid.uuid4().hex[:8]}"
-        self._questions[key] = ({"method": method, "params": jsonrpc.unpack(params or Raw(b"{}"))}, future)
+        self._questions[key] = ({"method": method, "params": jsonrpc.unpack(params or forwarded.NOTHING)}, future)
         self._some.set()
         try:
             return await future

@@ -20,7 +20,6 @@ from gateway.wire.jsonrpc import RpcError
 
 MOST: Final = 1000
 """MCP connections to one client's servers."""
-_NOTHING = Raw(b"{}")
 
 
 class Host(Protocol):
@@ -105,7 +104,7 @@ class Switchboard:
             return await self._asked(line, params)
         self._drop(line)
         if line.theirs is None:
-            return _NOTHING
+            return forwarded.NOTHING
         return await line.client.asking(method, forwarded.replaced(params, connectionId=line.theirs))
 
     def tell(self, method: str, params: Raw) -> None:
@@ -120,7 +119,7 @@ class Switchboard:
         session, server = _found(sessions, wanted)
         client = session.client
         theirs = None
-        answer = _NOTHING
+        answer = forwarded.NOTHING
         if len(self._by_client.get(client, ())) >= MOST:
             raise mcp_messages.unavailable("too many connections to MCP servers of this client")
         if client not in self._stateless:

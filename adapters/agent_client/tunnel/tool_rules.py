@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from msgspec import Raw
 
 from adapters.agent_client import forwarded
+from adapters.agent_client.codec import errors
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.access.patterns import fits
@@ -55,11 +56,11 @@ async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[
     if governed is None:
         why = f"tool {tool} of {name} may only be called while a prompt is worked on"
         await governor.stray(server.session.thread or "", tool, arguments, why=why)
-        raise _denied(Denied(why))
+        raise errors.denied(Denied(why))
     try:
         call = await governed.act(tool, arguments, risk=governing.risk_of(None), server=name)
     except Denied as error:
-        raise _denied(error) from error
+        raise errors.denied(error) from error
     return await _called(governed, call, send)
 
 
@@ -106,8 +107,3 @@ def _patterns(server: OfferedServer) -> Iterable[str] | None:
 def _governor(server: OfferedServer) -> governing.Governor | None:
     governor = server.session.governor
     return governor if governor is not None and governor.judges else None
-
-
-def _denied(error: Denied) -> RpcError:
-    """As an invalid request: the code of `Denied` would ask the agent to authenticate."""
-    return RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})

@@ -119,7 +119,7 @@ class Tunnels:
             return await end.ask(params)
         assert method == DISCONNECT
         await end.hang_up()
-        return Raw(b"{}")
+        return forwarded.NOTHING
 
     def tell(self, connection: AgentPeer, method: str, params: Raw) -> None:
         """A notification of such an agent. Dropped if there is no such connection."""

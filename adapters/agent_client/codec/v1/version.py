@@ -11,7 +11,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, event_forms, questions, updates_in
 from adapters.agent_client.codec.updates_in import OUTPUT, UpdateDecoder
 from adapters.agent_client.codec.v1 import updates_out
-from adapters.agent_client.codec.version import Noted, OptionsOf, unknown
+from adapters.agent_client.codec.version import Noted, ProtocolVersion, unknown
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, VERSION
 from gateway.core import delta
 from gateway.core import events as e
@@ -73,7 +73,7 @@ class V1Spoken:
         return None
 
 
-class Version1:
+class Version1(ProtocolVersion):
     """See `ProtocolVersion`."""
 
     number = VERSION
@@ -89,23 +89,11 @@ class Version1:
     def session(self) -> V1Spoken:
         return V1Spoken()
 
-    def to_agent(self, method: str, params: Any, options: OptionsOf) -> tuple[str, Any]:
-        return method, params
-
-    def agent_answer(self, method: str, result: Raw) -> Raw:
-        return result
-
-    def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
-        return method, params
-
     def permission(self, asked: JsonObject, id: str, known: str | None) -> Interrupt:
         return questions.permission(asked, id, known)
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
         return wire.capabilities_of(asked)
-
-    def initialized(self, agent: Agent | None, answer: JsonObject) -> JsonObject:
-        return answer
 
     def from_client(self, method: str, params: Raw) -> tuple[str, Raw]:
         if method in _V2_ONLY:
@@ -118,9 +106,6 @@ class Version1:
             return result
         said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
         return updates_out.told(said)[0] if isinstance(said, dict) else said
-
-    def to_client(self, method: str, params: Raw) -> Raw:
-        return params
 
     def form(self, interrupt: Interrupt, modes: frozenset[str]) -> questions.Form | None:
         return questions.form(interrupt, questions.as_elicitation(interrupt, modes), questions.as_permission(interrupt))

@@ -12,14 +12,14 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.agent_client import wire
+from adapters.agent_client import forwarded, wire
 from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.codec import questions as asking
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
 from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.wire import CALL, MODE, VERSION
-from adapters.agent_client.codec.version import Noted, OptionsOf, unknown
+from adapters.agent_client.codec.version import Noted, OptionsOf, ProtocolVersion, unknown
 from adapters.agent_client.wire import OPENING, OPTIONS, as_object
 from gateway.core import delta
 from gateway.core import events as e
@@ -34,7 +34,6 @@ _NAMES_V2: Final = {old: new for new, old in _NAMES_V1.items()}
 CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *OPTIONS))
 """Methods of version 1 and 2 whose name, params or result differ. `initialize` is agents.py's."""
 _START: Final[JsonObject] = {"type": "start"}
-_NOTHING: Final = Raw(b"{}")
 _V1_ONLY: Final = frozenset(("authenticate", "logout", "session/load", "session/set_mode"))
 _OF_V1_CLIENTS: Final = ("fs/", "terminal/")
 """Beginnings of requests that are made of clients of version 1 alone."""
@@ -222,7 +221,7 @@ class V2Spoken:
         return updates_in.aside(update)
 
 
-class Version2:
+class Version2(ProtocolVersion):
     """See `ProtocolVersion`."""
 
     number = VERSION
@@ -241,7 +240,7 @@ class Version2:
     def to_agent(self, method: str, params: Any, options: OptionsOf) -> tuple[str, Any]:
         if method not in CHANGED:
             return method, params
-        said = jsonrpc.unpack(params or _NOTHING) if isinstance(params, Raw) else params
+        said = jsonrpc.unpack(params or forwarded.NOTHING) if isinstance(params, Raw) else params
         if not isinstance(said, dict):
             return method, params
         mode = conversions.mode_option(options(str(said.get("sessionId"))))
