@@ -72,7 +72,6 @@ class OneWrite:
         self.is_closing = transport.is_closing
         self._loop = loop
         self.head = b""
-        """What is held."""
 
     def write(self, data: bytes) -> None:
         """Write, or hold a head until the next write."""

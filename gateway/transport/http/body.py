@@ -52,8 +52,8 @@ class StreamResponse:
         self._loop = connection.loop
         self._held: list[bytes] = []
         self._size = 0
-        self._listener: Callable[[], None] | None = None
-        """Called after bytes, the end or an error have arrived."""
+        self._listener: Callable[[bytes], bool] | None = None
+        """Given the bytes that arrive, b"" when the end or an error has. Returns whether it takes them."""
         self._left = self._max_bytes = UNLIMITED
         self._gunzip: Gunzip | None = None
         self._notes: BodyNotes | None = None
@@ -65,12 +65,11 @@ class StreamResponse:
         """Bytes of the body have arrived."""
         if self.error is not None:
             return
-        self._held.append(data)
-        self._size += len(data)
-        if self._listener is not None:
-            self._listener()
-        if self._size > HELD_BYTES and self._connection is not None:
-            self._connection.wait()
+        if self._listener is None or not self._listener(data):
+            self._held.append(data)
+            self._size += len(data)
+            if self._size > HELD_BYTES and self._connection is not None:
+                self._connection.wait()
 
     def end(self, error: InterlinguaError | None) -> None:
         """The end has arrived, or there is none, for this reason. The connection is no longer this answer's."""
@@ -80,14 +79,14 @@ class StreamResponse:
         elif self.error is None:
             self.whole = True
             if self._listener is not None:
-                self._listener()
+                self._listener(b"")
 
     def fail(self, error: InterlinguaError) -> None:
         """Make the current or next read raise `error`, after what has arrived. No effect at the end."""
         if not self.whole and self.error is None:
             self.error = error
             if self._listener is not None:
-                self._listener()
+                self._listener(b"")
 
     # --- for who has asked -----------------------------------------------------------------------------------------
 
@@ -135,10 +134,9 @@ class StreamResponse:
         return self
 
     async def __anext__(self) -> bytes:
-        chunk = self.take() or await self.receive()
-        if not chunk:
-            raise StopAsyncIteration
-        return chunk
+        if chunk := self.take() or await self.receive():
+            return chunk
+        raise StopAsyncIteration
 
     def take(self) -> bytes:
         """Return what has arrived since the last time, b"" if nothing has. Raises AgentBroken as `chunks` does."""
@@ -153,6 +151,9 @@ class StreamResponse:
             if gunzip is not None:
                 gunzip.feed(data)
                 data = gunzip.take()
+        return self._counted(data)
+
+    def _counted(self, data: bytes) -> bytes:
         if self._notes is not None and data:
             self._notes.feed(data)
         self._left -= len(data)
@@ -178,23 +179,26 @@ class StreamResponse:
         for it. True as soon as `take` has returned false, False at the end. What `take` raises is raised here; it
         runs in this task's context, and must not wait.
         """
-        if not self.whole and self.error is None and self._idle_timeout is None:
+        if (data := self.take()) and not take(data):
+            return True
+        if not (self.whole or self.error or self._gunzip or self._idle_timeout):
             stopped = self._loop.create_future()
             run = copy_context().run
 
-            def arrived() -> None:
+            def arrived(data: bytes) -> bool:
+                if stopped.done():
+                    return False
                 try:
-                    while (self._held or self._gunzip) and not stopped.done() and (data := self.take()):
-                        if not run(take, data):
-                            stopped.set_result(True)
-                    if (self.whole or self.error is not None) and not stopped.done():
+                    if not data:
                         stopped.set_result(False)
+                    elif not run(take, self._counted(data)):
+                        stopped.set_result(True)
                 except Exception as error:
                     stopped.set_exception(error)
+                return True
 
             self._listener = arrived
             try:
-                arrived()
                 if await stopped:
                     return True
             finally:
@@ -228,22 +232,22 @@ class StreamResponse:
         """Return when something has arrived, or the body is over."""
         waiter = self._loop.create_future()
 
-        def arrived() -> None:
+        def arrived(data: bytes) -> bool:
             if not waiter.done():
                 waiter.set_result(None)
+            return False
 
         self._listener = arrived
-        idle = self._idle_timeout
-        silence = None if idle is None else Timer(self._loop, idle, self._silent)
+        silence = None
+        if (idle := self._idle_timeout) is not None:
+            silent = AgentTimeout(f"the agent sent nothing for {idle:g} s")
+            silence = Timer(self._loop, idle, lambda: self.fail(silent))
         try:
             await waiter
         finally:
             self._listener = None
             if silence is not None:
                 silence.cancel()
-
-    def _silent(self) -> None:
-        self.fail(AgentTimeout(f"the agent sent nothing for {self._idle_timeout:g} s"))
 
     def _too_large(self) -> AgentBroken:
         return AgentBroken(f"the agent's answer is larger than {self._max_bytes} bytes")

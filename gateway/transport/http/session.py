@@ -292,10 +292,7 @@ class ConnectionPool:
         self._in_use -= 1
 
     def kept(self, origin: HttpOrigin, *, has_place: bool = False) -> CallConnection | None:
-        """Take the idle connection that was used last, for one exchange. None if `connection` has to be asked.
-
-        has_place: the exchange is counted already.
-        """
+        """Take the idle connection that was used last, if there is one and (or `has_place`) room for an exchange."""
         idle = self._idle.get(origin)
         while idle and (has_place or self._in_use < self._limit):
             since, connection = idle.pop()
