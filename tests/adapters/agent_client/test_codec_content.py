@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapters.agent_client.codec import content
 from gateway.core.errors import Invalid
 from gateway.core.files import Attachment
-from gateway.core.types import Artifact, JsonObject, RunRequest
+from gateway.core.types import JsonObject, RunRequest
 from tests.adapters.agent_client.codec_cases import ANY, BLOCKS, NATIVE, unhurried, valid
 
 ALL = {"image": True, "audio": True, "embeddedContext": True}
@@ -81,13 +81,6 @@ def test_an_embedded_text_is_a_fence_below_its_uri() -> None:
     )
 
 
-@pytest.mark.parametrize("block", [IMAGE, {**IMAGE, "type": "audio"}, BLOB])
-def test_what_is_no_text_is_not_left_out_silently(block: Any) -> None:
-    with pytest.raises(Invalid) as raised:
-        content.text_of([TEXT, block])
-    assert raised.value.path == "/prompt/1"
-
-
 # --- what is sent ------------------------------------------------------------------------------------------------
 
 
@@ -97,26 +90,6 @@ def asked(input: Any, protocol: str = "agent_connect", **more: Any) -> RunReques
 
 def blocks_of(request: RunRequest, capabilities: JsonObject | None = None) -> list[JsonObject]:
     return content.blocks_of(request, NATIVE.text_input, lambda: capabilities or {})
-
-
-def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
-    prompt = [{**TEXT, "_meta": {"x": 1}}, {"type": "unheard of"}]
-    request = asked({"message": "x"}, "agent_client", creation={"prompt": prompt, "sessionId": "s"})
-    assert blocks_of(request) == prompt
-
-
-def test_the_text_of_any_input_is_a_text_block() -> None:
-    assert blocks_of(asked({"message": "Hi"})) == [content.block_of("Hi")]
-    assert blocks_of(asked("Hi")) == [content.block_of("Hi")]
-    assert blocks_of(asked({"a": 1})) == [content.block_of('{"a":1}')]
-
-
-def test_blocks_of_an_input_come_after_its_message() -> None:
-    assert blocks_of(asked({"message": "Hi", "content": [LINK]})) == [content.block_of("Hi"), LINK]
-    said = [content.block_of("Hi"), LINK]
-    assert blocks_of(asked({"message": "Hi", "content": said})) == said
-    assert blocks_of(asked({"message": "", "content": [LINK]})) == [LINK]
-    assert blocks_of(asked({"message": "", "content": []})) == [content.block_of("")]
 
 
 def test_blocks_that_the_agent_does_not_take_are_refused() -> None:
@@ -148,11 +121,6 @@ def test_other_blocks_have_no_file(value: Any) -> None:
 def test_a_files_name_is_never_a_path(block: Any) -> None:
     file = content.file_of(block)
     assert file is None or (file.name not in ("", ".", "..") and "/" not in file.name and "\\" not in file.name)
-
-
-def test_a_stored_file_is_a_link() -> None:
-    link = content.link_of(Artifact(id="1", name="a.txt", media_type="text/plain", size=2, url="http://gw/a"))
-    assert valid("ContentBlock", link)["uri"] == "http://gw/a"
 
 
 def test_a_file_that_another_protocol_describes_is_a_link_if_it_has_an_address() -> None:

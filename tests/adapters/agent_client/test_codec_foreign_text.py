@@ -14,7 +14,7 @@ from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
 from gateway.core.output import Output
-from gateway.core.types import Agent, Failure, Json, Role, RunStatus
+from gateway.core.types import Agent, Json, Role, RunStatus
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, text_of, unhurried
 from tests.adapters.agent_client.codec_told import Told, run
 from tests.core.json_values import SOUND
@@ -79,12 +79,6 @@ def test_a_client_is_told_exactly_the_text_of_the_output(events: Any, size: int)
 
 
 @unhurried
-@given(TEXT_EVENTS, SOUND)
-def test_the_agents_final_result_wins(events: Any, final: str) -> None:
-    judge(Told(events, output={"message": final, "score": 1}))
-
-
-@unhurried
 @given(st.lists(SOUND, max_size=8), st.integers(1, 9))
 def test_text_survives_in_any_chunking(pieces: list[str], size: int) -> None:
     told = Told([e.PartDelta(part="p", delta=text) for text in pieces], size=size)
@@ -121,37 +115,6 @@ def data_events(draw: Any) -> list[e.Event]:
 DOCUMENTS = st.fixed_dictionaries({}, optional={"message": SOUND, "score": ANY, "artifacts": st.just([])})
 
 
-@unhurried
-@given(data_events(), st.integers(1, 8))
-def test_of_a_data_part_a_client_is_told_the_text_inside(events: Any, size: int) -> None:
-    told = Told(events, size=size)
-    document = told.output.document
-    if projection.text_of(document, FOREIGN.text_output) is not None:
-        judge(told)
-    elif document not in (None, {}):
-        assert told.text == "```json\n" + delta.encode(document).decode() + "\n```" or told.text.endswith("\n```")
-
-
-def test_text_of_a_data_part_streams_as_it_comes() -> None:
-    deltas: list[Json] = [{"message": "so"}, {"score": 1, "message": " far"}, {"score": 1}]
-    told = Told([e.PartDelta(part="d", delta=each) for each in deltas], size=1)
-    assert [update["content"]["text"] for update in told.updates] == ["so", " far"]
-
-
-def test_messages_are_a_blank_line_apart() -> None:
-    first, second = e.MessageStarted(message="1"), e.MessageStarted(message="2")
-    told = Told(
-        [
-            first,
-            e.PartDelta(part="a", delta="One."),
-            second,
-            e.PartStarted(part="b", message="2"),
-            e.PartDelta(part="b", delta="Two."),
-        ]
-    )
-    assert [update["content"]["text"] for update in told.updates] == ["One.", "\n\nTwo."]
-
-
 def test_an_earlier_message_that_speaks_again_is_not_told_out_of_place() -> None:
     events: list[e.Event] = []
     for name, text in (("a", "One"), ("b", "Two")):
@@ -170,44 +133,6 @@ def test_a_rewrite_that_only_goes_on_is_no_rewrite() -> None:
         ]
     )
     assert told.text == "One, two!" and not told.losses
-
-
-def test_a_rewrite_is_told_as_a_new_message_before_the_end_and_counted() -> None:
-    told = Told(
-        [e.PartDelta(part="a", delta="Won"), e.PartReplaced(part="a", value="One"), e.PartDelta(part="a", delta="!")],
-        size=9,
-    )
-    assert told.losses == {"rewrite": 1}
-    assert [(update["content"]["text"], "messageId" in update) for update in told.updates] == [
-        ("Won", False),
-        ("\n\n", False),
-        ("One!", True),
-    ]
-
-
-def test_a_rewrite_that_is_taken_back_is_caught_up_with() -> None:
-    events = [
-        e.PartDelta(part="a", delta="One"),
-        e.PartReplaced(part="a", value="Two"),
-        e.PartReplaced(part="a", value="One,"),
-    ]
-    told = Told([*events, e.PartDelta(part="a", delta=" two")], size=1)
-    assert told.text == "One, two" and told.corrected is None and told.losses == {"rewrite": 1}
-
-
-def test_a_document_without_text_is_told_as_json_at_the_end() -> None:
-    told = Told([e.PartDelta(part="d", delta={"score": 3, "pair": [1, 2]})])
-    assert told.text == '```json\n{"score":3,"pair":[1,2]}\n```'
-
-
-def test_an_output_that_was_never_streamed_is_told_at_the_end() -> None:
-    assert Told([], output={"message": "all at once"}).text == "all at once"
-
-
-def test_a_failed_run_is_not_finished_with_json() -> None:
-    failure = e.RunFailed(failure=Failure(code="x", message="y"))
-    told = Told([e.PartDelta(part="d", delta={"score": 3}), failure])
-    assert told.updates == []
 
 
 # --- conversations -----------------------------------------------------------------------------------------------

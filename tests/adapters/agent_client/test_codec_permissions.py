@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from adapters.agent_client.codec import questions
-from gateway.core import choices, delta
+from gateway.core import choices
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
 from gateway.mcp.runs.refusals import Refusals
-from tests.adapters.agent_client.codec_cases import ANY, META, extended, unhurried, valid
+from tests.adapters.agent_client.codec_cases import ANY, extended, unhurried, valid
 from tests.core.json_values import SOUND
 
 OPTIONS = [
@@ -34,10 +34,6 @@ CANCELLED = {"outcome": {"outcome": "cancelled"}}
 
 def selected(option_id: str) -> dict[str, Any]:
     return {"outcome": {"outcome": "selected", "optionId": option_id}}
-
-
-def asked(schema: Any, *, kind: str = "input", message: str = "Which?", payload: Any = None) -> Interrupt:
-    return Interrupt(id="q", kind=kind, message=message, payload=payload, answer_schema=schema)
 
 
 def fits(interrupt: Interrupt, answer: Answer) -> bool:
@@ -97,18 +93,6 @@ def test_an_answer_that_was_not_offered_is_never_approval(options: Any, answer: 
 
 
 @unhurried
-@given(_OFFERED, st.data())
-def test_the_option_that_a_client_selects_is_the_one_that_the_agent_hears(options: Any, data: Any) -> None:
-    interrupt = questions.permission({**PARAMS, "options": options}, "q")
-    chosen = data.draw(st.sampled_from(options))["optionId"]
-    extra = data.draw(st.fixed_dictionaries({}, optional={"_meta": META}))
-    result = valid("RequestPermissionResponse", {**selected(chosen), **extra})
-    answer = questions.permission_answer(interrupt, result)
-    assert fits(interrupt, answer)
-    assert delta.same(questions.permission_result(answer, interrupt.payload), result)
-
-
-@unhurried
 @given(
     _OFFERED, ANY | st.fixed_dictionaries({"outcome": ANY | extended({"outcome": ANY, "optionId": ANY | _OPTION_IDS})})
 )
@@ -119,24 +103,6 @@ def test_whatever_a_client_answers_is_no_approval_unless_it_selects_what_was_off
         assert result["outcome"]["outcome"] == "selected"
         assert result["outcome"]["optionId"] in [option["optionId"] for option in options]
         assert fits(interrupt, answer)
-
-
-def test_a_permission_request_is_a_question_with_its_options() -> None:
-    interrupt = questions.permission(PARAMS, "q")
-    assert interrupt.kind == "permission" and "Delete /etc" in interrupt.message
-    assert interrupt.payload == {key: value for key, value in PARAMS.items() if key != "sessionId"}
-    names = ["Allow", "Always", "Reject"]
-    assert interrupt.answer_schema["properties"] == {"optionId": {"enum": ["ok", "ever", "no"], "enumNames": names}}
-    asking = questions.as_permission(interrupt)
-    assert asking == interrupt.payload
-    valid("RequestPermissionRequest", {"sessionId": "s", **(asking or {})})
-
-
-def test_a_permission_request_that_does_not_say_what_for_is_asked_with_what_is_known() -> None:
-    params = {**PARAMS, "toolCall": {"toolCallId": "c"}}
-    assert "Read it" in questions.permission(params, "q", "Read it").message
-    assert "tool call c" in questions.permission(params, "q").message
-    assert "Delete /etc" in questions.permission(PARAMS, "q", "Read it").message
 
 
 @pytest.mark.parametrize(
@@ -231,25 +197,6 @@ def test_a_url_is_a_question_for_consent() -> None:
 
 
 @unhurried
-@given(
-    st.sampled_from([FORM, URL]),
-    st.dictionaries(st.sampled_from(["strategy", "a"]), SOUND | st.booleans()),
-    st.none() | META,
-)
-def test_what_a_client_answers_to_a_form_is_what_the_agent_hears(params: Any, content: Any, meta: Any) -> None:
-    interrupt = questions.elicitation(params, "q")
-    more = {} if meta is None else {"_meta": meta}
-    for result in (
-        {"action": "accept", **({"content": content} if params is FORM else {}), **more},
-        {"action": "decline"},
-        {"action": "cancel"},
-    ):
-        valid("CreateElicitationResponse", result)
-        answer = questions.elicitation_answer(interrupt, result)
-        assert delta.same(questions.elicitation_result(answer, interrupt.payload), result)
-
-
-@unhurried
 @given(_ANSWERS, st.sampled_from([FORM, URL]))
 def test_the_answer_to_a_form_is_always_one_of_the_protocols(answer: Answer, params: Any) -> None:
     result = questions.elicitation_result(answer, params)
@@ -261,28 +208,3 @@ def test_the_answer_to_a_form_is_always_one_of_the_protocols(answer: Answer, par
 @pytest.mark.parametrize("result", [None, [], {}, {"action": "yes"}, {"action": True, "content": {"strategy": "safe"}}])
 def test_an_unclear_answer_to_a_form_is_none(result: Any) -> None:
     assert questions.elicitation_answer(questions.elicitation(FORM, "q"), result).outcome is Outcome.CANCELLED
-
-
-@pytest.mark.parametrize(
-    ("params", "path"),
-    [
-        ({"mode": "form", "requestedSchema": {}}, "/message"),
-        ({"mode": "form", "message": "x"}, "/requestedSchema"),
-        ({"mode": "form", "message": "x", "requestedSchema": {"properties": 1}}, "/requestedSchema"),
-        ({"mode": "url", "message": "x"}, "/url"),
-        ({"mode": "video", "message": "x"}, "/mode"),
-    ],
-)
-def test_an_elicitation_that_is_none_is_refused(params: Any, path: str) -> None:
-    with pytest.raises(Invalid) as raised:
-        questions.elicitation(params, "q")
-    assert raised.value.path == path
-
-
-def test_modes_are_what_a_client_declares_one_by_one() -> None:
-    modes = questions.elicitation_modes
-    assert modes({"elicitation": {"form": {}, "url": {}}}) == {"form", "url"}
-    assert modes({"elicitation": {"form": {}, "url": None}}) == {"form"}
-    assert (
-        modes({"elicitation": {}}) == modes({"elicitation": None}) == modes({}) == modes({"elicitation": True}) == set()
-    )

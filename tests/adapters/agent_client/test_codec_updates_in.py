@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1.version import V1UpdateDecoder, stray
+from adapters.agent_client.codec.v1.version import V1UpdateDecoder
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken
 from gateway.core.output import Output
 from gateway.core.stream import State
-from gateway.core.types import NULL, Role, ThreadUpdate
 from tests.adapters.agent_client.codec_cases import (
     NATIVE,
     ODD,
@@ -167,43 +165,12 @@ def test_half_a_character_at_the_end_is_no_character() -> None:
     assert message_of(read([said("a\ud83d")])) == "a\ufffd"
 
 
-def test_plain_chunks_carry_no_origin() -> None:
-    events = read(
-        [said("a"), said("b"), thought("c", messageId="m"), said("d", messageId="m"), said("e", messageId="m")]
-    )
-    assert all(event.origin is None for event in of(events, e.PartDelta))
-
-
 # --- messages ----------------------------------------------------------------------------------------------------
-
-
-def test_chunks_without_ids_are_one_message_and_words_after_a_tool_call_another() -> None:
-    updates = [said("I "), said("look."), called(), said("Found"), updated(status="completed"), said(" it.")]
-    assert message_of(read(updates)) == "I look.\n\nFound it."
 
 
 def test_chunks_are_one_message_by_their_id() -> None:
     updates = [said("a", messageId="1"), called(), said("b", messageId="1"), said("c", messageId="2")]
     assert message_of(read(updates)) == "ab\n\nc"
-
-
-def test_a_thought_does_not_part_the_message_it_comes_in() -> None:
-    events = read([said("a"), thought("hm"), said("b")])
-    assert message_of(events) == "ab"
-    assert len(of(events, e.MessageStarted)) == 1
-    assert [part.kind for part in of(events, e.PartStarted)] == ["text", "thought", "text"]
-
-
-def test_a_thought_with_an_id_of_its_own_does_not_either() -> None:
-    updates = [said("a", messageId="1"), thought("hm", messageId="t"), said("b", messageId="1")]
-    assert message_of(read(updates)) == "ab"
-
-
-def test_the_prompt_that_an_agent_echoes_is_the_users_and_no_output() -> None:
-    events = read([{**said("do it"), "sessionUpdate": "user_message_chunk"}, said("done")])
-    assert [start.role for start in of(events, e.MessageStarted)] == [Role.USER, Role.ASSISTANT]
-    assert message_of(events) == "done"
-    assert text_of(written(events, replay=True), "user_message_chunk") == ""
 
 
 def test_a_file_in_a_message_is_a_part_with_the_block_for_its_value() -> None:
@@ -234,110 +201,9 @@ def test_events_are_legal_without_repair() -> None:
 # --- tool calls --------------------------------------------------------------------------------------------------
 
 
-def test_a_tool_call_starts_goes_on_and_ends() -> None:
-    content = [{"type": "content", "content": {"type": "text", "text": "x"}}]
-    events = read(
-        [
-            called(kind="read", status="pending", rawInput={"path": "x"}),
-            updated(status="in_progress"),
-            updated(status="completed", content=content, rawOutput={"ok": True}),
-        ]
-    )
-    (start,), (first, second), (end,) = (
-        of(events, kind) for kind in (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
-    )
-    assert (start.call, start.title, start.kind, start.input) == ("c", "Read", "read", {"path": "x"})
-    assert first.status == "in_progress" and second.content == content
-    assert (end.failed, end.output) == (False, {"ok": True})
-
-
-def test_the_title_of_an_open_call_is_known_to_whoever_asks_about_it() -> None:
-    decoder = V1UpdateDecoder()
-    assert decoder.title("c") is None
-    decoder.feed(dumped(called()))
-    assert decoder.title("c") == "Read"
-    decoder.feed(dumped(updated(title="Read it all")))
-    assert decoder.title("c") == "Read it all"
-    decoder.feed(dumped(updated(status="completed")))
-    assert decoder.title("c") is None
-
-
-def test_an_id_that_is_started_again_after_it_ended_is_another_call() -> None:
-    events = read([called(), updated(status="failed"), called(), called("c#2"), updated(title="Again")])
-    assert [start.call for start in of(events, e.ToolCallStarted)] == ["c", "c#2", "c#2#2"]
-    assert of(events, e.ToolCallUpdated)[0].call == "c#2"
-    assert [end.failed for end in of(events, e.ToolCallEnded)] == [True, False, False]
-
-
 def test_a_call_that_is_updated_before_it_starts_starts_then() -> None:
     events = read([updated(status="in_progress", title="Write")])
     assert [(start.call, start.title) for start in of(events, e.ToolCallStarted)] == [("c", "Write")]
 
 
-def test_a_call_that_is_over_at_once_starts_and_ends() -> None:
-    events = read([called(status="completed", rawOutput=1)])
-    assert len(of(events, e.ToolCallStarted)) == 1
-    assert [end.output for end in of(events, e.ToolCallEnded)] == [1]
-
-
-def test_a_call_that_the_agent_leaves_open_ends_with_the_run_and_clients_of_the_protocol_hear_nothing_of_it() -> None:
-    events = read([called()])
-    assert [end.failed for end in of(events, e.ToolCallEnded)] == [False]
-    assert written(events) == [called()]
-    assert V1UpdateDecoder().close(failed=True) == []
-
-
-def test_what_is_said_of_a_call_that_has_ended_is_kept_for_clients_of_the_protocol() -> None:
-    late = updated(status="completed", title="late")
-    events = read([called(), updated(status="completed"), late])
-    assert [custom.data for custom in of(events, e.Custom)] == [late]
-
-
 # --- the rest ----------------------------------------------------------------------------------------------------
-
-
-def test_what_is_about_the_session_is_a_thread_update() -> None:
-    for kind in (
-        "available_commands_update",
-        "current_mode_update",
-        "config_option_update",
-        "session_info_update",
-        "new",
-    ):
-        update = {"sessionUpdate": kind, "x": 1}
-        assert V1UpdateDecoder().feed(dumped(update)) == [ThreadUpdate(protocol="agent_client", kind=kind, data=update)]
-        assert stray(dumped(update)) == ThreadUpdate(protocol="agent_client", kind=kind, data=update)
-
-
-def test_content_outside_of_a_run_is_output_of_which_every_piece_counts() -> None:
-    for update in (said("x"), thought("x"), called(), updated(), {**said("x"), "sessionUpdate": "user_message_chunk"}):
-        assert stray(dumped(update)) == ThreadUpdate(protocol="agent_client", kind="output", data=update, kept=True)
-    assert not stray(dumped({"sessionUpdate": "plan", "entries": []})).kept
-
-
-def test_a_plan_is_the_plan_and_usage_the_usage() -> None:
-    entry = {"content": "x", "priority": "high", "status": "completed"}
-    usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
-    plan, used = read([{"sessionUpdate": "plan", "entries": [entry]}, usage])[1:3]
-    assert plan == e.PlanUpdated(entries=(e.PlanEntry(content="x", priority="high", status="completed"),))
-    assert used == e.UsageReported(detail=usage)
-
-
-@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"update":1}', b'{"sessionUpdate":7}', b"null", b'{"a":' * 5000])
-def test_what_is_no_update_is_the_agents_mistake(raw: bytes) -> None:
-    with pytest.raises(AgentBroken):
-        V1UpdateDecoder().feed(raw)
-    with pytest.raises(AgentBroken):
-        stray(raw)
-
-
-def test_the_decoder_goes_on_after_a_mistake() -> None:
-    decoder = V1UpdateDecoder()
-    decoder.feed(dumped(said("a")))
-    with pytest.raises(AgentBroken):
-        decoder.feed(b"{}")
-    assert [event.delta for event in decoder.feed(dumped(said("b"))) if isinstance(event, e.PartDelta)] == ["b"]
-
-
-def test_nothing_of_the_output_is_decided_here() -> None:
-    assert of(read([said("a")]), e.RunFinished)[0].output == NULL

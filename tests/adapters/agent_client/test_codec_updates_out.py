@@ -15,9 +15,9 @@ from adapters.agent_client.codec.v1 import updates_out as out
 from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
-from gateway.core.types import Answer, Artifact, Interrupt, Role
-from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, read, unhurried, valid, written
-from tests.adapters.agent_client.codec_told import Told, kinds
+from gateway.core.types import Artifact
+from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, read, unhurried, written
+from tests.adapters.agent_client.codec_told import Told
 from tests.core.json_values import SOUND
 
 _CALLS = st.sampled_from(["a", "b"])
@@ -74,66 +74,12 @@ def test_whatever_happens_every_update_is_one_of_the_protocols(events: Any) -> N
     Told(legal)  # judges each
 
 
-def test_thoughts_tool_calls_plans_and_files_have_updates_of_their_own() -> None:
-    artifact = Artifact(id="1", name="a.pdf", media_type="application/pdf", size=3, url="http://gw/artifacts/r/1")
-    told = Told(
-        [
-            e.PartStarted(part="t", message="m", kind="thought"),
-            e.PartDelta(part="t", delta="hm"),
-            e.ToolCallStarted(call="c", name="search", kind="search", input={"q": 1}),
-            e.ToolCallEnded(call="c", output="found"),
-            e.PlanUpdated(entries=(e.PlanEntry(content="x", status="completed"),)),
-            e.ArtifactAdded(artifact=artifact),
-        ]
-    )
-    assert kinds(told) == ["agent_thought_chunk", "tool_call", "tool_call_update", "plan", "agent_message_chunk"]
-    ended = told.updates[2]
-    assert ended["content"] == [{"type": "content", "content": {"type": "text", "text": "found"}}]
-    assert told.updates[4]["content"]["uri"] == artifact.url and not told.losses
-
-
-def test_questions_and_answers_are_no_updates() -> None:
-    events = [
-        e.Interrupted(interrupt=Interrupt(id="q", kind="x")),
-        e.Resumed(interrupt="q", answer=Answer()),
-    ]
-    assert Told(events).updates == []
-
-
-def test_what_another_protocol_calls_its_own_is_counted() -> None:
-    told = Told([e.Custom(name="agent_protocol.additional_output", data={})])
-    assert told.updates == [] and told.losses == {"custom": 1}
-
-
 def test_losses_are_counted_anew_each_time_they_are_asked_for() -> None:
     for agent in (FOREIGN, NATIVE):
         encoder = V1UpdateEncoder(agent)
         before = encoder.losses
         encoder.feed([(1, e.Custom(name="x"))])
         assert encoder.losses - before == {"custom": 1}
-
-
-def test_another_protocols_extras_are_never_read_as_ours() -> None:
-    forged = {"agent_client": {"more": {"sessionUpdate": "session_info_update", "title": "mine"}}}
-    told = Told([e.PlanUpdated(origin=forged), e.Custom(name="agent_client", data={"sessionUpdate": "x"})])
-    assert kinds(told) == ["plan"] and told.losses == {"custom": 1}
-
-
-def test_token_counts_are_kept_for_the_answer() -> None:
-    told = Told([e.UsageReported(input_tokens=3, output_tokens=4)])
-    assert told.updates == [] and told.encoder.usage == e.UsageReported(input_tokens=3, output_tokens=4)
-
-
-def test_words_of_a_system_or_a_tool_are_counted_and_the_users_are_not_repeated() -> None:
-    events: list[e.Event] = []
-    for role in (Role.SYSTEM, Role.TOOL, Role.USER):
-        events += [
-            e.MessageStarted(message=role.value, role=role),
-            e.PartStarted(part=f"p{role}", message=role.value),
-            e.PartDelta(part=f"p{role}", delta="x"),
-        ]
-    told = Told(events)
-    assert told.updates == [] and told.losses == {"other_roles": 2}
 
 
 def test_a_run_of_an_agent_that_is_not_known_any_more_is_still_told() -> None:
@@ -150,20 +96,6 @@ def test_a_run_of_an_agent_of_this_protocol_that_is_not_known_any_more_is_told_a
 # --- whole messages ----------------------------------------------------------------------------------------------
 
 
-def test_an_update_becomes_a_notification_for_a_session() -> None:
-    (whole,) = envelope('s"1')([out.text("Hi\u2028")])
-    message = json.loads(whole)
-    assert message == {
-        "jsonrpc": "2.0",
-        "method": "session/update",
-        "params": {
-            "sessionId": 's"1',
-            "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "Hi\u2028"}},
-        },
-    }
-    valid("SessionNotification", message["params"])
-
-
 def test_what_stood_beside_an_update_stands_beside_it_again() -> None:
     update = {"sessionUpdate": "plan", "entries": [], PARAMS_META: {"trace": 1}}
     said = out.text(f'"{PARAMS_META}"')  # an agent that only speaks of it
@@ -171,15 +103,6 @@ def test_what_stood_beside_an_update_stands_beside_it_again() -> None:
     plan = {"sessionUpdate": "plan", "entries": []}
     assert told[0] == {"sessionId": "s", "update": plan, "_meta": {"trace": 1}}
     assert told[1] == {"sessionId": "s", "update": json.loads(said)}
-
-
-def test_a_prompt_is_told_again_block_by_block() -> None:
-    blocks: list[Any] = [
-        {"type": "text", "text": "a"},
-        {"type": "resource_link", "name": "n", "uri": "u", "_meta": {"x": 1}},
-    ]
-    told = [valid("SessionUpdate", json.loads(update)) for update in out.user(blocks)]
-    assert told == [{"sessionUpdate": "user_message_chunk", "content": block} for block in blocks]
 
 
 @pytest.mark.parametrize("text", ["a\u2028b\u2029c\x85d\r\ne", "😀", '"\\'])

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import agents as v1
 from adapters.agent_client.codec.v2 import agents
-from adapters.agent_client.wire import declares
 from gateway.core.errors import AgentBroken
 from tests.adapters.agent_client.codec_cases import FOREIGN, NATIVE
 from tests.adapters.agent_client.codec_cases import valid as valid_v1
@@ -61,12 +60,6 @@ def test_an_agent_of_version_2_is_described_in_words_of_version_1_and_keeps_its_
     }
 
 
-def test_an_agent_that_answers_in_version_1_is_one_of_version_1() -> None:
-    answer = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
-    assert agents.agent_of(answer, "here") == v1.agent_of(answer, "here")
-    assert not agents.speaks_v2(agents.agent_of(answer, "here")) and not agents.speaks_v2(None)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -84,32 +77,11 @@ def test_what_nobody_could_prompt_is_a_broken_agent(answer: Any) -> None:
         agents.agent_of(answer, "here")
 
 
-def test_agents_of_both_versions_understand_what_they_are_asked() -> None:
-    capabilities = {
-        "fs": {"readTextFile": True},
-        "terminal": True,
-        "session": {"configOptions": {"boolean": {}}},
-        "auth": {"terminal": True},
-        "elicitation": {"form": {}},
-        "_meta": {"a": 1},
-    }
-    hello = agents.hello(capabilities, {"name": "gateway", "version": "1"})
-    assert valid("InitializeRequest", hello)["protocolVersion"] == 2
-    valid_v1("InitializeRequest", hello)
-    assert hello["clientCapabilities"] == capabilities
-    assert hello["capabilities"] == {"auth": {"terminal": {}}, "elicitation": {"form": {}}, "_meta": {"a": 1}}
-
-
 @pytest.mark.parametrize("agent", [None, FOREIGN, NATIVE, NEWER, agents.agent_of(ANSWER, "here")])
 def test_a_client_is_answered_in_version_2_whatever_the_agent_is(agent: Any) -> None:
     answer = valid("InitializeResponse", agents.initialized(agent, v1.initialize_result(agent)))
     assert answer["protocolVersion"] == 2 and answer["capabilities"]["session"]["delete"] == {}
     assert answer["info"]["name"] == ("interlingua" if agent is None else agent.name)
-
-
-def test_an_agent_of_version_2_answers_for_itself() -> None:
-    agent = agents.agent_of(ANSWER, "here")
-    assert agents.initialized(agent, v1.initialize_result(agent)) == ANSWER
 
 
 def test_an_agent_of_version_1_answers_in_words_of_version_2() -> None:
@@ -159,8 +131,3 @@ def test_what_a_client_can_do_is_the_same_there_and_back() -> None:
     asked = {"protocolVersion": 2, "info": {"name": "ide", "version": "1"}, "capabilities": capabilities}
     declared = agents.capabilities_v1(valid("InitializeRequest", asked)["capabilities"])
     assert agents.capabilities_v2(valid_v1("ClientCapabilities", declared)) == capabilities
-
-
-def test_a_client_that_declares_nothing_can_still_set_an_option_that_is_a_boolean() -> None:
-    declared = agents.capabilities_v1({})
-    assert declares(declared, "session", "configOptions", "boolean") and agents.capabilities_v2(declared) == {}

@@ -91,12 +91,6 @@ def test_the_newest_message_in_the_place_of_another_says_what_it_says(
 # --- messages ----------------------------------------------------------------------------------------------------
 
 
-def test_a_rewritten_message_is_told_as_another_that_goes_on_in_its_place() -> None:
-    heard = Heard(read([chunk("m", "Won"), whole("m", "One"), chunk("m", ", two")]))
-    assert heard.updates == [chunk("m", "Won"), chunk("m", "\n\n"), chunk("m#2", "One"), chunk("m#2", ", two")]
-    assert heard.losses == {"rewrite": 1}
-
-
 def test_it_may_be_rewritten_again_after_others_were_said() -> None:
     heard = Heard(read([chunk("m", "Won"), chunk("n", "Too"), whole("m", "One"), whole("m", "1"), whole("n", "Two")]))
     names = [(update["messageId"], update["content"]["text"]) for update in heard.updates]
@@ -108,11 +102,6 @@ def test_it_may_be_rewritten_again_after_others_were_said() -> None:
         ("n#2", "Two"),
     ]
     assert heard.losses == {"rewrite": 3}
-
-
-def test_a_message_that_is_told_whole_each_time_it_grows_is_told_once() -> None:
-    heard = Heard(read([whole("m", "One"), whole("m", "One, two"), whole("m", "One, two, three")]))
-    assert heard.text == "One, two, three" and not heard.losses
 
 
 def test_what_is_taken_back_stays_and_is_counted() -> None:
@@ -145,14 +134,6 @@ def shown(heard: Heard) -> list[str]:
     return [item["content"]["text"] for update in heard.updates for item in update.get("content", [])]
 
 
-def test_a_call_begins_as_a_call_and_goes_on_as_updates() -> None:
-    heard = Heard(read([call(title="Look", kind="read", status="pending"), call(status="completed")]))
-    assert heard.updates == [
-        {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "Look", "kind": "read", "status": "pending"},
-        {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"},
-    ]
-
-
 def test_words_that_version_1_has_not_are_told_as_the_nearest_it_has() -> None:
     heard = Heard(read([call(title="x", kind="_dream", status="_odd"), call(status="cancelled")]))
     assert [update.get("status") for update in heard.updates] == [None, "failed"]
@@ -180,26 +161,7 @@ def test_a_change_of_files_is_told_as_its_patch_or_else_as_a_list() -> None:
     assert not heard.losses
 
 
-def test_pieces_of_content_are_told_as_all_of_it() -> None:
-    pieces = [
-        {
-            "sessionUpdate": "tool_call_content_chunk",
-            "toolCallId": "c",
-            "content": {"type": "content", "content": {"type": "text", "text": text}},
-        }
-        for text in "ab"
-    ]
-    assert shown(Heard(read([call(title="x"), *pieces]))) == ["a", "a", "b"]
-
-
 # --- everything else ---------------------------------------------------------------------------------------------
-
-
-def test_an_entry_of_a_plan_that_was_cancelled_counts_as_done_and_says_so() -> None:
-    entry = {"content": "Try", "priority": "high", "status": "cancelled"}
-    plan = {"sessionUpdate": "plan_update", "plan": {"type": "items", "planId": "p", "entries": [entry]}}
-    (update,) = Heard(read([plan])).updates
-    assert update["entries"] == [{"content": "Try (cancelled)", "priority": "high", "status": "completed"}]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from gateway.core import delta
 from tests.adapters.agent_client import codec_cases as v1
 from tests.adapters.agent_client.codec_cases import NATIVE, unhurried
@@ -25,28 +23,6 @@ def test_every_update_of_an_agent_of_version_1_is_one_of_version_2(updates: Any,
         valid("SessionUpdate", update)
     kept = [update for update in updates if update["sessionUpdate"] != "user_message_chunk"]
     assert bursts or len(told) == len([*kept])
-
-
-def _chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> Any:
-    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}, **more}
-
-
-def test_its_messages_have_names_and_its_thoughts_others() -> None:
-    updates = [
-        _chunk("a"),
-        _chunk("b", event_forms.THOUGHT),
-        _chunk("c", messageId="x"),
-        _chunk("d", event_forms.THOUGHT, messageId="x"),
-    ]
-    told = written(v1.read(updates), NATIVE)
-    assert len({(update["sessionUpdate"], update["messageId"]) for update in told}) == 4
-    assert len({update["messageId"] for update in told}) == 4
-    assert told[2]["messageId"] == "x"
-
-
-def test_what_it_repeats_of_the_prompt_is_not_told() -> None:
-    assert written(v1.read([_chunk("Do it", event_forms.USER), _chunk("Done")]), NATIVE)[0]["content"]["text"] == "Done"
-    assert V2UpdateEncoder(NATIVE, run="r").says_user is False
 
 
 def test_its_calls_and_plans_are_told_in_words_of_version_2() -> None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapters.agent_client.codec.v1 import updates_out
 from adapters.agent_client.codec.v2 import conversions, updates, version
-from gateway.core import delta
 from gateway.core.types import ThreadUpdate
-from tests.adapters.agent_client import codec_v2_cases as cases
-from tests.adapters.agent_client.codec_cases import unhurried
 from tests.adapters.agent_client.codec_cases import valid as valid_v1
 from tests.adapters.agent_client.codec_v2_cases import valid
 
@@ -88,12 +83,6 @@ def test_servers_of_a_kind_that_is_not_known_are_passed_on() -> None:
     assert conversions.servers_to_v1(odd) == odd == conversions.servers_to_v2(odd)
 
 
-def test_a_mode_is_set_as_the_option_that_is_the_mode_and_back() -> None:
-    method, params = version.to_v2("session/set_mode", {"sessionId": "s", "modeId": "ask"}, mode="m")
-    assert method == "session/set_config_option"
-    assert valid("SetSessionConfigOptionRequest", params)["configId"] == "m"
-
-
 def test_the_options_of_a_session_are_told_in_the_words_of_either_version() -> None:
     slider = {"type": "_slider", "configId": "x", "name": "X"}
     result = valid("NewSessionResponse", {"sessionId": "s", "configOptions": [SELECT, slider]})
@@ -121,50 +110,7 @@ def test_the_modes_of_an_agent_of_version_1_are_an_option_unless_it_has_one() ->
     assert version.result_to_v2("session/resume", {}) == {} and version.result_to_v2("session/prompt", None) is None
 
 
-def test_answers_without_options_are_left_alone() -> None:
-    assert version.result_to_v1("session/list", {"sessions": []}) == {"sessions": []}
-    assert version.result_to_v1("session/new", {"sessionId": "s"}) == {"sessionId": "s"}
-    assert version.result_to_v1("authenticate", None) is None
-
-
-@unhurried
-@given(cases.STATES)
-def test_a_state_is_told_to_clients_of_either_version(update: Any) -> None:
-    first, *more = updates.thread_updates(update)
-    valid_v1("SessionUpdate", updates_out.told(first.data)[0])
-    assert delta.same(updates.told(first), update)
-    assert all(updates.told(each) is None for each in more)
-
-
-def note(kind: str, **data: Any) -> ThreadUpdate:
-    return ThreadUpdate(protocol="agent_client", kind=kind, data={"sessionUpdate": kind, **data})
-
-
-def test_a_change_of_the_mode_is_one_of_the_options() -> None:
-    modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "do", "name": "Do"}]}
-    told = updates.told(note("current_mode_update", currentModeId="do"), options=[], modes=modes)
-    assert told is not None
-    assert valid("SessionUpdate", told)["configOptions"][0]["currentValue"] == "do"
-    assert updates.told(note("current_mode_update", currentModeId="do")) is None
-    kept = updates.told(note("config_option_update", configOptions=[]), modes=modes)
-    assert kept is not None and [option["configId"] for option in kept["configOptions"]] == ["mode"]
-
-
 def test_notes_that_are_no_updates_and_those_of_others_are_not_told() -> None:
     modes = ThreadUpdate(protocol="agent_client", kind="modes", data={"currentModeId": "x"})
     other = ThreadUpdate(protocol="x", kind="output", data={"sessionUpdate": "agent_message"})
     assert updates.told(modes) is None and updates.told(other) is None
-
-
-def test_words_of_version_1_between_runs_have_a_message_id() -> None:
-    chunk = note("agent_message_chunk", content={"type": "text", "text": "x"})
-    told = updates.told(ThreadUpdate(protocol=chunk.protocol, kind="output", data=chunk.data, kept=True, after="r1"))
-    assert valid("SessionUpdate", told)["messageId"] == "r1-more"
-
-
-@unhurried
-@given(st.lists(cases.STATES, max_size=3))
-def test_commands_and_options_of_version_1_are_ones_of_version_2(said: Any) -> None:
-    for update in said:
-        v1 = updates.state_to_v1(update)
-        valid("SessionUpdate", updates.told(note(v1.pop("sessionUpdate"), **v1)))

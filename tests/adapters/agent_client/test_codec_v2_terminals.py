@@ -53,15 +53,6 @@ def shown(told: Heard, id: str = "c") -> list[str]:
     return [item["content"]["text"] for item in content]
 
 
-@pytest.mark.parametrize("first", ["the call", "the terminal"])
-def test_what_a_terminal_shows_is_text_of_the_call_whichever_comes_first(first: str) -> None:
-    says = [upsert(command="make", cwd="/w"), *prints(b"one\n", b"two\n")]
-    shows = [call(title="Build", content=[SHOWS])]
-    told = heard(*(shows + says if first == "the call" else says + shows), upsert(exitStatus={"exitCode": 2}))
-    assert shown(told) == ["```console\n/w $ make\none\ntwo\n[exit code 2]\n```"]
-    assert not told.losses
-
-
 def test_it_stands_where_the_terminal_stands_among_the_other_content() -> None:
     text = {"type": "content", "content": {"type": "text", "text": "before"}}
     piece = {"sessionUpdate": "tool_call_content_chunk", "toolCallId": "c", "content": {**SHOWS, "_meta": {"a": 1}}}
@@ -84,15 +75,6 @@ def test_null_clears_what_is_left_out_stays_and_a_value_replaces() -> None:
     assert shown(heard(call(title="x", content=[SHOWS]), upsert(output=None))) == []
 
 
-def test_it_is_told_as_it_grows_ever_more_rarely_and_all_of_it_in_the_end() -> None:
-    lines = [b"%05d %s\n" % (number, b"x" * 93) for number in range(250)]
-    told = heard(call(title="x", status="in_progress", content=[SHOWS]), *prints(*lines))
-    sizes = [len(json.dumps(each)) for each in told.updates]
-    assert 20 < len(sizes) < 60 and sizes == sorted(sizes)
-    assert shown(told) == [f"```console\n{b''.join(lines).decode().strip()}\n```"]
-    assert not told.losses
-
-
 def test_an_output_that_is_said_whole_each_time_is_told_as_rarely_and_what_changes_nothing_is_not() -> None:
     whole = [b"".join(b"%05d\n" % number for number in range(count)) for count in range(0, 800, 10)]
     told = heard(call(title="x", content=[SHOWS]), *(upsert(output={"data": based(each)}) for each in whole))
@@ -112,19 +94,6 @@ def test_of_a_long_output_the_newest_is_kept_and_what_is_not_is_counted_once() -
     assert text[1] == f"[{sum(map(len, lines[:-65]))} bytes before this are left out]"
     assert text[2].startswith("00135") and text[-2] == "[exit code 0]" and len("\n".join(text)) < LIMIT
     assert told.losses == {"terminal": 1}
-
-
-def test_a_terminal_is_told_with_the_call_that_showed_it_first() -> None:
-    told = heard(*(call(id, title=id, content=[SHOWS]) for id in "ab"), *prints(b"hi"))
-    assert shown(told, "a") == ["```console\nhi\n```"]
-    assert shown(told, "b") == ["(Its terminal is shown with an earlier tool call.)"]
-
-
-def test_what_no_call_shows_is_counted_when_the_run_ends() -> None:
-    told = heard(*prints(b"a", b"b"), upsert(command="ls"), call(title="x", content=[{"type": "terminal"}]))
-    assert told.losses == {"terminal": 2}, "one terminal, and one that has no id"
-    replaced = heard(call(title="x", content=[SHOWS]), *prints(b"a"), call(content=[]), *prints(b"b"))
-    assert shown(replaced) == [] and replaced.losses == {"terminal": 1}
 
 
 def test_a_terminal_goes_on_when_its_call_has_ended_also_between_runs_and_in_the_next() -> None:
@@ -200,14 +169,3 @@ def test_however_output_is_cut_the_same_is_shown(pieces: list[bytes]) -> None:
 def test_data_that_is_none_is_nothing() -> None:
     bad = [{**prints(b"")[0], "data": data} for data in ("%%%", "a", 7, None)]
     assert shown(heard(call(title="x", content=[SHOWS]), *bad, *prints(b"ok"))) == ["```console\nok\n```"]
-
-
-def test_what_terminals_that_never_end_have_said_is_not_kept_for_ever() -> None:
-    known, last = SessionMemory(), f"{2 * TERMINALS - 1}"
-    for number in range(2 * TERMINALS):
-        known.told(call(f"{number}", status="completed", content=[{**SHOWS, "terminalId": f"{number}"}]))
-        known.told(upsert(terminalId=f"{number}", command="sleep"))
-        known.settle()
-    assert len(known._contents) == TERMINALS
-    told, _ = known.told(upsert(terminalId=last, exitStatus={"exitCode": 0}))
-    assert told is not None and told["toolCallId"] == last

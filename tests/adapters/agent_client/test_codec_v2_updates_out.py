@@ -6,19 +6,17 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.losses import LOSSES
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.output import Output
 from gateway.core.stream import Opener, coalesce
-from gateway.core.types import Agent, Artifact, Failure, Json, Role, RunStatus
-from tests.adapters.agent_client.codec_cases import FOREIGN, NATIVE, unhurried
+from gateway.core.types import Agent, Failure, Json, Role, RunStatus
+from tests.adapters.agent_client.codec_cases import FOREIGN, unhurried
 from tests.adapters.agent_client.codec_told import run
 from tests.adapters.agent_client.codec_v2_cases import valid
 from tests.adapters.agent_client.codec_v2_client import Client
@@ -134,28 +132,6 @@ def test_whatever_happens_every_update_is_one_of_the_protocols(events: Any) -> N
     Told(legal)  # judges each
 
 
-def test_messages_keep_apart_and_thoughts_are_their_own() -> None:
-    told = Told(
-        [
-            e.MessageStarted(message="a"),
-            e.PartStarted(part="t", message="a", kind="thought"),
-            e.PartDelta(part="t", delta="Hm."),
-            e.PartStarted(part="p", message="a"),
-            e.PartDelta(part="p", delta="One"),
-            e.PartDelta(part="p", delta=", two"),
-            e.PartStarted(part="q", message="b"),
-            e.PartDelta(part="q", delta="Three"),
-        ]
-    )
-    said = [(update["sessionUpdate"], update["messageId"], update["content"]["text"]) for update in told.updates]
-    assert said == [
-        ("agent_thought_chunk", "r-a-thought", "Hm."),
-        ("agent_message_chunk", "r-a", "One"),
-        ("agent_message_chunk", "r-a", ", two"),
-        ("agent_message_chunk", "r-b", "Three"),
-    ]
-
-
 def test_a_rewrite_is_told_at_once_as_the_whole_message_anew() -> None:
     told = Told(
         [
@@ -180,28 +156,6 @@ def test_a_rewrite_is_told_at_once_as_the_whole_message_anew() -> None:
 def test_a_rewrite_that_only_goes_on_is_a_chunk() -> None:
     told = Told([e.PartDelta(part="p", delta="One"), e.PartReplaced(part="p", value="One, two")])
     assert [update["content"]["text"] for update in told.updates] == ["One", ", two"]
-
-
-def test_a_thought_is_rewritten_as_a_thought() -> None:
-    told = Told(
-        [e.PartStarted(part="t", message="a", kind="thought", value="Hm"), e.PartReplaced(part="t", value="Ah")]
-    )
-    assert told.updates[1] == {
-        "sessionUpdate": "agent_thought",
-        "messageId": "r-a-thought",
-        "content": [{"type": "text", "text": "Ah"}],
-    }
-
-
-def test_a_document_that_rewrites_its_text_is_told_anew_before_the_end() -> None:
-    events: list[e.Event] = [
-        e.PartDelta(part="d", delta={"message": "Won"}),
-        e.PartReplaced(part="d", pointer="/message", value="One"),
-        e.PartDelta(part="d", delta={"message": "!"}),
-    ]
-    told = Told(events, size=1)
-    assert told.kinds == ["agent_message_chunk", "agent_message", "agent_message_chunk"]
-    assert told.before.text() == "One!" and not told.losses
 
 
 def test_of_a_conversation_each_new_message_of_the_assistants_is_one() -> None:
@@ -229,34 +183,6 @@ def test_an_output_that_was_never_streamed_is_told_at_the_end() -> None:
 # --- what else there is ------------------------------------------------------------------------------------------
 
 
-def test_a_tool_call_is_one_kind_of_update_and_shows_its_result() -> None:
-    told = Told(
-        [
-            e.ToolCallStarted(call="c", name="web", title="Search", kind="search", input={"q": 1}),
-            e.ToolCallEnded(call="c", output="3 results"),
-        ]
-    )
-    assert told.kinds == ["tool_call_update", "tool_call_update"]
-    assert told.client.calls["c"] == {
-        "title": "Search",
-        "kind": "search",
-        "status": "completed",
-        "rawInput": {"q": 1},
-        "rawOutput": "3 results",
-        "content": [{"type": "content", "content": {"type": "text", "text": "3 results"}}],
-    }
-
-
-def test_a_plan_is_the_main_one() -> None:
-    told = Told([e.PlanUpdated(entries=(e.PlanEntry(content="1"),))])
-    assert told.client.plans["main"]["entries"] == [{"content": "1", "priority": "medium", "status": "pending"}]
-
-
-def test_a_file_of_the_agents_is_a_message_with_a_link() -> None:
-    told = Told([e.ArtifactAdded(artifact=Artifact(id="1", name="a.pdf", url="http://gw/a"))])
-    assert told.updates[0]["messageId"] == "r-file-1" and told.updates[0]["content"]["type"] == "resource_link"
-
-
 def test_what_cannot_be_said_is_counted() -> None:
     told = Told(
         [
@@ -272,54 +198,4 @@ def test_what_cannot_be_said_is_counted() -> None:
     assert told.encoder.lossy
 
 
-def test_the_same_run_is_told_with_the_same_names_again() -> None:
-    events: list[e.Event] = [e.PartStarted(part="p", message="a", value="x")]
-    assert Told(events).updates == Told(events).updates
-
-
-def test_deltas_of_any_agent_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    start: list[e.Event] = [e.RunStarted(), e.MessageStarted(message="m"), e.PartStarted(part="p", message="m")]
-    many = [(9, e.PartDelta(part="p", delta="x"))] * 3
-    for agent in (FOREIGN, NATIVE):
-        encoder = V2UpdateEncoder(agent, run="r")
-        encoder.feed([*enumerate(start), (8, e.PartDelta(part="p", delta="y"))])
-        with monkeypatch.context() as patched:
-            patched.setattr(V2UpdateEncoder, "_native", lambda *_: pytest.fail("the long way"))
-            patched.setattr(V2UpdateEncoder, "_of_others", lambda *_: pytest.fail("the long way"))
-            assert len(encoder.feed(many)) == 3
-
-
-def test_a_large_document_is_looked_up_ever_more_rarely() -> None:
-    agent = msgspec.structs.replace(FOREIGN, text_output="/choices/0/text")
-    output, looks = Output(agent), 0
-    encoder, client = V2UpdateEncoder(agent, run="r"), Client()
-
-    class Counted:
-        size = property(lambda self: output.size)
-        empty = property(lambda self: output.empty)
-
-        @property
-        def encoded(self) -> bytes:
-            nonlocal looks
-            looks += 1
-            return output.encoded
-
-    events: list[e.Event] = [e.PartStarted(part="d", message="m", kind="data", value={"choices": [{"text": ""}]})]
-    events += [e.PartDelta(part="d", delta={"choices": [{"text": "x" * 1000}]})] * 300
-    for number, event in enumerate(events):
-        output.apply(event)
-        for update in encoder.feed([(number, event)], Counted()):
-            client.apply(json.loads(update))
-    assert looks < 90
-    for update in encoder.finish(run(status=RunStatus.SUCCESS, output=msgspec.Raw(output.encoded))):
-        client.apply(json.loads(update))
-    assert client.text() == "x" * 300_000
-
-
 # --- the gateway's own -------------------------------------------------------------------------------------------
-
-
-def test_a_prompt_and_a_text_of_the_gateways_are_whole_messages() -> None:
-    block = {"type": "text", "text": "Hi"}
-    for update in (out.user([block], "u"), out.text("Hi", "t")):
-        assert valid("SessionUpdate", json.loads(update))["content"] == [block]
