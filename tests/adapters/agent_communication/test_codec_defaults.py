@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder
 from gateway.core.delta import encode, same
@@ -88,10 +86,3 @@ def test_the_text_of_an_agent_that_sends_only_what_is_new_is_never_taken_for_a_d
 def test_a_schema_of_one_field_has_no_default_that_could_ride_along() -> None:
     decoder = DeltaDecoder(bee({"type": "object", "properties": {"text": {"type": "string", "default": "the"}}}))
     assert folded(bee(), heard(decoder, {"text": "the"}, {"text": "the"})) == {"text": "thethe"}
-
-
-@pytest.mark.parametrize("reference", ["#/$defs/Nothing", "#/$defs/Loop", "http://elsewhere/", 5])
-def test_a_schema_that_leads_nowhere_has_no_defaults(reference: Any) -> None:
-    schema = {"$ref": reference, "$defs": {"Loop": {"$ref": "#/$defs/Loop"}}}
-    decoder = DeltaDecoder(bee(schema))
-    assert folded(bee(), heard(decoder, {"text": "a"})) == {"text": "a"}

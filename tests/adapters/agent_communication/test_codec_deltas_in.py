@@ -109,16 +109,6 @@ def test_a_client_of_the_same_protocol_is_told_the_same_deltas(changes: list[Jso
         assert told.deltas == [change for change in changes if change]
 
 
-def test_arrays_whose_deltas_start_with_null_are_read_as_the_real_server_sends_them() -> None:
-    decoder = DeltaDecoder(bee())
-    events = heard(
-        decoder,
-        {"text": "hello ", "logs": [None, {"message": "hello"}]},
-        {"text": "big ", "logs": [None, {"message": "big"}]},
-    )
-    assert folded(bee(), events) == {"text": "hello big ", "logs": [{"message": "hello"}, {"message": "big"}]}
-
-
 @unhurried
 @given(st.data())
 def test_whatever_deltas_an_agent_sends_become_events_that_can_be_folded(data: st.DataObject) -> None:
@@ -156,27 +146,6 @@ def test_a_flag_that_flips_is_replaced() -> None:
     assert [event.pointer for event in events if isinstance(event, e.PartReplaced)] == ["/done", "/of/0/ok"]
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        b'{"progressToken":"t"}',
-        b'{"progressToken":"t","delta":"text"}',
-        b'{"progressToken":"t","delta":null}',
-        b'{"progressToken":"t","delta":[1]}',
-        b'{"progressToken":"t","delta":' + b'{"a":' * 3000 + b"1" + b"}" * 3001,
-        b"[]",
-        b"",
-        b"null",
-        b'{"delta":{"a":1}',
-    ],
-)
-def test_what_is_no_delta_is_left_out_and_counted(wire: bytes) -> None:
-    decoder = DeltaDecoder(bee())
-    assert decoder.feed(Raw(wire)) == []
-    assert decoder.losses == {"bad_delta": 1}
-    assert folded(bee(), heard(decoder, {"text": "on it goes"})) == {"text": "on it goes"}
-
-
 def test_an_agent_whose_deltas_never_quite_fit_is_not_paid_for_with_its_document(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -201,14 +170,6 @@ def test_of_a_delta_in_which_hardly_anything_fits_nothing_is_taken() -> None:
 
 
 # --- the answer --------------------------------------------------------------------------------------------------
-
-
-def test_the_answer_is_the_output_untouched_and_keeps_what_it_says_besides() -> None:
-    decoder = DeltaDecoder(bee())
-    end = decoder.result(Raw(b'{ "output" : { "text" : "1.0" , "n": 1.0 } , "_meta": {"x/y": 1}, "cost": 3 }'))
-    assert bytes(end.output) == b'{ "text" : "1.0" , "n": 1.0 }'
-    assert end.origin == {"_meta": {"x/y": 1}, "cost": 3}
-    assert DeltaDecoder(bee()).result(Raw(b'{"output":{},"_meta":{}}')).origin is None
 
 
 def test_half_a_character_in_the_answer_is_mended() -> None:

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_communication.codec.agents import output_of
-from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
+from adapters.agent_communication.codec.deltas_out import DeltaEncoder
 from gateway.core import events as e
 from gateway.core.delta import ABSENT, NO_DIFF, diff, encode, same, sound
 from gateway.core.output import Output
 from gateway.core.stream import coalesce
-from gateway.core.types import Agent, RunStatus
+from gateway.core.types import Agent
 from tests.adapters.agent_communication.codec_documents import (
     AGENTS,
     Told,
@@ -35,7 +34,7 @@ from tests.adapters.agent_communication.codec_documents import (
 from tests.adapters.agent_communication.codec_documents import (
     once as had,
 )
-from tests.mcp.runs.documents import ANY, CHAT, MESSAGE, Numbered, numbered, run_of
+from tests.mcp.runs.documents import ANY, MESSAGE, Numbered, numbered, run_of
 
 # --- what deltas add up to ---------------------------------------------------------------------------------------
 
@@ -149,22 +148,6 @@ def test_a_client_that_comes_late_is_told_what_adds_up_to_the_output(snapshots: 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
 @unhurried
-@given(events=speech())
-def test_text_becomes_deltas_at_the_text_of_the_output_schema(agent: Agent, events: Numbered) -> None:
-    told, encoder, output = Told(), DeltaEncoder(agent), Output(agent)
-    for number, event in events:
-        output.apply(event)
-        told.hear(encoder.feed([(number, event)]))
-        assert same(told.output, {} if output.empty else published(agent, output.document))
-    whole, final = ended(agent, events)
-    told.hear(encoder.feed(whole[len(events) :]))
-    told.hear(encoder.finish(run_of(agent, final)))
-    assert same(told.output, published(agent, document_of(final)))
-    assert not encoder.losses
-
-
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-@unhurried
 @given(events=speech(rewrites=True), data=st.data())
 def test_text_that_is_rewritten_is_right_in_the_end_wherever_a_delta_can_say_it(
     agent: Agent, events: Numbered, data: st.DataObject
@@ -204,13 +187,6 @@ def test_messages_are_a_blank_line_apart_whatever_comes_between_them() -> None:
     ) == [{"message": "One"}, {}, {}, {"message": " more"}, {"message": "\n\nTwo"}]
 
 
-def test_a_conversations_first_words_bring_their_role() -> None:
-    assert told_of(CHAT, e.PartDelta(part="t", delta="Hi"), e.PartDelta(part="t", delta="!")) == [
-        {"messages": [{"role": "assistant", "content": "Hi"}]},
-        {"messages": [{"content": "!"}]},
-    ]
-
-
 def test_a_flag_that_flips_holds_up_nothing_else() -> None:
     agent, events = (
         MESSAGE,
@@ -232,22 +208,6 @@ def test_a_flag_that_flips_holds_up_nothing_else() -> None:
         {"message": "d"},
     ]
     assert encoder.losses["rewrite"]
-
-
-def test_text_that_goes_on_after_it_was_rewritten_is_held_back_and_the_rest_is_not() -> None:
-    encoder = DeltaEncoder(MESSAGE)
-    told = said(
-        encoder,
-        e.PartStarted(part="p", message="m", kind="data"),
-        e.PartDelta(part="p", delta={"message": "It is 41", "n": 1}),
-        e.PartReplaced(part="p", pointer="/message", value="It is 42"),
-        e.PartDelta(part="p", delta={"message": ", surely", "n": 1}),
-        e.PartDelta(part="p", delta={"message": "."}),
-    )
-    assert [each["delta"] for each in told] == [{"message": "It is 41", "n": 1}, {"n": 1}]
-    assert encoder.losses == {"rewrite": 1}
-    assert encoder.finish(run_of(MESSAGE, b'{"message":"It is 42, surely.","n":2}')) == []
-    assert encoder.losses == {"rewrite": 1}
 
 
 def test_what_is_rewritten_back_goes_on_where_it_was() -> None:
@@ -302,43 +262,9 @@ def test_items_are_reached_as_far_as_a_delta_reaches() -> None:
     assert encoder.losses == {"rewrite": 1}
 
 
-def test_what_an_agent_never_said_comes_with_the_result() -> None:
-    encoder = DeltaEncoder(MESSAGE)
-    assert encoder.feed(numbered([e.ToolCallStarted(call="c", name="look")])) != []
-    assert encoder.finish(run_of(MESSAGE, b'{"message":""}')) == [b'{"message":""}']
-    assert DeltaEncoder(MESSAGE).finish(run_of(MESSAGE, b"{}")) == []
-
-
-def test_a_run_that_did_not_succeed_has_nothing_more_to_say() -> None:
-    encoder = DeltaEncoder(MESSAGE)
-    encoder.feed(numbered([e.PartDelta(part="t", delta="so f")]))
-    assert encoder.finish(run_of(MESSAGE, b'{"message":"so far"}', status=RunStatus.ERROR)) == []
-
-
-def test_a_document_that_does_not_follow_its_schema_is_wrapped_as_the_result_is() -> None:
-    encoder = DeltaEncoder(MESSAGE)
-    told = said(encoder, e.PartStarted(part="p", message="m", kind="data", value=[1]), e.PartDelta(part="p", delta=[2]))
-    assert [each["delta"] for each in told] == [{"output": [1]}, {"output": [2]}]
-    assert output_of(MESSAGE, b"[3]") == b'{"output":[3]}'
-
-
 def test_an_output_that_is_nested_too_deep_is_in_the_result_only() -> None:
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
     for before in ([], [e.PartDelta(part="t", delta="x")]):
         encoder = DeltaEncoder(MESSAGE)
         encoder.feed(numbered(before))
         encoder.finish(run_of(MESSAGE, deep))
-
-
-def test_a_notification_is_one_line_with_the_token_as_it_was_made() -> None:
-    for token in ("t", "", 0, 7, 1.5, "\u2028"):
-        line = progress(token, b'{"text":"x"},"more":1')
-        assert json.loads(line) == {
-            "jsonrpc": "2.0",
-            "method": "notifications/agents/run/progress",
-            "params": {"progressToken": token, "delta": {"text": "x"}, "more": 1},
-        }
-        assert len(line.decode().splitlines()) == 1
-    assert type(json.loads(progress(1, b"{}"))["params"]["progressToken"]) is int
-    assert type(json.loads(progress(1.0, b"{}"))["params"]["progressToken"]) is float
-    assert json.loads(progress("t", b"{}", b'{"a":1}'))["params"]["_meta"] == {"a": 1}
