@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import msgspec
@@ -51,8 +50,7 @@ _ROLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunSuccess:
+class RunSuccess(msgspec.Struct, frozen=True):
     """The run succeeded. `values` is its output document, None where the agent gave only messages, or nothing.
 
     `origin` is what the wire said beyond the two.
@@ -63,16 +61,14 @@ class RunSuccess:
     origin: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunQuestion:
+class RunQuestion(msgspec.Struct, frozen=True):
     """The run is interrupted and waits for an answer. `kind` only where the agent named it beside the payload."""
 
     payload: Json = None
     kind: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunFailure:
+class RunFailure(msgspec.Struct, frozen=True):
     """The run ended `error`, or `timeout`. `message` is the agent's own description, `transient` its word for whether
     another try may succeed.
     """

@@ -352,7 +352,7 @@ class LiveRun:
 
     def launch(self, work: Coroutine[None, None, None]) -> None:
         """Begin the run's own task."""
-        self.task = asyncio.create_task(work, name=f"run {self.record.run.id}")
+        self.task = asyncio.get_running_loop().create_task(work, name=f"run {self.record.run.id}")
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 

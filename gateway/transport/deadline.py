@@ -33,8 +33,8 @@ class Timer:
         elif (noted := _noted.get(loop)) is not None:
             noted.append(self)
         else:
-            for closed in [other for other in _noted if other.is_closed()]:
-                del _noted[closed]
+            for closed in [other for other in tuple(_noted) if other.is_closed()]:
+                _noted.pop(closed, None)
             _noted[loop] = [self]
             loop.call_at(now + TICK, _tick, loop)
 

@@ -68,7 +68,7 @@ def create_run(
             run.id,
             owner,
             place,
-            run.status.value,
+            str(run.status),
             request.agent,
             thread_id,
             request.protocol,
@@ -141,7 +141,7 @@ def commit(
     tail = few(entries) if change.release else None
     values: list[object] = [] if tail is None else [tail]
     if change.run is not None:
-        values += [change.run.status.value, change.run.updated_at, record]
+        values += [str(change.run.status), change.run.updated_at, record]
     if change.reserved is not None:
         values.append(change.reserved)
     ended = change.run is not None and change.run.status.ended
@@ -197,7 +197,7 @@ def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:
     """Implements `Store.save`. Leaves a run alone that is gone or another owner's by now."""
     cursor.execute(
         "UPDATE runs SET status = ?, updated_at = ?, record = ? WHERE id = ? AND owner = ?",
-        (run.status.value, run.updated_at, encode(run), run.id, owner),
+        (str(run.status), run.updated_at, encode(run), run.id, owner),
     )
 
 
