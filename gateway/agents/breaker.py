@@ -40,12 +40,7 @@ class Breaker:
     """
 
     def __init__(
-        self,
-        options: BreakerOptions,
-        agent: str,
-        target: str,
-        *,
-        draw: Callable[[], float] = random.random,
+        self, options: BreakerOptions, agent: str, target: str, *, draw: Callable[[], float] = random.random
     ) -> None:
         """agent, target: for metrics and logs. draw: a number from 0 to 1."""
         self.state = BreakerState.CLOSED

@@ -284,9 +284,7 @@ def load_policy(path: Path) -> Policy:
         autonomy=raw.get("autonomy", 2),
         budget=budget
         and Budget(
-            per_hour=budget.get("max_per_hour"),
-            per_day=budget.get("max_per_day"),
-            amount="max_amount_cents" in budget,
+            per_hour=budget.get("max_per_hour"), per_day=budget.get("max_per_day"), amount="max_amount_cents" in budget
         ),
     )
 

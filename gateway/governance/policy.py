@@ -146,11 +146,7 @@ class PolicyRules:
     """
 
     def __init__(
-        self,
-        governance: Governance | None,
-        operator: Operator | None = None,
-        *,
-        budgets: Budgets | None = None,
+        self, governance: Governance | None, operator: Operator | None = None, *, budgets: Budgets | None = None
     ) -> None:
         self.governance = governance
         self.operator = operator

@@ -134,10 +134,4 @@ def load_skill(path: Path) -> Skill:
         page.refuse((), f"{len(body.encode())} bytes of instructions: at most {MOST_BYTES}", TOO_LARGE)
     finished(page)
     own = page.raw.get("metadata", {}).get("aip3", {})
-    return Skill(
-        page=page,
-        id=page.raw["name"],
-        body=body,
-        version=own.get("version"),
-        uses=tuple(own.get("uses", ())),
-    )
+    return Skill(page=page, id=page.raw["name"], body=body, version=own.get("version"), uses=tuple(own.get("uses", ())))

@@ -28,14 +28,7 @@ MESSAGE: Final = "message"
 
 FILES: Final = "files"
 """The message that files belong to."""
-_ALONE: Final = (
-    e.ToolCallStarted,
-    e.ToolCallUpdated,
-    e.ToolCallEnded,
-    e.PlanUpdated,
-    e.UsageReported,
-    e.Custom,
-)
+_ALONE: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded, e.PlanUpdated, e.UsageReported, e.Custom)
 
 
 MOST: Final = 32

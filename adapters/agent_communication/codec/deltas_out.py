@@ -40,13 +40,7 @@ NOTIFICATION: Final = "notification"
 _encode: Final = delta.encode
 _META: Final = "_meta"
 _SAID: Final = ("delta", "progressToken")
-_EVENTS: Final = (
-    e.ToolCallStarted,
-    e.ToolCallUpdated,
-    e.ToolCallEnded,
-    e.PlanUpdated,
-    e.UsageReported,
-)
+_EVENTS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded, e.PlanUpdated, e.UsageReported)
 
 
 def run_result(agent: Agent, run: Run, end: e.Event | None = None) -> JsonObject:

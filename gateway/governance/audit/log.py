@@ -83,11 +83,7 @@ class AuditLog:
             raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")
         self._place = LogFiles(path)
         self._appender = Appender(
-            self._place,
-            redactor=Redactor(redact, limit),
-            signer=signer,
-            algorithm=algorithm,
-            rotate_bytes=rotate_bytes,
+            self._place, redactor=Redactor(redact, limit), signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes
         )
         self._head_known = head
         self._signer = signer

@@ -37,10 +37,7 @@ def snapshot(event: AuditEvent) -> bytes:
     except (UnicodeEncodeError, RecursionError, TypeError, OverflowError, ValueError):
         return msgspec.json.encode(
             msgspec.structs.replace(
-                event,
-                input=_sayable(event.input),
-                output=_sayable(event.output),
-                metadata=_sayable(event.metadata),
+                event, input=_sayable(event.input), output=_sayable(event.output), metadata=_sayable(event.metadata)
             )
         )
 

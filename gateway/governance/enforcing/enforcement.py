@@ -32,13 +32,7 @@ class Enforcement:
     """One per gateway. `key`: file of the private key (Ed25519, PEM) that entries are signed with."""
 
     def __init__(
-        self,
-        keeping: Keeping,
-        spend: Spend,
-        *,
-        key: Path | None = None,
-        name: str = "",
-        driven: Driven = _by_nobody,
+        self, keeping: Keeping, spend: Spend, *, key: Path | None = None, name: str = "", driven: Driven = _by_nobody
     ) -> None:
         """name: begins the logs' names in the store, not those of budgets. driven: see `Journal.settle`."""
         self._keeping = keeping

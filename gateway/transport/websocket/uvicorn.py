@@ -8,11 +8,12 @@ application has taken it from a queue. The handshake, pings and closing are left
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
@@ -46,6 +47,7 @@ class MessageProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.queue: ReceivedEvents = ReceivedEvents()  # type: ignore[assignment]
         self.writable: Flag = Flag()  # type: ignore[assignment]
         self.writable.set()
         self.behind = False
@@ -120,6 +122,37 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         """Whether the upgrade was answered and neither end has begun to close."""
         over = self.close_sent or self.disconnected or self.transport.is_closing()
         return self.handshake_complete and not over
+
+
+class ReceivedEvents:
+    """As `asyncio.Queue`, which is 4 KB of a connection: most messages come by `direct`."""
+
+    __slots__ = ("_events", "_there")
+
+    def __init__(self) -> None:
+        self._events: deque[ASGIReceiveEvent] | None = None
+        self._there = Flag()
+
+    def put_nowait(self, event: ASGIReceiveEvent) -> None:
+        """Add an event."""
+        if self._events is None:
+            self._events = deque()
+        self._events.append(event)
+        self._there.set()
+
+    def empty(self) -> bool:
+        """Whether `get` would wait."""
+        return self._events is None
+
+    async def get(self) -> ASGIReceiveEvent:
+        """Take the first event, once there is one. Never called twice at once."""
+        while self._events is None:
+            self._there.clear()
+            await self._there.wait()
+        event = self._events.popleft()
+        if not self._events:
+            self._events = None
+        return event
 
 
 def text_frames(messages: Iterable[bytes]) -> bytes:
