@@ -63,7 +63,6 @@ class CallConnection(asyncio.Protocol):
     def _start(self, method: str) -> None:
         self._method = method
         self._head: asyncio.Future[StreamResponse] | None = None  # until the head has come
-        self._heard = False  # a byte of the response has come
         self._named = 0  # bytes of headers and trailers
         self._quiet = 0  # bytes since the last one of the body
         self._headers: list[tuple[bytes, bytes]] | None = []  # None after the head
@@ -152,7 +151,6 @@ class CallConnection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
             return
-        self._heard = True
         self._quiet += len(data)
         try:
             parser.feed_data(data)
@@ -220,7 +218,7 @@ class CallConnection(asyncio.Protocol):
         detail = repr(exc) if exc is not None else ""
         if self._response is not None:
             return AgentGone(f"{self._name} closed the connection in mid-answer", detail=detail)
-        kind = StaleConnection if self._exchanges > 1 and not self._heard else AgentGone
+        kind = StaleConnection if self._exchanges > 1 and not self._quiet else AgentGone
         if exc is not None:
             return kind(f"the connection to {self._name} was lost", detail=detail)
         return kind(f"{self._name} closed the connection without an answer")
