@@ -266,7 +266,7 @@ class ForeignOutput:
         if text is not None:
             self._settle(run, document, text, out)
         elif document not in (None, {}, [], "") and run.status is RunStatus.SUCCESS:
-            self._say_document(run, event_forms.fenced(document), out)
+            self._say_document(event_forms.fenced(document), out)
 
     def _tell(self, said: DocumentGrowth | str, out: list[bytes]) -> None:
         """The document's text has grown."""
@@ -329,7 +329,7 @@ class ForeignOutput:
         """It has ended with this document, whose text this is."""
         raise NotImplementedError
 
-    def _say_document(self, run: Run, text: str, out: list[bytes]) -> None:
+    def _say_document(self, text: str, out: list[bytes]) -> None:
         """A document that has no text, as text."""
         raise NotImplementedError
 

@@ -105,7 +105,7 @@ class OutputText(ForeignOutput):
             out.append(text(SEPARATOR))
             out.append(_encode(event_forms.chunk(MESSAGE, content.block_of(now), f"{run.id}-corrected")))
 
-    def _say_document(self, run: Run, said: str, out: list[bytes]) -> None:
+    def _say_document(self, said: str, out: list[bytes]) -> None:
         out.append(text(SEPARATOR * self._ever + said))
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class V2OutputText(ForeignOutput):
         elif not self._look(document, out) and self._speech is None:
             self._say(text, out)
 
-    def _say_document(self, run: Run, text: str, out: list[bytes]) -> None:
+    def _say_document(self, text: str, out: list[bytes]) -> None:
         _Message(self._name("output"), MESSAGE).say(text, out)
 
     def _correct(self, text: str, out: list[bytes]) -> None:
@@ -180,7 +180,7 @@ class V2OutputText(ForeignOutput):
         if told == text:
             return
         if part is None:
-            _Message(self._name("output"), MESSAGE).say(text, out)
+            self._say_document(text, out)
         elif text.startswith(told):
             self.grow(e.PartDelta(part=part, delta=text[len(told) :]), out)
         else:
