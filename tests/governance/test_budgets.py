@@ -121,6 +121,15 @@ def test_a_budget_remembers_what_was_spent_before() -> None:
     assert [hourly.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
 
 
+def test_what_cannot_be_spent_together_costs_nothing() -> None:
+    mine, all_of_us = policy("p", subject="a", budget=Budget(per_day=1)), policy("q", budget=Budget(per_hour=1))
+    levels = level(bound(mine), bound(all_of_us))
+    one = Process(levels)
+    two = Process(levels, store=one.store)
+    assert one.decide("tool.call", "b", risk=1, at=0.0).kind is Kind.ALLOW
+    assert [two.decide("tool.call", "a", risk=1, at=at).kind for at in (0.0, HOUR)] == [Kind.ASK, Kind.ALLOW]
+
+
 def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:
     cheap, strict = policy("p", budget=Budget(per_day=1)), policy("q", "deny", subject="bad")
     rules = Process(level(bound(cheap), bound(strict)))
