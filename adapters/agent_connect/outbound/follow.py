@@ -55,7 +55,22 @@ SETTLED_SILENCE = 1.0
 
 
 class Follower:
-    """Sees one run through. `remote` is None until the agent has named the run."""
+    """Sees one run through."""
+
+    remote: RemoteRun | None = None
+    """Where the run is at the agent, once that is known."""
+    _named: asyncio.Event | None = None
+    """Set when the agent has named the run; None until a cancel waits for that."""
+    _asking: Poller | None = None
+    _recorded = False
+    """Whether the run's name is recorded."""
+    _breaks = 0
+    _undrained = 0
+    """Bytes that were read since the run's log was asked whether it may grow."""
+    _last_id = ""
+    _silence: Deadline | None = None
+    """Of the stream that is read, if it can be silent."""
+    _truth: Verdict | None = None
 
     def __init__(
         self,
@@ -67,8 +82,6 @@ class Follower:
         resumed: bool = False,
     ) -> None:
         """can: what the agent says that it can. resumed: an earlier process has sent the run."""
-        self._named: asyncio.Event | None = None
-        """Set when the agent has named the run; None until a cancel waits for that."""
         self._context = context
         self._client = client
         self._options = options
@@ -76,18 +89,6 @@ class Follower:
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
-        self.remote: RemoteRun | None = None
-        """Where the run is at the agent, once that is known."""
-        self._asking: Poller | None = None
-        self._recorded = False
-        """Whether the run's name is recorded."""
-        self._breaks = 0
-        self._undrained = 0
-        """Bytes that were read since the run's log was asked whether it may grow."""
-        self._last_id = ""
-        self._silence: Deadline | None = None
-        """Of the stream that is read, if it can be silent."""
-        self._truth: Verdict | None = None
 
     @property
     def _poller(self) -> Poller:

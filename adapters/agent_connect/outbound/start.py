@@ -63,6 +63,15 @@ class ServerQuirks:
 class RunSender:
     """Starts one run. Used once."""
 
+    _fresh = True
+    """The agent's thread is new, or there is none: it knows nothing of ours."""
+    _knows = False
+    """It was given the state of ours."""
+    _relocated = False
+    _renewed: str | None = None
+    _before: frozenset[str] | None = None
+    """Runs of the thread that are older than this one; None if that is not known."""
+
     def __init__(
         self,
         context: RunContext,
@@ -82,14 +91,6 @@ class RunSender:
         self._can = can
         self._quirks = quirks
         self._follower = follower
-        self._fresh = True
-        """The agent's thread is new, or there is none: it knows nothing of ours."""
-        self._knows = False
-        """It was given the state of ours."""
-        self._relocated = False
-        self._renewed: str | None = None
-        self._before: frozenset[str] | None = None
-        """Runs of the thread that are older than this one; None if that is not known."""
 
     async def start(self) -> Verdict | None:
         """Send the run. Its verdict, if the agent's answer had one; None while it works.
