@@ -154,11 +154,9 @@ class StreamEncoder:
         events only when another batch comes.
         """
         own, snapshot, events = self._own, batch.snapshot, batch.events
-        if own is None or snapshot is None or batch.skipped or not self._values:
+        if own is None or not self.exact or snapshot is None or batch.skipped:
             return b""
-        if self._dirty or self._origin or self._joining:
-            return b""
-        if not events:  # numbers that were reserved, and never used
+        if self._dirty or self._origin or self._joining or not events:  # numbers may be reserved, and never used
             return b""
         number, first = events[0]
         if type(first) is not e.PartDelta or first.origin or not first.delta or not own.holds(first.part):

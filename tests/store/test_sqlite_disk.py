@@ -168,11 +168,9 @@ def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_betwee
 
         monkeypatch.setattr(batch.Batches, "_roll_back", undone)
 
-        async def spoil() -> None:
-            await store._queue.submit(half)
-
-        calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(3)]
-        calls[1:1] = [spoil()]
+        first = store.create_run(make_run(), [], reserved=1)
+        calls: list[Any] = [first, store._queue.submit(half)]
+        calls += [store.create_run(make_run(), [], reserved=1) for _ in range(2)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(result) for result in results] == [bool, NotFound, bool, bool]
         assert await store.count_runs(RunQuery(agent="mail")) == 3
