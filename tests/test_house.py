@@ -16,13 +16,13 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 96_490
+LINES = 96_489
 FILES = 517
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 7
 FOREIGN_ATTRIBUTES = 11
 NAMES_USED_TWICE = 0
-IMPORTED_BY_AGENT_CLIENT = 135
+IMPORTED_BY_AGENT_CLIENT = 134
 SMALL = 80
 """Lines up to which a module that one other imports belongs into that one."""
 

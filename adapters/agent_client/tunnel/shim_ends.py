@@ -22,8 +22,7 @@ from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.pipe import Unreadable
-from gateway.wire import jsonrpc
-from gateway.wire.ndjson import Splitter, frame
+from gateway.wire import jsonrpc, ndjson
 
 log = logging.getLogger(__name__)
 
@@ -143,14 +142,14 @@ class SocketPipe:
         self.name = name
         self._reader = reader
         self._writer = writer
-        self._splitter = Splitter(limit)
+        self._splitter = ndjson.Splitter(limit)
         self._closed = False
 
     async def send(self, messages: Sequence[bytes]) -> None:
         if self._closed:
             raise AgentGone(f"the connection to {self.name} is closed")
         try:
-            self._writer.write(frame(messages))
+            self._writer.write(ndjson.frame(messages))
             await self._writer.drain()
         except OSError as error:
             raise AgentGone(f"{self.name} has gone", detail=str(error)) from error

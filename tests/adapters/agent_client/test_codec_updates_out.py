@@ -84,6 +84,8 @@ def test_losses_are_counted_anew_each_time_they_are_asked_for() -> None:
 
 def test_a_run_of_an_agent_that_is_not_known_any_more_is_still_told() -> None:
     assert Told([e.PartDelta(part="p", delta="text")], None).text == "text"
+    document = e.PartStarted(part="d", message="m", kind="data", value={"message": "of another protocol's"})
+    assert Told([document], None).text == "of another protocol's"
 
 
 def test_a_run_of_an_agent_of_this_protocol_that_is_not_known_any_more_is_told_as_it_spoke() -> None:
