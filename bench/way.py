@@ -2,12 +2,12 @@
 
 Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
 they are first called: for one chunk of an agent on standard output to a client that streams `values`, for one
-`/runs/wait` of an agent over HTTP, for a `session/new` of an editor, for its prompt to an agent on standard output,
-through a WebSocket and through `interlingua stdio`, and for a `tools/call` with a session of MCP and without. A file
-counts once. What runs meanwhile by chance (timers, what is
-written a moment later) is left out: only what is called for each of several chunks or requests counts. Below them
-stands how many calls each room had, of the chunk or request with the fewest: a profile by room that is the same on
-every machine. `--calls` prints its functions, in the order of their calls. `--bytecodes` counts instructions of
+`/runs/wait` of an agent over HTTP, for one of an agent on standard output, for a `session/new` of an editor, for its
+prompt to an agent on standard output, through a WebSocket and through `interlingua stdio`, and for a `tools/call`
+with a session of MCP and without. A file counts once. What runs meanwhile by chance (timers, what is written a moment
+later) is left out: only what is called for each of several chunks or requests counts. Below them stands how many calls
+each room had, of the chunk or request with the fewest: a profile by room that is the same on every machine. `--calls`
+prints its functions, in the order of their calls. `--bytecodes` counts instructions of
 Python's interpreter instead of calls, those of the libraries included: what the work takes of a processor, but for C.
 """
 
@@ -186,6 +186,7 @@ def measure(counted: str = "calls") -> dict[str, Way]:
         with _process([*traced, "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
             _ready(port, gateway)
             each = {"a chunk": _chunks(port), "/runs/wait": _requests(port), **_calls(port)}
+            each["a prompt through HTTP"] = _requests(port, "editor")
             socket = {"url": f"ws://127.0.0.1:{port}/agent-client/editor"}
             each["session/new"], each["a prompt"] = asyncio.run(_prompts(socket))
         calls = Calls(folder)
@@ -208,8 +209,8 @@ def _chunks(port: int) -> Windows:
     return windows[WARM : CHUNKS - 2]
 
 
-def _requests(port: int) -> Windows:
-    return _repeated(port, "/agent-connect/runs/wait", {"agent_id": "echo", "input": {"message": "hello"}})
+def _requests(port: int, agent: str = "echo") -> Windows:
+    return _repeated(port, "/agent-connect/runs/wait", {"agent_id": agent, "input": {"message": "hello"}})
 
 
 def _calls(port: int) -> dict[str, Windows]:

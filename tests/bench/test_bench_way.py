@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from bench import way
 
-FILES = {"a chunk": 16, "/runs/wait": 41, "session/new": 66, "a prompt": 91, "a prompt through stdio": 89}
-FILES |= {way.CALL: 90, way.STATELESS: 87}
-CALLS = {"a chunk": 48, "/runs/wait": 310, "session/new": 460, "a prompt": 755, "a prompt through stdio": 755}
-CALLS |= {way.CALL: 700, way.STATELESS: 665}
+FILES = {"a chunk": 16, "/runs/wait": 41, "session/new": 64, "a prompt": 85, "a prompt through stdio": 83}
+FILES |= {"a prompt through HTTP": 71, way.CALL: 86, way.STATELESS: 84}
+CALLS = {"a chunk": 48, "/runs/wait": 310, "session/new": 445, "a prompt": 660, "a prompt through stdio": 660}
+CALLS |= {"a prompt through HTTP": 610, way.CALL: 650, way.STATELESS: 615}
 """Of a `/runs/wait` 273 where the agent's answer comes in one piece, 305 where it comes in two, which is the machine's
-choice; of a `session/new` 438 where its client has read the answer before the gateway is done, else 455.
+choice; of a `session/new` 423 where its client has read the answer before the gateway is done, else 440.
 """
 ENDS = {
     "a chunk": (
@@ -22,6 +22,7 @@ ENDS = {
     "/runs/wait": ("gateway/transport/asgi/request.py", "gateway/agents/roster.py", "gateway/transport/http/client.py"),
     "session/new": ("gateway/transport/websocket/server.py", "adapters/agent_client/outbound/sessions.py"),
     "a prompt": ("gateway/transport/websocket/server.py", "gateway/transport/stdio/pipe.py"),
+    "a prompt through HTTP": ("gateway/transport/asgi/request.py", "gateway/transport/stdio/pipe.py"),
     "a prompt through stdio": ("adapters/agent_client/inbound/turns.py", "gateway/transport/stdio/pipe.py"),
     **dict.fromkeys((way.CALL, way.STATELESS), ("gateway/mcp/runs/tools.py", "gateway/mcp/client/session.py")),
 }
