@@ -62,6 +62,22 @@ def options(config: Any, *, booleans: bool) -> dict[str, Any]:
     return {option["id"]: valid("SessionConfigOption", option) for option in found}
 
 
+def test_lists_of_values_and_booleans_are_options() -> None:
+    found = options({}, booleans=True)
+    assert list(found) == ["model", "depth", "brave"]
+    assert found["model"] == {
+        "id": "model",
+        "name": "Model",
+        "description": "Which one",
+        "type": "select",
+        "currentValue": "large",
+        "options": [{"value": "small", "name": "small"}, {"value": "large", "name": "large"}],
+    }
+    assert found["depth"]["currentValue"] == "default"
+    assert [each["name"] for each in found["depth"]["options"]] == ["Default", "shallow", "2"]
+    assert found["brave"] == {"id": "brave", "name": "brave", "type": "boolean", "currentValue": True}
+
+
 def test_an_option_is_set_in_the_agents_own_values() -> None:
     config = agents.set_option(TUNED, {}, "depth", "2")
     config = agents.set_option(TUNED, config, "brave", False)

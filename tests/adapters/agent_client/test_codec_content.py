@@ -81,6 +81,13 @@ def test_an_embedded_text_is_a_fence_below_its_uri() -> None:
     )
 
 
+@pytest.mark.parametrize("block", [IMAGE, {**IMAGE, "type": "audio"}, BLOB])
+def test_what_is_no_text_is_not_left_out_silently(block: Any) -> None:
+    with pytest.raises(Invalid) as raised:
+        content.text_of([TEXT, block])
+    assert raised.value.path == "/prompt/1"
+
+
 # --- what is sent ------------------------------------------------------------------------------------------------
 
 

@@ -135,6 +135,19 @@ def test_a_rewrite_that_only_goes_on_is_no_rewrite() -> None:
     assert told.text == "One, two!" and not told.losses
 
 
+def test_a_rewrite_is_told_as_a_new_message_before_the_end_and_counted() -> None:
+    told = Told(
+        [e.PartDelta(part="a", delta="Won"), e.PartReplaced(part="a", value="One"), e.PartDelta(part="a", delta="!")],
+        size=9,
+    )
+    assert told.losses == {"rewrite": 1}
+    assert [(update["content"]["text"], "messageId" in update) for update in told.updates] == [
+        ("Won", False),
+        ("\n\n", False),
+        ("One!", True),
+    ]
+
+
 # --- conversations -----------------------------------------------------------------------------------------------
 
 

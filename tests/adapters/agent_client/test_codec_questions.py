@@ -123,3 +123,23 @@ def test_every_option_can_be_named_by_its_number_unless_that_is_a_value(schema: 
             continue
         by_number = questions.answer_from_text(interrupt, str(number))
         assert delta.same(by_number.value, questions.permission_answer(interrupt, selected(option["optionId"])).value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "boolean"}, "n", False),
+        ({"type": "boolean"}, "false", False),
+        ({"enum": [2, 1]}, "1", 1),
+        ({"type": "string"}, " as it is ", " as it is "),
+        ({}, "anything", "anything"),
+        ({"type": "object", "properties": {"input": {"type": "string"}}}, "do it", {"input": "do it"}),
+        ({"type": "object", "properties": {"input": {"type": "string"}}}, '{"input": "x"}', {"input": "x"}),
+        ({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, "7", {"n": 7}),
+        ({"type": "number"}, "7.5", 7.5),
+        ({"type": "object", "properties": {"a": {}, "b": {}}}, '```json\n{"a": 1}\n```', {"a": 1}),
+    ],
+)
+def test_an_answer_in_words(schema: Any, text: str, value: Any) -> None:
+    assert questions.answer_from_text(asked(schema), text) == Answer(value=value)

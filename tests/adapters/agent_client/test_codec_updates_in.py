@@ -14,6 +14,7 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.stream import State
+from gateway.core.types import Role
 from tests.adapters.agent_client.codec_cases import (
     NATIVE,
     ODD,
@@ -173,6 +174,20 @@ def test_chunks_are_one_message_by_their_id() -> None:
     assert message_of(read(updates)) == "ab\n\nc"
 
 
+def test_a_thought_does_not_part_the_message_it_comes_in() -> None:
+    events = read([said("a"), thought("hm"), said("b")])
+    assert message_of(events) == "ab"
+    assert len(of(events, e.MessageStarted)) == 1
+    assert [part.kind for part in of(events, e.PartStarted)] == ["text", "thought", "text"]
+
+
+def test_the_prompt_that_an_agent_echoes_is_the_users_and_no_output() -> None:
+    events = read([{**said("do it"), "sessionUpdate": "user_message_chunk"}, said("done")])
+    assert [start.role for start in of(events, e.MessageStarted)] == [Role.USER, Role.ASSISTANT]
+    assert message_of(events) == "done"
+    assert text_of(written(events, replay=True), "user_message_chunk") == ""
+
+
 def test_a_file_in_a_message_is_a_part_with_the_block_for_its_value() -> None:
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     part = of(read([{"sessionUpdate": "agent_message_chunk", "content": image}]), e.PartStarted)[0]
@@ -206,4 +221,18 @@ def test_a_call_that_is_updated_before_it_starts_starts_then() -> None:
     assert [(start.call, start.title) for start in of(events, e.ToolCallStarted)] == [("c", "Write")]
 
 
+def test_what_is_said_of_a_call_that_has_ended_is_kept_for_clients_of_the_protocol() -> None:
+    late = updated(status="completed", title="late")
+    events = read([called(), updated(status="completed"), late])
+    assert [custom.data for custom in of(events, e.Custom)] == [late]
+
+
 # --- the rest ----------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_the_plan_and_usage_the_usage() -> None:
+    entry = {"content": "x", "priority": "high", "status": "completed"}
+    usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
+    plan, used = read([{"sessionUpdate": "plan", "entries": [entry]}, usage])[1:3]
+    assert plan == e.PlanUpdated(entries=(e.PlanEntry(content="x", priority="high", status="completed"),))
+    assert used == e.UsageReported(detail=usage)

@@ -84,6 +84,11 @@ def test_a_client_is_answered_in_version_2_whatever_the_agent_is(agent: Any) -> 
     assert answer["info"]["name"] == ("interlingua" if agent is None else agent.name)
 
 
+def test_an_agent_of_version_2_answers_for_itself() -> None:
+    agent = agents.agent_of(ANSWER, "here")
+    assert agents.initialized(agent, v1.initialize_result(agent)) == ANSWER
+
+
 def test_an_agent_of_version_1_answers_in_words_of_version_2() -> None:
     agent = v1.agent_of(
         {

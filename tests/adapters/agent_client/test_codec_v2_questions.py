@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import version
+from gateway.contract.governing import APPROVAL
 from gateway.core import delta
 from gateway.core.types import Interrupt, Outcome
 from tests.adapters.agent_client.codec_cases import ANY, META, extended, unhurried
@@ -88,6 +89,21 @@ def test_an_option_of_a_kind_that_version_1_has_not_counts_as_approval_there() -
 def test_a_question_about_nothing_that_is_known_is_a_call_of_its_own(subject: Any) -> None:
     call = version.tool_call_of({**ASKED, "subject": subject}, "q")
     assert call == {"toolCallId": "q", "title": "Run this script?", "kind": "other"}
+
+
+def test_whether_a_tool_may_be_called_is_asked_about_that_call() -> None:
+    payload = {"call": "c1", "tool": "rm", "arguments": {"path": "/"}, "why": "It deletes.", "risk": 2}
+    question = Interrupt(
+        id="q",
+        kind=APPROVAL,
+        payload=payload,
+        message="May rm be called?",
+        answer_schema={"type": "object", "properties": {"go": {"type": "boolean"}}, "required": ["go"]},
+    )
+    told = valid("RequestPermissionRequest", {"sessionId": "s", **(version.as_permission(question) or {})})
+    call = told["subject"]["toolCall"]
+    assert (told["title"], told["description"]) == ("May rm be called?", "It deletes.")
+    assert (call["toolCallId"], call["title"], call["rawInput"]) == ("c1", "rm", {"path": "/"})
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from adapters.agent_client.codec.v1 import updates_out
 from adapters.agent_client.codec.v2 import conversions, updates, version
+from gateway.core import delta
 from gateway.core.types import ThreadUpdate
+from tests.adapters.agent_client import codec_v2_cases as cases
+from tests.adapters.agent_client.codec_cases import unhurried
 from tests.adapters.agent_client.codec_cases import valid as valid_v1
 from tests.adapters.agent_client.codec_v2_cases import valid
 
@@ -108,6 +112,29 @@ def test_the_modes_of_an_agent_of_version_1_are_an_option_unless_it_has_one() ->
     again = version.result_to_v2("session/set_config_option", {"configOptions": [boolean]}, modes=modes)
     assert len(valid("SetSessionConfigOptionResponse", again)["configOptions"]) == 2
     assert version.result_to_v2("session/resume", {}) == {} and version.result_to_v2("session/prompt", None) is None
+
+
+@unhurried
+@given(cases.STATES)
+def test_a_state_is_told_to_clients_of_either_version(update: Any) -> None:
+    first, *more = updates.thread_updates(update)
+    valid_v1("SessionUpdate", updates_out.told(first.data)[0])
+    assert delta.same(updates.told(first), update)
+    assert all(updates.told(each) is None for each in more)
+
+
+def note(kind: str, **data: Any) -> ThreadUpdate:
+    return ThreadUpdate(protocol="agent_client", kind=kind, data={"sessionUpdate": kind, **data})
+
+
+def test_a_change_of_the_mode_is_one_of_the_options() -> None:
+    modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "do", "name": "Do"}]}
+    told = updates.told(note("current_mode_update", currentModeId="do"), options=[], modes=modes)
+    assert told is not None
+    assert valid("SessionUpdate", told)["configOptions"][0]["currentValue"] == "do"
+    assert updates.told(note("current_mode_update", currentModeId="do")) is None
+    kept = updates.told(note("config_option_update", configOptions=[]), modes=modes)
+    assert kept is not None and [option["configId"] for option in kept["configOptions"]] == ["mode"]
 
 
 def test_notes_that_are_no_updates_and_those_of_others_are_not_told() -> None:

@@ -75,6 +75,15 @@ def test_null_clears_what_is_left_out_stays_and_a_value_replaces() -> None:
     assert shown(heard(call(title="x", content=[SHOWS]), upsert(output=None))) == []
 
 
+def test_it_is_told_as_it_grows_ever_more_rarely_and_all_of_it_in_the_end() -> None:
+    lines = [b"%05d %s\n" % (number, b"x" * 93) for number in range(250)]
+    told = heard(call(title="x", status="in_progress", content=[SHOWS]), *prints(*lines))
+    sizes = [len(json.dumps(each)) for each in told.updates]
+    assert 20 < len(sizes) < 60 and sizes == sorted(sizes)
+    assert shown(told) == [f"```console\n{b''.join(lines).decode().strip()}\n```"]
+    assert not told.losses
+
+
 def test_an_output_that_is_said_whole_each_time_is_told_as_rarely_and_what_changes_nothing_is_not() -> None:
     whole = [b"".join(b"%05d\n" % number for number in range(count)) for count in range(0, 800, 10)]
     told = heard(call(title="x", content=[SHOWS]), *(upsert(output={"data": based(each)}) for each in whole))

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.agent_client.codec.v2 import updates
+from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
 from adapters.agent_client.codec.v2.wire import WHOLE
 from adapters.agent_client.wire import ORIGIN_V2
@@ -23,9 +25,36 @@ from tests.adapters.agent_client.codec_v2_client import Client
 
 
 @unhurried
+@given(st.lists(UPDATES, max_size=8), st.integers(1, 9))
+def test_a_client_of_version_2_is_told_what_its_agent_said_update_by_update(updates: list[Any], size: int) -> None:
+    for update in updates:
+        valid("SessionUpdate", update)
+    told = written(read(updates), size=size)
+    assert len(told) == len(updates)
+    for said, heard in zip(updates, told, strict=True):
+        assert delta.same(said, heard), (said, heard)
+
+
+@unhurried
 @given(st.lists(UPDATES, max_size=10), st.integers(1, 9))
 def test_a_client_that_is_told_in_bursts_ends_with_the_same(updates: list[Any], size: int) -> None:
     assert Client(written(read(updates), size=size, bursts=True)).seen == Client(updates).seen
+
+
+@unhurried
+@given(st.lists(st.lists(UPDATES, max_size=4), max_size=4))
+def test_runs_of_a_session_and_what_is_said_between_them_are_told_as_they_were(turns: list[list[Any]]) -> None:
+    known, told = SessionMemory(), []
+    for at, said in enumerate(turns):
+        if at % 2:
+            notes = [note for update in said for note in stray(dumped(update), known)]
+            told += [one for one in map(updates.told, notes) if one is not None]
+        else:
+            told += written(read(said, known))
+    wanted = [each for said in turns for each in said]
+    assert len(told) == len(wanted)
+    for said, heard in zip(wanted, told, strict=True):
+        assert delta.same(said, heard), (said, heard)
 
 
 @unhurried
@@ -96,6 +125,26 @@ def test_a_whole_message_without_an_id_is_one_by_itself_that_everybody_is_told()
 
 
 # --- tool calls --------------------------------------------------------------------------------------------------
+
+
+def call(**said: Any) -> Any:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": "c", **said}
+
+
+def test_a_call_that_has_ended_and_works_again_is_another_call() -> None:
+    again = [call(status="pending", rawInput="rm"), call(status="completed")]
+    events = read([call(title="Run", kind="execute", rawInput="ls"), call(status="completed"), *again])
+    started = [event for event in events if isinstance(event, e.ToolCallStarted)]
+    assert [(event.call, event.title, event.kind, event.input) for event in started] == [
+        ("c", "Run", "execute", "ls"),
+        ("c#2", "Run", "execute", "rm"),
+    ]
+    assert [event.call for event in events if isinstance(event, e.ToolCallEnded)] == ["c", "c#2"]
+
+
+def test_what_is_said_of_a_call_that_has_ended_starts_none() -> None:
+    events = read([call(title="Run"), call(status="completed"), call(rawOutput=4), call(status="completed")])
+    assert len([event for event in events if isinstance(event, e.ToolCallStarted)]) == 1
 
 
 # --- plans, and what else there is -------------------------------------------------------------------------------

@@ -158,6 +158,17 @@ def test_a_rewrite_that_only_goes_on_is_a_chunk() -> None:
     assert [update["content"]["text"] for update in told.updates] == ["One", ", two"]
 
 
+def test_a_document_that_rewrites_its_text_is_told_anew_before_the_end() -> None:
+    events: list[e.Event] = [
+        e.PartDelta(part="d", delta={"message": "Won"}),
+        e.PartReplaced(part="d", pointer="/message", value="One"),
+        e.PartDelta(part="d", delta={"message": "!"}),
+    ]
+    told = Told(events, size=1)
+    assert told.kinds == ["agent_message_chunk", "agent_message", "agent_message_chunk"]
+    assert told.before.text() == "One!" and not told.losses
+
+
 def test_of_a_conversation_each_new_message_of_the_assistants_is_one() -> None:
     deltas: list[Json] = [
         {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]},
