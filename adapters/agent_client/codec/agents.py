@@ -11,6 +11,7 @@ from adapters.agent_client.wire import PROTOCOL, VERSION, as_object, taken_in_pr
 from gateway.core import choices, delta, files, media, projection
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
+from gateway.core.version import version
 
 CONFIG: Final[JsonObject] = {
     "type": "object",
@@ -78,9 +79,9 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
     """
     if not isinstance(initialize, dict):
         raise AgentBroken(f"{source} did not answer initialize with an object")
-    version = initialize.get("protocolVersion")
-    if isinstance(version, bool) or version != VERSION:
-        raise AgentBroken(f"{source} speaks version {version!r} of the Agent Client Protocol, not {VERSION}")
+    spoken = initialize.get("protocolVersion")
+    if isinstance(spoken, bool) or spoken != VERSION:
+        raise AgentBroken(f"{source} speaks version {spoken!r} of the Agent Client Protocol, not {VERSION}")
     info = as_object(initialize.get("agentInfo"))
     name, title, number = (_string(info.get(key)) for key in ("name", "title", "version"))
     return Agent(
@@ -143,7 +144,7 @@ def initialize_result(agent: Agent | None) -> JsonObject:
             servers = {**as_object(capabilities.get("mcpCapabilities")), TYPE: True}
             capabilities = {**capabilities, "mcpCapabilities": servers}
         return {**init, "protocolVersion": VERSION, "agentCapabilities": _with_sessions(capabilities)}
-    info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": "0.0.0"}
+    info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": version()}
     if agent is not None:
         info = {"name": agent.name, "title": agent.name, "version": agent.version}
     capabilities = {"promptCapabilities": prompt_capabilities(agent), "mcpCapabilities": {"http": False, "sse": False}}

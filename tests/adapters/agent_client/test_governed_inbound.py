@@ -16,6 +16,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied, NotFound
 from gateway.core.types import RunQuery, Thread, ThreadQuery, ThreadUpdate
+from gateway.core.version import version
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.inbound_rig import NATIVE, Native, Rig, asking, native, rig, scripted
@@ -123,6 +124,7 @@ def test_a_client_that_chooses_its_agent_is_declared_what_all_of_them_may(tmp_pa
     async def body() -> None:
         async with governed(rules, scripted(echo), scripted(echo, "second")) as it:
             said = await (await it.raw(None)).initialize()
+            assert said["agentInfo"] == {"name": "interlingua", "title": "Interlingua", "version": version()}
             assert said["agentCapabilities"]["loadSession"] is True
             assert said["agentCapabilities"]["promptCapabilities"] == {}
             assert not rules.of("check")
