@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import agents
+from gateway.core.errors import Invalid
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, unhurried, valid
 
 INIT = {
@@ -86,6 +88,22 @@ def test_an_option_is_set_in_the_agents_own_values() -> None:
     assert [option["currentValue"] for option in options(config, booleans=True).values()] == ["small", "2", False]
     assert agents.set_option(TUNED, config, "depth", "default") == {"brave": False, "model": "small"}
     assert agents.set_option(TUNED, config, "brave", "true")["brave"] is True
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "path"),
+    [
+        ("tone", "x", "/configId"),
+        ("nope", "x", "/configId"),
+        ("model", "huge", "/value"),
+        ("model", True, "/value"),
+        ("model", "default", "/value"),
+    ],
+)
+def test_what_is_no_option_or_no_value_of_it_is_refused(option: str, value: Any, path: str) -> None:
+    with pytest.raises(Invalid) as raised:
+        agents.set_option(TUNED, {}, option, value)
+    assert raised.value.path == path
 
 
 @unhurried

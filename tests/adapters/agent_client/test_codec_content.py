@@ -99,6 +99,14 @@ def blocks_of(request: RunRequest, capabilities: JsonObject | None = None) -> li
     return content.blocks_of(request, NATIVE.text_input, lambda: capabilities or {})
 
 
+def test_blocks_of_an_input_come_after_its_message() -> None:
+    assert blocks_of(asked({"message": "Hi", "content": [LINK]})) == [content.block_of("Hi"), LINK]
+    said = [content.block_of("Hi"), LINK]
+    assert blocks_of(asked({"message": "Hi", "content": said})) == said
+    assert blocks_of(asked({"message": "", "content": [LINK]})) == [LINK]
+    assert blocks_of(asked({"message": "", "content": []})) == [content.block_of("")]
+
+
 def test_blocks_that_the_agent_does_not_take_are_refused() -> None:
     with pytest.raises(Invalid) as raised:
         blocks_of(asked({"message": "Hi", "content": [IMAGE]}))

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from adapters.agent_client.codec import questions
-from gateway.core import choices
+from gateway.core import choices, delta
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
 from gateway.mcp.runs.refusals import Refusals
-from tests.adapters.agent_client.codec_cases import ANY, extended, unhurried, valid
+from tests.adapters.agent_client.codec_cases import ANY, META, extended, unhurried, valid
 from tests.core.json_values import SOUND
 
 OPTIONS = [
@@ -90,6 +90,18 @@ def test_an_answer_that_was_not_offered_is_never_approval(options: Any, answer: 
     assert kinds, "it was offered"
     if not (answer.outcome is Outcome.ANSWERED and said == chosen):
         assert all(kind in ("reject_once", "reject_always") for kind in kinds)
+
+
+@unhurried
+@given(_OFFERED, st.data())
+def test_the_option_that_a_client_selects_is_the_one_that_the_agent_hears(options: Any, data: Any) -> None:
+    interrupt = questions.permission({**PARAMS, "options": options}, "q")
+    chosen = data.draw(st.sampled_from(options))["optionId"]
+    extra = data.draw(st.fixed_dictionaries({}, optional={"_meta": META}))
+    result = valid("RequestPermissionResponse", {**selected(chosen), **extra})
+    answer = questions.permission_answer(interrupt, result)
+    assert fits(interrupt, answer)
+    assert delta.same(questions.permission_result(answer, interrupt.payload), result)
 
 
 @unhurried

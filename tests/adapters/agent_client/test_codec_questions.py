@@ -143,3 +143,8 @@ def test_every_option_can_be_named_by_its_number_unless_that_is_a_value(schema: 
 )
 def test_an_answer_in_words(schema: Any, text: str, value: Any) -> None:
     assert questions.answer_from_text(asked(schema), text) == Answer(value=value)
+
+
+def test_a_question_about_an_agents_own_tool_call_needs_no_other() -> None:
+    interrupt = questions.permission(PARAMS, "q")
+    assert questions.asked_call(interrupt) is None and questions.answered_call(interrupt, Answer()) is None

@@ -34,6 +34,14 @@ def after(events: list[e.Event]) -> tuple[Run, e.Event]:
     return run(RunStatus.CANCELLED, stop_reason=StopReason.CANCELLED), end
 
 
+@unhurried
+@given(st.dictionaries(st.sampled_from(["stopReason", "_meta", "usage"]), ANY))
+def test_an_answer_that_is_none_of_the_protocols_ends_the_turn_all_the_same(answer: Any) -> None:
+    ended, end = after(turn.ended(Raw(dumped(answer))))
+    assert ended.status is RunStatus.SUCCESS and ended.stop_reason is StopReason.END_TURN
+    assert delta.same(turn.prompt_result(ended, end), {"stopReason": "end_turn", **answer})
+
+
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b'"end_turn"', b"{"])
 def test_an_answer_that_is_no_object_is_the_agents_mistake(raw: bytes) -> None:
     with pytest.raises(tree.AgentBroken):

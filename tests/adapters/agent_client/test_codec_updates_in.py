@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1.version import V1UpdateDecoder
+from adapters.agent_client.codec.v1.version import V1UpdateDecoder, stray
 from gateway.core import delta
 from gateway.core import events as e
+from gateway.core.errors import AgentBroken
 from gateway.core.output import Output
 from gateway.core.stream import State
 from gateway.core.types import Role
@@ -236,3 +237,11 @@ def test_a_plan_is_the_plan_and_usage_the_usage() -> None:
     plan, used = read([{"sessionUpdate": "plan", "entries": [entry]}, usage])[1:3]
     assert plan == e.PlanUpdated(entries=(e.PlanEntry(content="x", priority="high", status="completed"),))
     assert used == e.UsageReported(detail=usage)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"update":1}', b'{"sessionUpdate":7}', b"null", b'{"a":' * 5000])
+def test_what_is_no_update_is_the_agents_mistake(raw: bytes) -> None:
+    with pytest.raises(AgentBroken):
+        V1UpdateDecoder().feed(raw)
+    with pytest.raises(AgentBroken):
+        stray(raw)

@@ -15,7 +15,7 @@ from adapters.agent_client.codec.v1 import updates_out as out
 from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
-from gateway.core.types import Artifact
+from gateway.core.types import Artifact, Role
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, read, unhurried, written
 from tests.adapters.agent_client.codec_told import Told
 from tests.core.json_values import SOUND
@@ -80,6 +80,18 @@ def test_losses_are_counted_anew_each_time_they_are_asked_for() -> None:
         before = encoder.losses
         encoder.feed([(1, e.Custom(name="x"))])
         assert encoder.losses - before == {"custom": 1}
+
+
+def test_words_of_a_system_or_a_tool_are_counted_and_the_users_are_not_repeated() -> None:
+    events: list[e.Event] = []
+    for role in (Role.SYSTEM, Role.TOOL, Role.USER):
+        events += [
+            e.MessageStarted(message=role.value, role=role),
+            e.PartStarted(part=f"p{role}", message=role.value),
+            e.PartDelta(part=f"p{role}", delta="x"),
+        ]
+    told = Told(events)
+    assert told.updates == [] and told.losses == {"other_roles": 2}
 
 
 def test_a_run_of_an_agent_that_is_not_known_any_more_is_still_told() -> None:

@@ -105,6 +105,13 @@ def test_of_a_long_output_the_newest_is_kept_and_what_is_not_is_counted_once() -
     assert told.losses == {"terminal": 1}
 
 
+def test_what_no_call_shows_is_counted_when_the_run_ends() -> None:
+    told = heard(*prints(b"a", b"b"), upsert(command="ls"), call(title="x", content=[{"type": "terminal"}]))
+    assert told.losses == {"terminal": 2}, "one terminal, and one that has no id"
+    replaced = heard(call(title="x", content=[SHOWS]), *prints(b"a"), call(content=[]), *prints(b"b"))
+    assert shown(replaced) == [] and replaced.losses == {"terminal": 1}
+
+
 def test_a_terminal_goes_on_when_its_call_has_ended_also_between_runs_and_in_the_next() -> None:
     known = SessionMemory()
     first = heard(call(title="x", content=[SHOWS]), call(status="completed"), *prints(b"1"), known=known)
@@ -178,3 +185,14 @@ def test_however_output_is_cut_the_same_is_shown(pieces: list[bytes]) -> None:
 def test_data_that_is_none_is_nothing() -> None:
     bad = [{**prints(b"")[0], "data": data} for data in ("%%%", "a", 7, None)]
     assert shown(heard(call(title="x", content=[SHOWS]), *bad, *prints(b"ok"))) == ["```console\nok\n```"]
+
+
+def test_what_terminals_that_never_end_have_said_is_not_kept_for_ever() -> None:
+    known, last = SessionMemory(), f"{2 * TERMINALS - 1}"
+    for number in range(2 * TERMINALS):
+        known.told(call(f"{number}", status="completed", content=[{**SHOWS, "terminalId": f"{number}"}]))
+        known.told(upsert(terminalId=f"{number}", command="sleep"))
+        known.settle()
+    assert len(known._contents) == TERMINALS
+    told, _ = known.told(upsert(terminalId=last, exitStatus={"exitCode": 0}))
+    assert told is not None and told["toolCallId"] == last

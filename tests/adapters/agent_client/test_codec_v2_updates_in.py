@@ -131,6 +131,14 @@ def call(**said: Any) -> Any:
     return {"sessionUpdate": "tool_call_update", "toolCallId": "c", **said}
 
 
+def test_a_call_of_an_earlier_run_that_goes_on_is_not_started_anew() -> None:
+    known = SessionMemory()
+    read([call(title="Watch")], known)
+    (started,) = [event for event in read([call(status="in_progress")], known) if isinstance(event, e.ToolCallStarted)]
+    assert started.title == "Watch"
+    assert started.origin is not None and started.origin["agent_client"]["more"]["sessionUpdate"] == "tool_call_update"
+
+
 def test_a_call_that_has_ended_and_works_again_is_another_call() -> None:
     again = [call(status="pending", rawInput="rm"), call(status="completed")]
     events = read([call(title="Run", kind="execute", rawInput="ls"), call(status="completed"), *again])
