@@ -260,7 +260,7 @@ TINY = Sizes(
     rounds=1,
     warm_seconds=0.02,
     one_seconds=0.05,
-    many_seconds=0.05,
+    many_seconds=0.1,
     streams=(1, 4),
     stream_chunks=5,
     pace=0.005,
@@ -308,7 +308,7 @@ TINY = Sizes(
         thread=(2, 20),
         store=(2, 20),
     ),
-    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.05, workers=(1, 2)),
+    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.2, workers=(1, 2)),
 )
 """Shows that everything works; its figures mean nothing."""
 
