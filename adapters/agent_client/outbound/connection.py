@@ -222,6 +222,12 @@ class AgentConnection:
         self._asking[asked] = context
         return asked
 
+    def withdraw(self, prompt: jsonrpc.Id) -> None:
+        """Tell the agent that the answer to a `session/prompt` is not waited for any more, and forget it."""
+        self._asking.pop(prompt, None)
+        self._peer.forget(prompt)
+        self.tell(*cancel_request(prompt))
+
     def tell(self, method: str, params: Any) -> None:
         """A notification; dropped if the agent has gone."""
         with contextlib.suppress(AgentGone):

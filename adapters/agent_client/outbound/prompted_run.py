@@ -43,6 +43,7 @@ class PromptedRun:
         self._session = sessions.of(context)
         self._turn = AgentTurn(context, self._session.note, self._session.calls)
         self._params: JsonObject = {}
+        self._asked: AgentConnection | None = None
         self._prompt_id: jsonrpc.Id = None
         self._prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
         self._stop = self._told = self._forgotten = False
@@ -77,12 +78,13 @@ class PromptedRun:
     # --- see `PromptOwner` -------------------------------------------------------------------------------------------
 
     def asks(self, answered: Answered) -> None:
-        assert self._session.connection is not None
-        self._prompt_id = self._session.connection.prompt(self._params, self.context, answered)
+        connection = self._asked = self._session.connection
+        assert connection is not None
+        self._prompt_id = connection.prompt(self._params, self.context, answered)
 
     def withdraws(self) -> None:
-        if self._session.connection is not None:
-            self._session.connection.tell(*cancel_request(self._prompt_id))
+        if self._asked is not None:
+            self._asked.withdraw(self._prompt_id)
 
     def begins(self) -> None:
         self._session.begin(self._turn)
@@ -150,8 +152,8 @@ class PromptedRun:
         self._turn.flush()
         if (owed := prompt.owed()) is not None:
             self._tell_cancel()
-            if not prompt.answered:
-                self.withdraws()
+            if not prompt.answered and self._asked is not None:  # the answer is still its end
+                self._asked.tell(*cancel_request(self._prompt_id))
             self._session.give_up(self._turn, owed)
             owed.add_done_callback(_forget)
 

@@ -87,6 +87,10 @@ class OutgoingRequests:
         self._pending[id] = answered
         return id
 
+    def forget(self, id: Id) -> None:
+        """Implements `Peer.forget`."""
+        self._pending.pop(id, None)
+
     def settle(self, response: Response) -> bool:
         """Give an answer to its request. False if none waits. A number out of range makes it unreadable."""
         error = response.error

@@ -213,6 +213,10 @@ class Peer:
         """
         return self._asking.send(method, params, answered)
 
+    def forget(self, id: Id) -> None:
+        """Wait no more for the answer to a request of `send_request`: one that still comes is counted as late."""
+        self._asking.forget(id)
+
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification. Never waits; call `drain` after many. Raises AgentGone."""
         self._outbox.put(jsonrpc.notification(method, params))

@@ -383,7 +383,7 @@ def test_an_agent_that_never_acknowledges_what_it_has_ended_is_not_waited_for_lo
 
     async def body() -> None:
         async with rig() as it:
-            context = it.context()
+            context = it.context(thread="t1")
             [task] = await it.started(context)
             prompt, agent = await it.wire.prompt(), Agent(it.wire)
             agent.user()
@@ -392,5 +392,10 @@ def test_an_agent_that_never_acknowledges_what_it_has_ended_is_not_waited_for_lo
             await task
             assert context.output == {"message": "done"} and isinstance(context.end, e.RunFinished)
             assert (await it.wire.find("$/cancel_request"))["params"] == {"requestId": prompt["id"]}
+            peer = (await it.outbound._connections.any().join())._peer
+            assert peer.pending == 0
+            agent.accept(prompt)
+            await settled()
+            assert (peer.counts.late, peer.counts.unknown) == (1, 0)
 
     run(body())
