@@ -85,13 +85,16 @@ def measure(stage: Stage, sizes: WorkerSizes, told: Callable[[str], None]) -> Fi
 
 
 def _turn(stage: Stage, way: Workers | None, path: str, job: dict[str, object]) -> Figures:
+    """One measurement of one of them. Raises Broken if nothing came."""
     agent = stage.places[DIRECT].child
     port, prefix = (way.gateway.port, PREFIX) if way is not None else (stage.agent_port, "")
     before = (way.cpu() if way is not None else 0.0, agent.cpu() or 0.0)
     result = stage.do(port=port, path=prefix + path, **job)
+    done = result["count"] if "count" in result else result["chunks"]
+    if not done:
+        raise Broken(f"nothing of {prefix}{path} came within {job['seconds']} seconds: take larger --sizes")
     between = (way.cpu() if way is not None else 0.0) - before[0]
     ends = (agent.cpu() or 0.0) - before[1] + result["cpu"]
-    done = result["count"] if "count" in result else result["chunks"]
     return {
         **result,
         "between": between / result["wall"],

@@ -6,8 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
-from bench.stage import ROOT
+import pytest
+
+from bench import workers
+from bench.stage import ROOT, Broken
 
 WAYS = {"1 worker, SQLite", "2 workers, SQLite", "1 worker, PostgreSQL", "2 workers, PostgreSQL"}
 
@@ -24,3 +29,17 @@ def test_workers_are_compared_on_both_stores(tmp_path: Path) -> None:
         assert figures["requests"][way]["between"] > 0 and figures["requests"][way]["limit"] > 0
         assert any(line.startswith(way) for line in done.stdout.splitlines())
     assert "two workers to one: " in done.stdout and "PostgreSQL to SQLite, one worker: " in done.stdout
+
+
+def test_a_turn_in_which_nothing_came_says_so() -> None:
+    class Slow:
+        """A stage whose load is answered after its time."""
+
+        agent_port = 1
+        places: ClassVar = {"direct": SimpleNamespace(child=SimpleNamespace(cpu=lambda: 0.0))}
+
+        def do(self, **_: object) -> dict[str, float]:
+            return {"chunks": 0, "seconds": 0.5, "wall": 0.5, "cpu": 0.1}
+
+    with pytest.raises(Broken, match=r"nothing of /runs/stream came within 0\.5 seconds"):
+        workers._turn(cast("Any", Slow()), None, "/runs/stream", {"kind": "saturate", "seconds": 0.5})
