@@ -20,9 +20,8 @@ _M = TypeVar("_M", bound=BaseModel)
 AP_V1 = "/ap/v1"
 PAGE_SIZE = 100
 MAX_PAGES = 1000
-UNLIMITED = 1 << 62
-
-
+DOWNLOAD_IDLE_SECONDS = 60.0
+"""The longest silence within a file."""
 _NO_STEP_LEFT = (404, 500)
 """The statuses that servers in use answer to a step after the last. Any other is about the request or the server."""
 
@@ -157,7 +156,8 @@ class Api:
     async def download(self, task: str, artifact: str, trace: str | None) -> AsyncIterator[StreamResponse]:
         """`GET artifacts/{artifact_id}`, whatever its status."""
         path = await self._path(f"{await self._artifacts_path(task, trace)}/{_id(artifact)}")
-        async with self._client.download(path, headers=_headers(trace, "*/*"), max_bytes=UNLIMITED) as response:
+        headers = _headers(trace, "*/*")
+        async with self._client.stream("GET", path, headers=headers, idle_timeout=DOWNLOAD_IDLE_SECONDS) as response:
             yield response
 
     # below the operations

@@ -249,28 +249,6 @@ def test_the_connection_goes_to_the_address_that_was_judged(run: Run) -> None:
     run(test())
 
 
-@pytest.mark.parametrize(
-    "location", ["http://127.0.0.2:{port}/", "http://inside.test:{port}/", "http://u:p@hook.test:{port}/"]
-)
-def test_a_redirect_cannot_lead_a_guarded_client_inside(run: Run, location: str) -> None:
-    async def handler(exchange: Exchange) -> None:
-        await exchange.answer(b"", status="302 Found", Location=location.format(port=port))
-
-    port = 0
-
-    async def test() -> None:
-        nonlocal port
-        guard = Guard(["127.0.0.1/32"], resolve=names(hook=["127.0.0.1"], inside=["127.0.0.2"]))
-        async with serving(handler) as server, HttpClient(guard=guard) as client:
-            port = server.port
-            assert (await client.request("GET", f"http://hook.test:{port}/")).status == 302
-            with pytest.raises(Refused):
-                await client.request("GET", f"http://hook.test:{port}/", redirects=3)
-            assert len(server.seen) == 2
-
-    run(test())
-
-
 def test_a_callback_host_that_does_not_resolve_just_now_is_unreachable(run: Run) -> None:
     async def test() -> None:
         async with HttpClient(guard=Guard(resolve=names())) as client:

@@ -816,12 +816,6 @@ def test_a_gzip_bomb_is_stopped_at_the_limit(run: Run) -> None:
         async with serving(zipped(bomb)) as server, HttpClient(server.url) as client:
             with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
                 await client.request("GET", "/", max_bytes=1_000_000)
-            pieces = []
-            async with client.download("/", max_bytes=1_000_000) as response:
-                with pytest.raises(AgentBroken):
-                    async for piece in response.chunks():
-                        pieces.append(len(piece))
-            assert sum(pieces) <= 1_000_000
 
     run(test())
 
@@ -913,22 +907,6 @@ def test_an_agent_that_refuses_an_upload_before_reading_it_is_heard(run: Run) ->
     run(test())
 
 
-def test_a_download_comes_in_pieces_and_stops_at_the_limit(run: Run) -> None:
-    async def handler(exchange: Exchange) -> None:
-        await exchange.say(CHUNKED, *[chunk(b"x" * 1000)] * 10, b"0\r\n\r\n")
-
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            async with client.download("/file", max_bytes=10_000) as response:
-                assert await collect(response) == (b"x" * 10_000, None)
-            async with client.download("/file", max_bytes=9_999) as response:
-                got, error = await collect(response)
-                assert isinstance(error, AgentBroken)
-                assert len(got) <= 9_999
-
-    run(test())
-
-
 # -- what it does not do ---------------------------------------------------------------------------
 
 
@@ -950,66 +928,27 @@ def test_cookies_are_not_kept_and_proxies_of_the_environment_are_not_used(
     run(test())
 
 
-def test_redirects_are_answers_unless_asked_for(run: Run) -> None:
+def test_a_redirect_is_an_answer(run: Run) -> None:
     async def handler(exchange: Exchange) -> None:
-        if exchange.target == "/here":
-            await exchange.answer(b"found")
-        else:
-            await exchange.answer(b"", status="302 Found", Location="/here")
+        await exchange.answer(b"", status="302 Found", Location="/here")
 
     async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url, auth=HttpAuth(bearer="t")) as client:
+        async with serving(handler) as server, HttpClient(server.url) as client:
             assert (await client.request("GET", "/")).status == 302
-            assert (await client.request("POST", "/", redirects=5)).status == 302
-            assert (await client.request("GET", "/?x=1", redirects=1)).body == b"found"
-            assert server.seen[-1].headers["authorization"] == "Bearer t"
-
-    run(test())
-
-
-def test_redirects_end(run: Run) -> None:
-    async def handler(exchange: Exchange) -> None:
-        await exchange.answer(b"", status="307 Again", Location="/")
-
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            assert (await client.request("GET", "/", redirects=3)).status == 307
-            assert len(server.seen) == 4
-
-    run(test())
-
-
-@pytest.mark.parametrize("location", ["ftp://127.0.0.1/x", "file:///etc/passwd", "http://[::"])
-def test_a_redirect_to_nowhere_is_broken(run: Run, location: str) -> None:
-    async def handler(exchange: Exchange) -> None:
-        await exchange.answer(b"", status="302 Found", Location=location)
-
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentBroken, match="the agent redirects"):
-                await client.request("GET", "/", redirects=1)
+            assert len(server.seen) == 1
 
     run(test())
 
 
 def test_secrets_do_not_go_to_another_origin(run: Run) -> None:
-    async def handler(exchange: Exchange) -> None:
-        await exchange.answer(b"", status="302 Found", Location=f"{other_url}/there")
-
-    other_url = ""
-
     async def test() -> None:
-        nonlocal other_url
-        async with serving(hello) as other, serving(handler) as server:
-            other_url = other.url
+        async with serving(hello) as other, serving(hello) as server:
             secrets = {"x-one": "secret"}
             async with HttpClient(server.url, headers=secrets, auth=HttpAuth(api_key="secret")) as client:
                 mine = {"x-two": "secret", "traceparent": "00-1"}
-                await client.request("GET", "/", redirects=1, headers=mine)
+                await client.request("GET", "/", headers=mine)
                 await client.request("GET", f"{other.url}/absolute")
-                redirected, absolute = other.seen
-                assert redirected.headers["traceparent"] == "00-1"
-                assert "secret" not in str([redirected.headers, absolute.headers])
+                assert "secret" not in str(other.seen[0].headers)
                 assert server.seen[0].headers["x-one"] == "secret"
 
     run(test())

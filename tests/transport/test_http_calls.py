@@ -324,7 +324,7 @@ def test_calls_over_tls_share_a_connection_and_go_only_to_whom_the_context_trust
             async with HttpClient(url, auth=trusting(known)) as client:
                 for body in (b"x", b"y" * large):
                     assert (await client.request("POST", "/", body=body)).body == b"x" * large
-                async with client.stream("POST", "/", body=b"") as response:
+                async with client.stream("POST", "/", json=b"") as response:
                     assert await anext(response.chunks())
             assert (connections, sizes) == (1, [1, large, 0])
             for trusted in (trusting(other), None):

@@ -69,7 +69,7 @@ class HttpClient:
         no limit. Each call's own `timeout` goes before it; there `math.inf` is no limit.
     connect_timeout: seconds to get a connection, waiting for the pool and DNS included.
     pool_size: connections at once; a stream holds one while it is open.
-    max_bytes: the largest answer accepted, after decompression.
+    max_bytes: the largest answer of a `request` accepted, after decompression.
     guard: judges every address that is connected to (for callbacks).
 
     Every call raises, besides what it says itself:
@@ -81,7 +81,7 @@ class HttpClient:
       Unavailable   the client is closed
     A status is never an error here. Nothing is repeated, but a GET, HEAD, OPTIONS, PUT or DELETE once
     if a kept connection turns out to have been closed before a byte of the answer. No cookies, no
-    proxies from the environment, no redirects unless a call asks for them.
+    proxies from the environment; a redirect is an answer, and is not followed.
     """
 
     def __init__(
@@ -135,14 +135,10 @@ class HttpClient:
         params: Params | None = None,
         timeout: float | None = None,
         max_bytes: int | None = None,
-        redirects: int = 0,
     ) -> HttpResponse:
-        """Call and read the whole answer. `json` is encoded JSON, `body` anything else.
-
-        `redirects` is how many may be followed, for GET and HEAD.
-        """
+        """Call and read the whole answer. `json` is encoded JSON, `body` anything else."""
         body, kind = (body, None) if json is None else (json, _JSON)
-        out = Outgoing(method, path, headers, params, body, kind, redirects=redirects)
+        out = Outgoing(method, path, headers, params, body, kind)
         return await self._whole(out, timeout, max_bytes)
 
     async def upload(
@@ -151,15 +147,12 @@ class HttpClient:
         fields: Mapping[str, str],
         files: Sequence[FilePart],
         *,
-        method: str = "POST",
         headers: Headers = None,
-        params: Params | None = None,
         timeout: float | None = None,
-        max_bytes: int | None = None,
     ) -> HttpResponse:
-        """Send a multipart form and read the whole answer."""
-        out = Outgoing(method, path, headers, params, Form(fields, tuple(files)))
-        return await self._whole(out, timeout, max_bytes)
+        """POST a multipart form and read the whole answer."""
+        out = Outgoing("POST", path, headers, body=Form(fields, tuple(files)))
+        return await self._whole(out, timeout, None)
 
     def stream(
         self,
@@ -167,47 +160,18 @@ class HttpClient:
         path: str,
         *,
         json: bytes | None = None,
-        body: BytesBody | None = None,
         headers: Headers = None,
-        params: Params | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
-        max_bytes: int | None = None,
-        redirects: int = 0,
     ) -> AbstractAsyncContextManager[StreamResponse]:
         """Call, and return the answer as soon as its head has arrived.
 
         `timeout` ends with the head; `idle_timeout` is the longest silence in the body, None for no
-        limit. `max_bytes` limits the whole body, by default not at all. Leaving the block before the
-        body's end closes the connection, which tells the peer that we have gone.
+        limit. The body may have any size. Leaving the block before its end closes the connection,
+        which tells the peer that we have gone.
         """
-        body, kind = (body, None) if json is None else (json, _JSON)
-        out = Outgoing(method, path, headers, params, body, kind, False, redirects)
-        return _Streaming(self, out, self._seconds(timeout), max_bytes or UNLIMITED, idle_timeout)
-
-    def download(
-        self,
-        path: str,
-        *,
-        headers: Headers = None,
-        params: Params | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = 60.0,
-        max_bytes: int | None = None,
-        redirects: int = 0,
-    ) -> AbstractAsyncContextManager[StreamResponse]:
-        """`stream` for a file: a GET whose `chunks` stop with AgentBroken after `max_bytes`
-        (default: the client's) and with AgentTimeout after a silence."""
-        return self.stream(
-            "GET",
-            path,
-            headers=headers,
-            params=params,
-            timeout=timeout,
-            idle_timeout=idle_timeout,
-            max_bytes=self._max_bytes if max_bytes is None else max_bytes,
-            redirects=redirects,
-        )
+        out = Outgoing(method, path, headers, None, json, None if json is None else _JSON, compressed=False)
+        return _Streaming(self, out, self._seconds(timeout), idle_timeout)
 
     async def _whole(self, out: Outgoing, timeout: float | None, limit: int | None) -> HttpResponse:
         seconds = self._seconds(timeout)
@@ -286,15 +250,13 @@ class HttpClient:
 class _Streaming:
     """The context manager of `HttpClient.stream`. Enter it once."""
 
-    __slots__ = ("_client", "_limits", "_out", "_response", "_seconds")
+    __slots__ = ("_client", "_idle", "_out", "_response", "_seconds")
 
-    def __init__(
-        self, client: HttpClient, out: Outgoing, seconds: float | None, limit: int, idle: float | None
-    ) -> None:
+    def __init__(self, client: HttpClient, out: Outgoing, seconds: float | None, idle: float | None) -> None:
         self._client = client
         self._out = out
         self._seconds = seconds
-        self._limits = limit, idle
+        self._idle = idle
 
     async def __aenter__(self) -> StreamResponse:
         client, seconds = self._client, self._seconds
@@ -307,7 +269,7 @@ class _Streaming:
                     response = await client._open(session, self._out)
             except TimeoutError:
                 raise _late(session.target(self._out.path), seconds) from None
-        response.begin(*self._limits)
+        response.begin(UNLIMITED, self._idle)
         self._response = response
         return response
 

@@ -107,7 +107,6 @@ class Outgoing(NamedTuple):
     body: BytesBody | Form | None = None
     content_type: str | None = None
     compressed: bool = True
-    redirects: int = 0
 
     @property
     def repeatable(self) -> bool:
@@ -142,11 +141,6 @@ class CallUrl(NamedTuple):
         """The credentials as Basic authentication sends them."""
         pair = self.userinfo if ":" in self.userinfo else f"{self.userinfo}:"
         return base64.b64encode(unquote(pair).encode()).decode()
-
-    @property
-    def text(self) -> str:
-        """The URL without credentials."""
-        return f"{self.origin.scheme}://{self.origin.name}{self.target}"
 
     @classmethod
     def parse(cls, text: str) -> CallUrl:

@@ -1,8 +1,8 @@
 """The requests to one target, and the connections to agents: made, kept while idle, at most so many at once.
 
 A request is repeated only when a kept connection was closed before a byte of the answer came, which is the one case
-where the agent has likely not seen the request, and only if its method is idempotent. A redirect to another origin
-carries no header but harmless ones. Proxies of the environment are not used, and no cookies are kept.
+where the agent has likely not seen the request, and only if its method is idempotent. Redirects are not followed,
+proxies of the environment not used, and no cookies kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Coroutine, Hashable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from urllib.parse import urljoin
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError, Invalid
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.deadline import Deadline
 from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.connection import CallConnection, StaleConnection
@@ -46,7 +45,6 @@ NEXT_ADDRESS = 0.25
 """Seconds after which the next address is tried beside one that has not answered (RFC 8305)."""
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NO_LENGTH, _LENGTH = b"\r\nContent-Length: 0\r\n", b"\r\nContent-Length: %d\r\n"
 HEADS = 64
 """How many heads of requests are remembered."""
@@ -94,18 +92,7 @@ class HttpConnections:
     async def _open(self, out: Outgoing, authorization: str | None) -> StreamResponse:
         url = self._url(out.path)
         lines = self._merged(out, url, authorization)
-        target = with_params(url.target, out.params)
-        for left in range(out.redirects, -1, -1):
-            response = await self._send(out, url, target, lines)
-            location = response.headers.get("location") if response.status in _REDIRECTS else None
-            if not left or location is None or out.method not in ("GET", "HEAD"):
-                break
-            response.close()
-            there = _redirected(url, location)
-            if there.origin != url.origin:
-                lines = _only(_HARMLESS, lines)
-            url, target = there, there.target
-        return response
+        return await self._send(out, url, with_params(url.target, out.params), lines)
 
     def _remembered(self, key: Hashable, out: Outgoing) -> tuple[HttpOrigin, bytes]:
         """Where a POST goes, and its head, with `%d` where the length of its body is to stand."""
@@ -162,17 +149,6 @@ class HttpConnections:
         if url.userinfo and "authorization" not in lines:
             lines["authorization"] = f"Authorization: Basic {url.basic}\r\n"
         return lines
-
-
-def _redirected(url: CallUrl, location: str) -> CallUrl:
-    """Return the URL that a redirect leads to. Raises AgentBroken."""
-    try:
-        there = urljoin(url.text, location)
-        if there.startswith(("http://", "https://")):
-            return CallUrl.parse(there)
-    except (Invalid, ValueError) as exc:
-        raise AgentBroken("the agent redirects to no URL", detail=location) from exc
-    raise AgentBroken("the agent redirects out of HTTP", detail=location)
 
 
 def _lines(headers: Mapping[str, str]) -> Lines:
