@@ -51,8 +51,6 @@ class SseDecoder:
     `flush_at_end` makes `close` deliver a last event whose blank line is missing. The grammar drops it
     (a browser would), and only a caller who knows that the body arrived whole should ask for it.
 
-    comments: comment lines so far. It grows while an agent sends only keep-alives, so a caller can
-        tell those from silence.
     last_event_id: the last id of an event that is complete ("" before the first), what `Last-Event-ID` has to say. It
         begins with what a stream before this one left.
     retry: the last reconnection time the stream asked for, in milliseconds, or None.
@@ -72,7 +70,6 @@ class SseDecoder:
         "_size",
         "_skip_lf",
         "_tail",
-        "comments",
         "last_event_id",
         "retry",
         "truncated",
@@ -91,7 +88,6 @@ class SseDecoder:
         self._frame_retry: int | None = None
         self._names: dict[bytes, str] = {}  # "event: x" lines already met; a protocol has few
         self._error: AgentBroken | None = None
-        self.comments = 0
         self.last_event_id = last_event_id
         self.retry: int | None = None
         self.truncated = False
@@ -214,11 +210,8 @@ class SseDecoder:
         elif name == b"id":
             if NUL not in value:
                 self._ident = value.decode("utf-8", "replace")
-        elif name == b"retry":
-            if value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
-                self._frame_retry = self.retry = int(value)
-        elif not name and line:
-            self.comments += 1
+        elif name == b"retry" and value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
+            self._frame_retry = self.retry = int(value)
         return True
 
     def _room_for(self, line: bytes) -> bool:

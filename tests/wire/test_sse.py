@@ -193,15 +193,11 @@ PLACES = st.lists(st.integers(min_value=0, max_value=500), max_size=8)
 
 
 @given(LINES | st.binary(max_size=60), PLACES)
-def test_any_chunking_gives_the_same_frames_comments_and_ids(stream: bytes, places: list[int]) -> None:
+def test_any_chunking_gives_the_same_frames_and_ids(stream: bytes, places: list[int]) -> None:
     whole, one = read([stream])
     pieces, many = read(cut(stream, places))
     assert pieces == whole
-    assert (many.comments, many.last_event_id, many.retry) == (
-        one.comments,
-        one.last_event_id,
-        one.retry,
-    )
+    assert (many.last_event_id, many.retry) == (one.last_event_id, one.retry)
 
 
 @given(LINES, PLACES, st.integers(min_value=1, max_value=30))
@@ -270,21 +266,17 @@ def test_a_name_or_id_that_would_break_the_frame_is_a_defect(bad: str) -> None:
         encode(b"x", id=bad)
 
 
-def test_keep_alives_are_counted_and_never_delivered() -> None:
+def test_keep_alives_are_never_delivered() -> None:
     decoder = SseDecoder()
     assert decoder.feed(KEEPALIVE * 3) == []
-    assert decoder.comments == 3
     assert decoder.feed(b":") == []
-    assert decoder.comments == 3
     assert decoder.feed(b"\n") == []
-    assert decoder.comments == 4
 
 
 def test_endless_comments_without_a_blank_line_never_reach_the_limit() -> None:
     decoder = SseDecoder(limit=20)
     for _ in range(100):
         assert decoder.feed(b": ping\n") == []
-    assert decoder.comments == 100
     assert decoder.feed(b"data: a\n\n") == [Frame("message", b"a")]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
@@ -28,7 +29,6 @@ from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http import client as streamable
 from gateway.transport.tasks import TaskSet
-from gateway.transport.websocket.headers import cookie_header, cookies_of
 from gateway.transport.websocket.limits import hard
 from gateway.wire import jsonrpc
 
@@ -52,6 +52,10 @@ BUFFER_BYTES = 4 * 1024 * 1024
 OPEN_SECONDS = 5.0
 """How long a message waits for its session's stream: some servers answer a GET only when there is something to say."""
 CLOSE_SECONDS = 2.0
+_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+").fullmatch
+_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e\"]*").fullmatch
+"""Of a cookie."""
+_EXPIRED = re.compile(r"\s*max-age\s*=\s*(-\d+|0+)\s*", re.I | re.A).fullmatch
 SETTLE_SECONDS = 0.1
 SETTLE_MOST = 5.0
 MOST_STREAMS = 10_000
@@ -186,17 +190,14 @@ class HttpPipe:
         self,
         url: str,
         *,
-        headers: Mapping[str, str] | None = None,
         auth: HttpAuth | None = None,
-        cookies: Mapping[str, str] | None = None,
         limit: int = LIMIT,
         timeout: float = TIMEOUT,
         buffer: int = BUFFER_BYTES,
     ) -> None:
         """Nothing is sent yet. Raises Invalid for a malformed url.
 
-        headers, auth: sent with every request.
-        cookies: sent too; what the server sets is kept in `self.cookies`, to be handed on to the next connection.
+        auth: sent with every request, as are cookies that the server sets.
         limit: greatest message in bytes that is taken; larger ones are Unreadable.
         timeout: seconds that the server may take to answer a POST, a large one more.
         buffer: bytes that may wait to be received; then nothing more is read.
@@ -207,11 +208,10 @@ class HttpPipe:
         self.url = url
         self.limit = limit
         self._timeout = timeout
-        self.cookies = dict(cookies or {})
-        accepted = {"Accept": f"{JSON}, {EVENTS}"}
+        self._cookies: dict[str, str] = {}
         self.client = HttpClient(
             f"{parts.scheme}://{parts.netloc}",
-            headers={**accepted, **(headers or {})},
+            headers={"Accept": f"{JSON}, {EVENTS}"},
             auth=auth,
             timeout=timeout,
             pool_size=MOST_STREAMS,
@@ -320,15 +320,23 @@ class HttpPipe:
         headers = {} if self._connection is None else {CONNECTION_ID: self._connection}
         if session is not None:
             headers[SESSION_ID] = session
-        if self.cookies:
-            headers["Cookie"] = cookie_header(self.cookies)
+        if self._cookies:
+            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
         return headers
 
     def keep_cookies(self, response: HttpResponse | StreamResponse) -> None:
-        """Keep the cookies that an answer sets, for all our requests: they go to one address."""
-        found = response.headers.getall("Set-Cookie")
-        if found:
-            self.cookies = cookies_of(found, self.cookies)
+        """Keep the cookies that an answer sets, for all our requests: they go to one address. One that could not be
+        sent is ignored.
+        """
+        for line in response.headers.getall("Set-Cookie"):
+            pair, _, attributes = line.partition(";")
+            name, equals, value = (part.strip() for part in pair.partition("="))
+            if not equals or not _NAME(name) or not _VALUE(value):
+                continue
+            if any(map(_EXPIRED, attributes.split(";"))):
+                self._cookies.pop(name, None)
+            else:
+                self._cookies[name] = value
 
     # --- in --------------------------------------------------------------------------------------------------------
 

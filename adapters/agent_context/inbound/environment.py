@@ -375,10 +375,9 @@ def fresh() -> str:
     return str(uuid.uuid4())
 
 
-def ahead(deadline: float | None, path: str, said: str | None, now: float | None = None) -> None:
+def ahead(deadline: float | None, path: str, said: str | None) -> None:
     """Raises RpcError for a deadline (epoch seconds) that is past; `said` as it came, at `path`."""
-    at = time.time() if now is None else now
-    if deadline is not None and deadline <= at:
+    if deadline is not None and deadline <= time.time():
         expected = "a deadline that is not past"
         raise refusal(wire.DEADLINE, f"{path}: {PASSED}", "deadline", expected, said, path=path)
 

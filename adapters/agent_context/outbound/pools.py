@@ -42,7 +42,7 @@ class PoolLink:
 
     def __init__(self, target: AgentContextTarget, *, guard: Guard | None = None, pools: Pools | None = None) -> None:
         self.target = target
-        self._guard = guard
+        self.guard = guard
         make = pools or _pool
         self._pools = TargetPools(lambda capabilities: make(capabilities, self), self._heard)
         self._used: set[str] = set()
@@ -64,11 +64,6 @@ class PoolLink:
     def reachable(self) -> bool | None:
         return self._pools.reachable
 
-    @property
-    def guard(self) -> Guard | None:
-        """Judges the addresses of its connections."""
-        return self._guard
-
     @asynccontextmanager
     async def open(
         self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
@@ -79,7 +74,7 @@ class PoolLink:
         try:
             async with self.lease(capabilities) as session:
                 with session.hearing(listener, correlation) as hearing:
-                    line = PoolLine(session, hearing, correlation, knows_agents=self._guard is not None)
+                    line = PoolLine(session, hearing, correlation, knows_agents=self.guard is not None)
                     try:
                         yield line
                     finally:

@@ -4,7 +4,7 @@ client.py   connect() -> ClientSocket; imports its library at the first call
 dialing.py  wraps that library (`websockets`); its errors mapped to ours
 server.py   ServerSocket, on Starlette's WebSocket
 uvicorn.py  MessageProtocol: uvicorn's protocol with a fast path for messages; `serve` passes it to uvicorn
-headers.py  headers and cookies, checked against injection
+headers.py  headers, checked against injection
 limits.py   limits of messages, timeouts
 
 Both ends treat messages alike. The protocols here ignore a binary message: it is an Unreadable whose

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 from gateway.core.errors import Invalid
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.refusal import UpgradeRefused
-from gateway.transport.websocket.headers import checked, cookie_header, cookies_of
-from gateway.transport.websocket.limits import PING_INTERVAL, PING_TIMEOUT, binary, hard, judged
+from gateway.transport.websocket.headers import checked
+from gateway.transport.websocket.limits import binary, hard, judged
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard
@@ -24,14 +24,12 @@ class ClientSocket:
     """A Pipe to an agent; made by `connect`.
 
     headers: of the answer to the upgrade, names in lower case, several values joined by ", ".
-    cookies: what was sent and what the answer made of it: hand it to the next `connect` to the same server.
     subprotocol: the one that the server chose, or None.
     """
 
-    def __init__(self, name: str, connection: WebSocketConnection, cookies: Mapping[str, str], limit: int) -> None:
+    def __init__(self, name: str, connection: WebSocketConnection, limit: int) -> None:
         self.name = name
         self.headers = connection.headers
-        self.cookies = cookies_of(connection.set_cookies, cookies)
         self.subprotocol = connection.subprotocol
         self._connection = connection
         self._limit = limit
@@ -57,19 +55,16 @@ async def connect(
     url: str,
     *,
     headers: Mapping[str, str] | None = None,
-    cookies: Mapping[str, str] | None = None,
     subprotocols: Sequence[str] = (),
     limit: int = LIMIT,
     open_timeout: float = 10.0,
-    ping_interval: float | None = PING_INTERVAL,
-    ping_timeout: float | None = PING_TIMEOUT,
     auth: HttpAuth | None = None,
     guard: Guard | None = None,
 ) -> ClientSocket:
     """Open a WebSocket. `url` is ws, wss, http or https. `open_timeout`: seconds until the answer to the upgrade.
 
     No redirect is followed and no proxy of the environment used, as with HttpClient. A peer that does not answer a
-    ping within `ping_timeout` seconds is gone. `guard` judges the addresses that are connected to. `auth` is shown in
+    ping within PING_TIMEOUT seconds is gone. `guard` judges the addresses that are connected to. `auth` is shown in
     the upgrade; where its token is refused, once more with a new one.
 
     Raises Unreachable if no connection could be made, AgentTimeout, UpgradeRefused for any status but 101,
@@ -84,8 +79,6 @@ async def connect(
 
     async def dialled(token: str = "") -> WebSocketConnection:
         sent = checked({**given, "Authorization": f"Bearer {token}"} if token else given)
-        if cookies:
-            sent = [*sent, ("Cookie", cookie_header(cookies))]
         return await dial(
             address,
             name,
@@ -93,15 +86,13 @@ async def connect(
             subprotocols=subprotocols,
             max_size=hard(limit),
             open_timeout=open_timeout,
-            ping_interval=ping_interval,
-            ping_timeout=ping_timeout,
             ssl_context=tls,
             guard=guard,
         )
 
     tokens = auth.tokens if auth else None
     if tokens is None:
-        return ClientSocket(name, await dialled(), cookies or {}, limit)
+        return ClientSocket(name, await dialled(), limit)
     token = await tokens.token()
     try:
         connection = await dialled(token)
@@ -110,7 +101,7 @@ async def connect(
             raise
         tokens.refused(token)
         connection = await dialled(await tokens.token())
-    return ClientSocket(name, connection, cookies or {}, limit)
+    return ClientSocket(name, connection, limit)
 
 
 def _address(url: str) -> tuple[str, str]:

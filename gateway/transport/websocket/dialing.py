@@ -24,7 +24,7 @@ from websockets.typing import Subprotocol
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.http import Unreachable
 from gateway.transport.refusal import UpgradeRefused, refusal_reason
-from gateway.transport.websocket.limits import CLOSE_SECONDS
+from gateway.transport.websocket.limits import CLOSE_SECONDS, PING_INTERVAL, PING_TIMEOUT
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard
@@ -56,7 +56,6 @@ class WebSocketConnection:
         self._name = name
         self._connection = connection
         self.headers = _plain(connection.response.headers)
-        self.set_cookies = connection.response.headers.get_all("Set-Cookie")
         self.subprotocol: str | None = connection.subprotocol
 
     async def send(self, messages: Iterable[bytes]) -> None:
@@ -101,8 +100,6 @@ async def dial(
     subprotocols: Sequence[str],
     max_size: int,
     open_timeout: float,
-    ping_interval: float | None,
-    ping_timeout: float | None,
     ssl_context: ssl.SSLContext | None,
     guard: Guard | None,
 ) -> WebSocketConnection:
@@ -120,8 +117,8 @@ async def dial(
             user_agent_header=USER_AGENT,
             proxy=None,
             open_timeout=open_timeout,
-            ping_interval=ping_interval,
-            ping_timeout=ping_timeout,
+            ping_interval=PING_INTERVAL,
+            ping_timeout=PING_TIMEOUT,
             close_timeout=CLOSE_SECONDS / 2,
             max_size=max_size,
             # Frames, however large: two at most wait beside the small ones that came with them.
