@@ -20,7 +20,7 @@ from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import CallCounts, OutgoingCall, OutgoingCalls
+from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.contract import CallListener
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity
@@ -80,7 +80,7 @@ class UpstreamEnd(AgentEnd):
         self.version = ""
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._capabilities: JsonObject = dict(capabilities)
-        self._calls = OutgoingCalls(self.name, CallCounts(), self._heard, None)
+        self._calls = OutgoingCalls(self.name, self._heard)
         self._session = ClientSession(self, self._calls, self._capabilities, info)
 
     async def start(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,30 +27,6 @@ REPORTED = 20
 """Unreadable messages that are logged one by one; of more, one in a thousand."""
 _CHANGES = "/list_changed"
 """How notifications end that are about no call, wherever they come."""
-
-
-@dataclass
-class CallCounts:
-    """Oddities on all sessions of a pool."""
-
-    unreadable: int = 0
-    """Messages that were none."""
-    strays: int = 0
-    """Answers to nothing, and progress of nothing that is under way (any more)."""
-    refused: int = 0
-    """Requests of servers that could not be assigned to a call."""
-
-    def garble(self) -> None:
-        """Count an unreadable message."""
-        self.unreadable += 1
-
-    def stray(self, count: int = 1) -> None:
-        """Count messages that nothing waits for."""
-        self.strays += count
-
-    def refuse(self) -> None:
-        """Count a request that could not be assigned."""
-        self.refused += 1
 
 
 class OutgoingCall:
@@ -129,11 +104,8 @@ class OutgoingCall:
 class OutgoingCalls:
     """See the module. Bounded by what is under way."""
 
-    def __init__(
-        self, name: str, counts: CallCounts, unowned: Callable[[str, Raw], None], keyed: Keyed | None = None
-    ) -> None:
+    def __init__(self, name: str, unowned: Callable[[str, Raw], None], keyed: Keyed | None = None) -> None:
         """unowned: told notifications that belong to no call. keyed: see `Keyed`."""
-        self.counts = counts
         self._unclaimed = unowned
         self._name = name
         self._unowned = unowned
@@ -234,13 +206,11 @@ class OutgoingCalls:
         key = self._key(method, params)
         if key is not None:
             if key not in self._keys:
-                self.counts.refuse()
                 raise nobody(method)
             return self._keys[key]
         found = on or (None if self.doubtful else self.only())
         if found is not None:
             return found
-        self.counts.refuse()
         if not self._calls:
             raise nobody(method)
         raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: nobody can tell which call it is about")
@@ -249,13 +219,11 @@ class OutgoingCalls:
         return None if self._keyed is None or not params else self._keyed(method, params)
 
     def stray(self, what: str) -> None:
-        """Count and drop a message that no call waits for (any more)."""
-        self.counts.stray()
+        """Drop a message that no call waits for (any more)."""
         log.debug("%s: %s is dropped", self._name, what)
 
     def garbage(self, reason: str, start: bytes, size: int | None = None) -> None:
-        """Count and log an unreadable message."""
-        self.counts.garble()
+        """Log an unreadable message."""
         self._unreadable += 1
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
             of = "" if size is None else f" ({size} bytes)"

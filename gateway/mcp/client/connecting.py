@@ -14,7 +14,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import CallCounts, OutgoingCalls
+from gateway.mcp.client.calls import OutgoingCalls
 from gateway.mcp.client.channel import Channel
 from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.piped import PipedChannel
@@ -53,7 +53,6 @@ class Connector:
         self, target: McpTarget, capabilities: JsonObject, info: JsonObject, name: str, extras: PoolExtras
     ) -> None:
         self.name = name
-        self.counts = CallCounts()
         self._target = target
         self._auth = credentials_of(target)
         self._capabilities = capabilities
@@ -118,7 +117,7 @@ class Connector:
         return session
 
     async def _made(self, transport: str) -> tuple[Channel, OutgoingCalls]:
-        calls = OutgoingCalls(self.name, self.counts, self._extras.unowned, self._extras.keyed)
+        calls = OutgoingCalls(self.name, self._extras.unowned, self._extras.keyed)
         if transport not in ("streamable", "sse"):
             return PipedChannel(await self._pipe(), calls), calls
         from gateway.mcp.client.http import SsePipe, StreamableChannel

@@ -72,7 +72,6 @@ class PipedChannel:
 
     async def _end(self) -> None:
         gone = await self.peer.wait_closed()
-        self._calls.counts.stray(self.peer.counts.late + self.peer.counts.unknown)
         self.closed.set_result(gone)
 
 

@@ -11,7 +11,6 @@ from msgspec import Raw
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import JsonObject
-from gateway.mcp.client.calls import CallCounts
 from gateway.mcp.client.connecting import Connector, PoolExtras, named
 from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.session import ClientSession
@@ -106,8 +105,6 @@ class McpPool:
     dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
     guard: judges every address that is connected to, of a target that a stranger named.
     warm: whether a process, once started, is kept while nobody uses it, and started again when it ends.
-
-    counts: what was odd, for logs and metrics.
     """
 
     def __init__(
@@ -133,11 +130,6 @@ class McpPool:
         self._heard: list[Callable[[str, Raw], None]] = []
         self._closing = TaskSet()
         self._closed = False
-
-    @property
-    def counts(self) -> CallCounts:
-        """Of all its sessions, those that have ended included."""
-        return self._opener.counts
 
     @property
     def reachable(self) -> bool | None:

@@ -23,7 +23,7 @@ from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
-from gateway.mcp.client.calls import CallCounts, OutgoingCalls
+from gateway.mcp.client.calls import OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.server.contract import McpClient
@@ -154,7 +154,6 @@ class PipedPool:
     def __init__(self, capabilities: JsonObject, server: JsonObject, link: PoolLink) -> None:
         self.declared = capabilities
         self.agent: PipedAgent
-        self.counts = CallCounts()
         self.heard: list[Callable[[str, Raw], None]] = []
         self._link = link
         self._server = server
@@ -164,7 +163,7 @@ class PipedPool:
     async def lease(self, *, alone: bool = True) -> AsyncIterator[ClientSession]:
         if self._session is None:
             here, there = pair()
-            calls = OutgoingCalls("it", self.counts, self._news, correlation)
+            calls = OutgoingCalls("it", self._news, correlation)
             session = ClientSession(PipedChannel(here, calls), calls, self.declared, {}, {"ACP-0.1": "2025-11-25"})
             calls.on_unclaimed(lambda method, params: self._link.unclaimed(session, method, params))
             agent = PipedAgent(there)

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.mcp.client import ClientSession, McpPool
-from gateway.mcp.client.calls import CallCounts, OutgoingCalls
+from gateway.mcp.client.calls import OutgoingCalls
 from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.options import McpTarget
@@ -85,13 +85,10 @@ async def pool(**options: Any) -> AsyncIterator[McpPool]:
 class Played:
     """A session, and the other end of its pipe for the test to play."""
 
-    def __init__(
-        self, session: ClientSession, there: MemoryPipe, counts: CallCounts, news: list[str], unclaimed: list[str]
-    ) -> None:
+    def __init__(self, session: ClientSession, there: MemoryPipe, news: list[str], unclaimed: list[str]) -> None:
         self.session = session
         self.unclaimed = unclaimed
         self.there = there
-        self.counts = counts
         self.news = news
 
     async def hear(self, count: int = 1) -> list[Any]:
@@ -122,8 +119,7 @@ async def played(
     before = asyncio.all_tasks()
     here, there = pair(limit)
     news: list[str] = []
-    counts = CallCounts()
-    calls = OutgoingCalls("the server", counts, lambda method, params: news.append(method), keyed)
+    calls = OutgoingCalls("the server", lambda method, params: news.append(method), keyed)
     unclaimed: list[str] = []
     if keyed is not None:
         calls.on_unclaimed(lambda method, params: unclaimed.append(method))
@@ -135,7 +131,7 @@ async def played(
     await starting
     assert (await hear(there, 1))[0]["method"] == "notifications/initialized"
     try:
-        yield Played(session, there, counts, news, unclaimed)
+        yield Played(session, there, news, unclaimed)
     finally:
         await session.aclose()
         await settled()
