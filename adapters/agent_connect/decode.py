@@ -91,17 +91,23 @@ class StreamDecoder:
     `broken` the error of a message that made no sense: those after it are not read.
     """
 
-    __slots__ = ("_differ", "_head", "_resumed", "broken", "last", "run_id", "settled", "verdict")
+    __slots__ = ("_differ", "_head", "_resumed", "broken", "run_id", "settled", "verdict")
 
     def __init__(self, run_id: str | None = None, *, resumed: bool = False) -> None:
         self.run_id = run_id
         self.verdict: Verdict | None = None
         self.settled = False
-        self.last: msgspec.Raw | None = None
         self.broken: AgentError | None = None
         self._resumed = resumed
         self._differ: deltas.Differ | None = None  # None before the first snapshot
         self._head: bytes | None = None  # of the last message up to its `values`, with which it ended
+
+    @property
+    def last(self) -> msgspec.Raw | None:
+        """The last snapshot; None before the first."""
+        if self._differ is not None and (raw := self._differ.raw) is not None:
+            return msgspec.Raw(raw)
+        return self.verdict.values if isinstance(self.verdict, RunSuccess) else None
 
     def feed(self, messages: Sequence[bytes], where: str, *, last: bool = False) -> list[e.Event]:
         """Events for the `data` of streamed messages that have come together, in order. `where` names the request in
@@ -147,7 +153,6 @@ class StreamDecoder:
                 break
             end += 1
         if end > at:
-            self.last = msgspec.Raw(messages[end - 1][len(head) : -1])
             delta = segments.told()
             if delta is not None:
                 out.append(e.PartDelta(part=PART, delta=delta))
@@ -164,7 +169,6 @@ class StreamDecoder:
             self._belongs(update.run_id)
         if update.type == "values" and update.values is not ABSENT:
             if last and update.status == "success" and self._differ is None and not self._resumed:
-                self.last = update.values
                 self.verdict, self.settled = RunSuccess(update.values), True
                 return None
             self._values(update.values, update.status, None, out)
@@ -201,7 +205,6 @@ class StreamDecoder:
         if self._differ is None:
             self._differ = deltas.Differ()
             out.append(e.PartStarted(part=PART, message=MESSAGE, kind="data"))
-        self.last = values
         change = self._differ.feed(bytes(values))
         if not self._resumed and change.delta is not deltas.ABSENT and not change.replaced:
             out.append(e.PartDelta(part=PART, delta=change.delta, origin=origin))

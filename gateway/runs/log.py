@@ -29,6 +29,7 @@ from gateway.core.output import Output, fewer
 from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent, Run
 from gateway.store import LogEntry, RunChange, Store, Unsynced
+from gateway.store.records import size_of
 from gateway.transport.deadline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,8 @@ class RunLog:
     moved: asyncio.Event | None = None
     """Set when a reader has come along; None until somebody waits for that."""
     _output: Output | None = None
-    _tail_bytes = 0
+    _older = 0  # how many of the tail were there when it was last trimmed
+    _full = TAIL_BYTES  # at so many bytes it is trimmed again
     _committing = 0  # number of the newest event of the commit under way
     _released: asyncio.Event | None = None  # None until somebody waits for that
     _extending: asyncio.Future[None] | None = None
@@ -91,7 +93,6 @@ class RunLog:
         self._unfolded: list[e.Event] = []
         """Events of the document that is not made yet."""
         self._tail: list[e.Event] = []  # the newest, up to number `last`
-        self._sizes: list[int] = []  # of the tail's events, encoded
         self._held: list[e.Event] = []
         self.waiting: set[LogReader] = set()
         """Told of the next append, or of the end."""
@@ -144,8 +145,7 @@ class RunLog:
         except UnicodeEncodeError:  # half a surrogate pair of the agent's
             events = [delta.sound(event) for event in events]
             entries = self.number(events)
-        self._store.append(self.run_id, entries)
-        self._publish(events, entries)
+        self._publish(events, self._store.append(self.run_id, entries))
         if self.last > self._reserved - RESERVE // 2:
             self._extend_soon()
 
@@ -200,13 +200,14 @@ class RunLog:
             self.moved.clear()
             await self.moved.wait()
 
-    def number(self, events: Sequence[e.Event]) -> tuple[LogEntry, ...]:
+    def number(self, events: Sequence[e.Event]) -> list[LogEntry]:
         """Events as they are to be written, under the next numbers; `created` shows them when they are."""
-        number, entries = self.last, []
+        number = self.last
+        entries: list[LogEntry] = []
         for event in events:
             number += 1
             entries.append(LogEntry(number, e.encode(event), type(event) is e.PartDelta))
-        return tuple(entries)
+        return entries
 
     def finished(self, end: e.RunFinished) -> tuple[e.PartReplaced | None, msgspec.Raw]:
         """Take the final result: its change of what was said, and the document."""
@@ -223,7 +224,7 @@ class RunLog:
                     self._output.apply(event)
         else:
             self._unfolded.extend(events)
-        self._publish(events, entries)
+        self._publish(events, size_of(entries))
 
     def close(self) -> None:
         """No more events will come: wake every watcher."""
@@ -264,29 +265,22 @@ class RunLog:
             except InterlinguaError as error:  # whoever waited for the commit has no part in it
                 self.wrong = self.wrong or error
 
-    def _publish(self, events: Sequence[e.Event], entries: Sequence[LogEntry]) -> None:
-        if not entries:
+    def _publish(self, events: Sequence[e.Event], size: int) -> None:
+        if not events:
             return
-        added = 0
-        for entry in entries:
-            size = len(entry.data)
-            self._sizes.append(size)
-            added += size
         self._tail += events
-        self.last = entries[-1].number
-        self.bytes += added
-        self._tail_bytes += added
-        if self._tail_bytes > 2 * TAIL_BYTES:
+        self.last += len(events)
+        self.bytes += size
+        if self.bytes > self._full:
             self._trim()
         for watch in tuple(self.waiting):
             watch.tell()
 
     def _trim(self) -> None:
-        drop = 0
-        while self._tail_bytes > TAIL_BYTES and drop < len(self._tail) - 1:
-            self._tail_bytes -= self._sizes[drop]
-            drop += 1
-        del self._tail[:drop], self._sizes[:drop]
+        """Drop what was there the last time: more than `TAIL_BYTES` have come since."""
+        del self._tail[: self._older]
+        self._older = len(self._tail)
+        self._full = self.bytes + TAIL_BYTES
 
     # reading
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class UnwrittenEnd:
     """The last events of a run, as watchers were told them, and the call that its webhook is owed."""
 
-    events: tuple[LogEntry, ...]
+    events: Sequence[LogEntry]
     delivery: Delivery | None
 
 

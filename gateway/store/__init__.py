@@ -66,7 +66,7 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run: Run | None = None
-    events: tuple[LogEntry, ...] = ()
+    events: Sequence[LogEntry] = ()
     reserved: int | None = None
     checkpoint: Checkpoint | None = None
     thread: ThreadChange | None = None
@@ -223,8 +223,9 @@ class Store(Protocol):
         taken for dead and must let go of it. May raise Conflict for a change that ends a run a second time.
         """
 
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        """Write entries behind. Neighbours of one kind may share a row; each can still be read alone.
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
+        """Write entries behind. Neighbours of one kind may share a row; each can still be read alone. Returns how many
+        bytes they have.
 
         As with `save`, nothing is written if the run is gone or another owner's by then.
         """

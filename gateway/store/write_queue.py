@@ -272,11 +272,13 @@ class WriteQueue:
         self._waiting.append(WriteJob(work))
         self._wake()
 
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        """Write entries of a run's log behind."""
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
+        """Write entries of a run's log behind. Returns their size."""
         if not self._usable:
             raise closed()
-        self.put += self._held.append(run_id, entries)
+        size = self._held.append(run_id, entries)
+        self.put += size
+        return size
 
     def save(self, record: Run, *, soon: bool) -> None:
         """Write a run's record behind. A later record of the run replaces it."""

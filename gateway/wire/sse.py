@@ -58,6 +58,7 @@ class SseDecoder:
     """
 
     __slots__ = (
+        "_between",
         "_data",
         "_error",
         "_event",
@@ -80,6 +81,7 @@ class SseDecoder:
         self._flush_at_end = flush_at_end
         self._head: bytes | None = b""  # None once the place of the byte order mark is behind us
         self._skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
+        self._between = True  # no event is unfinished
         self._tail = bytearray()  # an unfinished line
         self._data: list[bytes] = []  # of the unfinished event, as are the next three
         self._size = 0  # of its data, once that has a second line
@@ -110,8 +112,7 @@ class SseDecoder:
             self._skip_lf = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         frames: list[Frame] = []
-        begun = self._tail or self._data or self._event != "message" or self._ident is not None
-        if not begun and self._frame_retry is None and len(chunk) <= self._limit:
+        if self._between and len(chunk) <= self._limit:
             chunk = self._take_plain(chunk, frames)
             if not chunk:
                 return frames
@@ -134,6 +135,8 @@ class SseDecoder:
             self._error = self._too_large()
         if self._error is not None and not frames:
             raise self._error
+        begun = tail or self._data or self._event != "message" or self._ident is not None
+        self._between = not begun and self._frame_retry is None
         return frames
 
     def close(self) -> list[Frame]:

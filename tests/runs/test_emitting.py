@@ -114,26 +114,26 @@ def test_who_begins_to_watch_late_has_the_document_of_a_run_that_comes_whole() -
 class Nowhere:
     """A store that keeps nothing."""
 
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        pass
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
+        return sum(len(entry.data) for entry in entries)
 
 
 def test_the_newest_events_are_in_memory_and_older_ones_are_said_not_to_be() -> None:
     log = RunLog("r", Nowhere(), AGENT, reserved=1 << 30, last=7)  # type: ignore[arg-type]
     assert log.tail_first == 8 and log.newer(7) is None
     drawn = random.Random(1)
-    kept: list[tuple[int, int]] = []
-    said = 0
+    kept: list[int] = []
+    said = trimmed_at = older = 0
     for number in range(8, 1000):
         event = e.Custom(name="x", data="x" * drawn.choice([10, 1000, 20_000, 3 * TAIL_BYTES]))
         log.append([event])
-        kept.append((number, len(e.encode(event))))
-        said += kept[-1][1]
+        kept.append(number)
+        said += len(e.encode(event))
         assert log.bytes == said
-        if sum(size for _, size in kept) > 2 * TAIL_BYTES:
-            while sum(size for _, size in kept) > TAIL_BYTES and len(kept) > 1:
-                kept.pop(0)
-        assert (log.last, log.tail_first) == (number, kept[0][0])
+        if said > trimmed_at + TAIL_BYTES:
+            del kept[:older]
+            trimmed_at, older = said, len(kept)
+        assert (log.last, log.tail_first) == (number, kept[0])
         for after in (log.tail_first - 1, log.tail_first, log.last - 1):
             newer = log.newer(after) or ()
             assert [number for number, _ in newer] == list(range(max(after + 1, log.tail_first), log.last + 1))

@@ -43,9 +43,9 @@ class Ledger(SqliteStore):
         self.reserved = max(self.reserved, change.reserved or 0)
         self._look(change.events)
 
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
         self._look(entries)
-        super().append(run_id, entries)
+        return super().append(run_id, entries)
 
 
 @pytest.mark.parametrize("burst", [1, 12_000])

@@ -281,12 +281,12 @@ class Follower:
         """Do all that is done with a piece without waiting. Returns whether that was all."""
         decoder, silence = self._decoder, self._silence
         ready = frames.feed(chunk)
-        if (ready or len(chunk) > LARGE) and not opened.whole:  # no keep-alive
-            self._poller.hear()
+        if self._asking is not None and (ready or len(chunk) > LARGE):  # no keep-alive
+            self._asking.hear()
         if ready:
             self._last_id = frames.last_event_id
             said = [frame.data for frame in ready if frame.event in READ]
-            events = decoder.feed(said, where, last=decoder.last is None and opened.exhausted)
+            events = decoder.feed(said, where, last=opened.whole and opened.exhausted)
             if events:
                 self._context.emit(*events)
                 self._breaks = 0

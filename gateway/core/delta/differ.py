@@ -42,13 +42,18 @@ class Differ:
             return UNCHANGED
         document = sound(decode(raw))
         change = changes(self.document(), document)
-        old = self._raw if segments is None else segments.raw()
+        old = self.raw
         cuts = [] if segments is None else segments.cuts()
         self._keep(document, raw)
         if old is not None and not change.replaced and (cuts := find(old, cuts, raw, document)):
             self._raw = None
             self.segments = Segments(raw, cuts)
         return change
+
+    @property
+    def raw(self) -> bytes | None:
+        """The last snapshot as it came; None before the first."""
+        return self._raw if self.segments is None else self.segments.raw()
 
     def document(self) -> Json | Sentinel:
         """The last snapshot as a value, not to be changed; ABSENT before the first."""
