@@ -118,7 +118,7 @@ class StreamDecoder:
         at = 0
         try:
             while at < len(messages):
-                grown = self._grown(messages, at, out) if self._head is not None else 0
+                grown = self._grown(messages, at, out)
                 if not grown and messages[at]:
                     self._message(messages[at], out, last=last and at == len(messages) - 1)
                 at += grown or 1
@@ -142,10 +142,9 @@ class StreamDecoder:
 
         What the texts are in is not read again: it is the same, and so is all that was made of it.
         """
-        head, differ, end = self._head, self._differ, at
-        assert head is not None and differ is not None, "there was a message before"
-        segments = differ.segments
-        if segments is None:
+        head, end = self._head, at
+        segments = self._differ.segments if self._differ is not None else None
+        if head is None or segments is None:
             return 0
         while end < len(messages):
             data = messages[end]

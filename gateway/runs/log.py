@@ -202,8 +202,7 @@ class RunLog:
 
     def number(self, events: Sequence[e.Event]) -> list[LogEntry]:
         """Events as they are to be written, under the next numbers; `created` shows them when they are."""
-        number = self.last
-        entries: list[LogEntry] = []
+        number, entries = self.last, []
         for event in events:
             number += 1
             entries.append(LogEntry(number, e.encode(event), type(event) is e.PartDelta))

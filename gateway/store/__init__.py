@@ -224,8 +224,7 @@ class Store(Protocol):
         """
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
-        """Write entries behind. Neighbours of one kind may share a row; each can still be read alone. Returns how many
-        bytes they have.
+        """Write entries behind; returns their size. Neighbours of one kind may share a row; each can be read alone.
 
         As with `save`, nothing is written if the run is gone or another owner's by then.
         """

@@ -276,8 +276,7 @@ class WriteQueue:
         """Write entries of a run's log behind. Returns their size."""
         if not self._usable:
             raise closed()
-        size = self._held.append(run_id, entries)
-        self.put += size
+        self.put += (size := self._held.append(run_id, entries))
         return size
 
     def save(self, record: Run, *, soon: bool) -> None:

@@ -127,7 +127,7 @@ class SseDecoder:
         tail += rest
         broken = len(tail) > self._limit
         if len(chunk) > self._limit or (lines and len(lines[0]) > self._limit):
-            whole = list(takewhile(self._fits, lines))
+            whole = list(takewhile(lambda line: len(line) <= self._limit, lines))
             broken = broken or len(whole) < len(lines)
             lines = whole
         frames += self._read(lines)
@@ -225,9 +225,6 @@ class SseDecoder:
         if self._size > self._limit:
             self._error = self._too_large()
         return self._error is None
-
-    def _fits(self, line: bytes) -> bool:
-        return len(line) <= self._limit
 
     def _too_large(self) -> AgentBroken:
         return AgentBroken(f"the agent sent an event of more than {self._limit} bytes")

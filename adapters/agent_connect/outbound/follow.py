@@ -108,8 +108,7 @@ class Follower:
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
         self.remote = remote
-        if self._decoder.run_id != remote.run_id:
-            self._decoder.expect(remote.run_id)
+        self._decoder.expect(remote.run_id)
         if not over:
             await self._record(remote)
         if self._named is not None:
