@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import yaml
 
 Where = tuple[str | int, ...]
@@ -28,8 +29,7 @@ def dotted(where: Where) -> str:
     return text.removeprefix(".")
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(msgspec.Struct, frozen=True):
     """One thing that is wrong. `str` is the line to print; `line` and `column` count from 1, 0 is unknown.
 
     `code` is the name that a specification gives to the mistake, "" for most.

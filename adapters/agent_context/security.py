@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
 from adapters.agent_context.wire.records import AgentAuth
@@ -39,8 +40,7 @@ _OF: Final[dict[Right, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class ClientPrincipal:
+class ClientPrincipal(msgspec.Struct, frozen=True):
     """A client and its rights: `may`, for the agents whose ids fit one of the patterns. `roles`: by which they
     may approve tool calls that wait for approval.
 
@@ -48,7 +48,7 @@ class ClientPrincipal:
     """
 
     name: str
-    may: frozenset[str] = field(default_factory=frozenset)
+    may: frozenset[str] = frozenset()
     agents: tuple[str, ...] = ("*",)
     roles: tuple[str, ...] = ()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.access.authentication import Authentication, Person
 from gateway.access.credentials import TokenOwners, bearer
@@ -44,8 +46,7 @@ def uncreated(agent: str) -> None:
     """The `Created` of a gateway whose clients create no agents."""
 
 
-@dataclass(frozen=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """A client with a valid token.
 
     agents: patterns of the agents that it may use. oversees: whether it also sees what other clients made. tools:

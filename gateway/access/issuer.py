@@ -13,7 +13,6 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -46,8 +45,7 @@ _ALGORITHMS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class PublishedKey:
+class PublishedKey(msgspec.Struct, frozen=True):
     """A public key. `algorithms`: those it may check, of those that the options accept. `jwk`: as it is published."""
 
     kid: str
@@ -56,8 +54,7 @@ class PublishedKey:
     key: Any
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """An issuer's name and keys, as it publishes them. `issuer`: its name, `iss` of its tokens."""
 
     issuer: str

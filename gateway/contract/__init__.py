@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -128,8 +129,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Callback:
+class Callback(msgspec.Struct, frozen=True):
     """A webhook request: POST `body` with `headers`."""
 
     body: bytes

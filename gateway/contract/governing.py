@@ -15,9 +15,10 @@ Each is None where nothing governs the route.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 from gateway.contract.backchannel import ThreadContext
 from gateway.contract.gateway import GatewayAgents
@@ -72,8 +73,7 @@ def risk_of(kind: str | None, said: Json = None) -> int:
     return min(max(known, stated), GREATEST_RISK)
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(msgspec.Struct, frozen=True):
     """Something that an agent is told before what is asked of it: a skill of its operator (AIP-3).
 
     `uri` is what documents call it, `text` Markdown.
@@ -89,14 +89,13 @@ class Instruction:
         return f'<skill name="{self.name}">\n{self.text}\n</skill>'
 
 
-@dataclass(frozen=True)
-class ToolServer:
+class ToolServer(msgspec.Struct, frozen=True):
     """An MCP server that every session of an agent is given. transport: stdio (`command`), http or sse (`url`)."""
 
     name: str
     transport: str
     command: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     url: str = ""
 
 

@@ -27,7 +27,6 @@ Outbound halves:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -38,8 +37,7 @@ from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.pipe import Pipe
 
 
-@dataclass(frozen=True)
-class Hosted:
+class Hosted(msgspec.Struct, frozen=True):
     """One agent that an inbound half brings, as much of a route as it needs.
 
     `outbound` is the same object as long as it is the same agent. Another object under the name is another agent:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from gateway.core import delta
 from gateway.core.types import Json
@@ -18,8 +19,7 @@ _NO: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One value. `id` names it on the wire, unlike every other of its list; `label` is what a person reads."""
 
     id: str

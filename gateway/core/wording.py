@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from gateway.core import choices, delta
 from gateway.core.projection import views_of
@@ -17,8 +18,7 @@ _COUNTS: Final = (("minItems", "at least {}"), ("maxItems", "at most {}"))
 _DEPTH: Final = 6
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(msgspec.Struct, frozen=True):
     """A value somewhere in an object: the names that lead there, its schema, and whether the object needs it."""
 
     path: tuple[str, ...]

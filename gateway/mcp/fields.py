@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from gateway.core import delta, wording
 from gateway.core.choices import Choice, choices
@@ -14,8 +15,7 @@ WRAPPED: Final = "value"
 FORMATS: Final = ("email", "uri", "date", "date-time")
 
 
-@dataclass(frozen=True)
-class FormDialect:
+class FormDialect(msgspec.Struct, frozen=True):
     """The features of forms. Every form has texts, numbers, booleans, and lists of texts to choose one of."""
 
     titled: bool = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.agents.entry import Entry
@@ -19,8 +19,7 @@ from gateway.runs.threads import EARLIER
 from gateway.store.records import new_id
 
 
-@dataclass
-class GivenFiles:
+class GivenFiles(msgspec.Struct):
     """The files of a request, sorted. `lost`: how many of them its agent does not get."""
 
     request: RunRequest
@@ -28,10 +27,10 @@ class GivenFiles:
     agent: Agent
     filled: Filled | None = None
     """The input that was made of the request's words; None where it has none."""
-    stored: list[tuple[Artifact, bytes]] = field(default_factory=list)
+    stored: list[tuple[Artifact, bytes]] = []
     """Files that are to be stored before the run is created."""
     lost: int = 0
-    _kept_at: dict[str, str] = field(default_factory=dict)
+    _kept_at: dict[str, str] = {}
     """By id of a file, where its base64 is in the request as it is kept."""
 
     def take_out(self) -> list[Attachment]:

@@ -11,9 +11,9 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway import tracing
@@ -60,8 +60,7 @@ CANCEL_CALL_SECONDS = 5.0
 _MESSAGE_ENDS: list[type[e.Event]] = [e.PartEnded, e.MessageEnded]
 
 
-@dataclass(frozen=True)
-class Commons:
+class Commons(msgspec.Struct, frozen=True):
     """What an engine's runs share. The callbacks are called synchronously, after the commit, and must not raise."""
 
     store: Store

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,8 +27,7 @@ from gateway.transport.tasks import TaskSet
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class UnwrittenEnd:
+class UnwrittenEnd(msgspec.Struct, frozen=True):
     """The last events of a run, as watchers were told them, and the call that its webhook is owed."""
 
     events: Sequence[LogEntry]

@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.agents.entry import Entry
@@ -30,8 +30,7 @@ STATE_SECONDS: Final = 10.0
 """How long an agent may take to read, change or copy the state of a thread."""
 
 
-@dataclass(frozen=True)
-class Keeper:
+class Keeper(msgspec.Struct, frozen=True):
     """The agent that took a thread's newest turn. `upstream` is what is recorded of the thread there, if anything."""
 
     agent: Agent

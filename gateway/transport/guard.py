@@ -16,10 +16,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
 
 from gateway.core.errors import Denied, Invalid
 
@@ -75,8 +76,7 @@ _EMBEDDING = [  # (network, bits right of the IPv4 address in it)
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """A URL that may be called, and the addresses that its host had when it was checked."""
 
     url: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from adapters.agent_context.codec import files, nlip
 from adapters.agent_context.wire.constants import PROTOCOL
@@ -82,8 +83,7 @@ _ENVELOPE: Final = frozenset({CONTEXT, REQUIREMENTS})
 # --- payload -> input ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PayloadRun:
+class PayloadRun(msgspec.Struct, frozen=True):
     """The start of a run. Either `input` or `prompt` is set; `losses` has the name of each loss."""
 
     input: Json = None

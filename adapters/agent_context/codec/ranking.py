@@ -15,9 +15,10 @@ every explanation. Agents of the same score stay in the order in which they were
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from gateway.access.patterns import fits
 from gateway.core.types import JsonObject, Standing
@@ -36,8 +37,7 @@ UNKNOWN: Final = Standing()
 _LABELS: Final = ("tools", "models", "specializations")
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, dict=True):
     """One agent of the directory.
 
     `standing` is what the agent or its route says of it; `quality` (0..10) and `speed` (tokens a second) are what was
@@ -46,7 +46,7 @@ class Candidate:
     """
 
     id: str
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, Sequence[str]] = {}
     standing: Standing = UNKNOWN
     load: float = 0
     quality: float | None = None
@@ -70,8 +70,7 @@ class Candidate:
         return frozenset(word.casefold() for kind in _LABELS for word in self.labels.get(kind, ()))
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """The requirements of a task.
 
     `excluded`: agents that are out for a reason of the task's own, by id, and the reason. `only`: the one agent that
@@ -82,12 +81,11 @@ class Needs:
     min_score: float | None = None
     max_cost: float | None = None
     only: str | None = None
-    excluded: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, str] = {}
     allowed: Sequence[str] = ("*",)
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(msgspec.Struct, frozen=True):
     """A candidate that fits. `factors` are 0..1 each, by name, before their weights."""
 
     candidate: Candidate
@@ -95,8 +93,7 @@ class Ranked:
     factors: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(msgspec.Struct, frozen=True):
     """The agents that fit, best first; those that fit and are away now; and the others, each with the reason."""
 
     ranked: tuple[Ranked, ...]

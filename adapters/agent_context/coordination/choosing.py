@@ -12,8 +12,9 @@ import bisect
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank, rated

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from adapters.agent_context.codec.agents import native, record_of
 from adapters.agent_context.codec.ranking import Candidate
@@ -24,8 +25,7 @@ from gateway.core.types import Agent, JsonObject
 PIECE: Final = 100
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """One agent. `member` is given for one that registered."""
 
     name: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -149,8 +148,7 @@ AWAY: Final = frozenset({INACTIVE, OFFLINE, "unavailable", "stopped", "shutdown"
 """Statuses of a heartbeat that mean inactive; any other but active means busy."""
 
 
-@dataclass
-class RegisteredConnection:
+class RegisteredConnection(msgspec.Struct):
     """One client's session on which agents registered.
 
     `heard` is when it last said anything; `takes` whether it took requests when that was looked at.
@@ -158,7 +156,7 @@ class RegisteredConnection:
 
     session: McpSession
     heard: float
-    agents: set[str] = field(default_factory=set)
+    agents: set[str] = msgspec.field(default_factory=set)
     takes: bool = True
 
     def hear(self, now: float) -> float:
@@ -172,8 +170,7 @@ class RegisteredConnection:
         return self.takes is not before
 
 
-@dataclass
-class RegisteredAgent:
+class RegisteredAgent(msgspec.Struct):
     """One registered agent as this process sees it. It changes itself: every change is a method.
 
     `owner` is the principal's name. `connection` is the one here that it registered on, while that lasts; `beat` when

@@ -10,10 +10,10 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 from pydantic import SecretStr
@@ -249,8 +249,7 @@ def _nothing(uris: Iterable[str]) -> None:
     """Where nobody wants to know."""
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(msgspec.Struct, frozen=True):
     """A call whose run is followed now: the agent that works on it, and the id that the agent knows it by."""
 
     call: McpCall
@@ -258,8 +257,7 @@ class Served:
     correlation: str
 
 
-@dataclass
-class Limit:
+class Limit(msgspec.Struct):
     """A limit that may end a run early. `cancel` is called with the reason, once."""
 
     cancel: Callable[[str], object]
@@ -273,8 +271,7 @@ class Limit:
             self.cancel(str(error))
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """One per gateway process; passed to everything that handles requests."""
 
     options: AgentContextServe
@@ -285,8 +282,8 @@ class Environment:
     links: SessionLinks
     background: Background
     waiting: WaitingRuns
-    pending: AcknowledgedQuestions = field(default_factory=AcknowledgedQuestions)
-    served: dict[str, Served] = field(default_factory=dict)
+    pending: AcknowledgedQuestions = msgspec.field(default_factory=AcknowledgedQuestions)
+    served: dict[str, Served] = {}
     """By run."""
     changed: Callable[[Iterable[str]], None] = _nothing
     """Called with the resources that have changed."""

@@ -6,8 +6,10 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import WAITED_FOR, NoMatch, refusal
@@ -44,8 +46,7 @@ SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
 
 
-@dataclass(frozen=True)
-class Letter:
+class Letter(msgspec.Struct, frozen=True):
     """A message of type request that may be delivered. `told`: what its payload says of itself."""
 
     asked: MessageParams

@@ -5,8 +5,9 @@ A task goes on when its client's connection ends; it is cancelled when the clien
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.coordination.coordinator import Coordinator
@@ -54,8 +55,7 @@ LIMITS: Final = "/requirements/constraints/deadline"
 ARGUMENTS: Final = "/arguments"
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """A task as somebody asks for it. `place`: of its deadline in the params; `named`: of the target."""
 
     task: DelegatedTask

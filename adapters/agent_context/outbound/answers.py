@@ -13,7 +13,6 @@ does not say much. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -141,36 +140,31 @@ _BESIDE: Final = frozenset({META, "status", "source", "target", "id", "taskId", 
 """Members of an answer that are no response by themselves."""
 
 
-@dataclass(frozen=True)
-class SaidResponse:
+class SaidResponse(msgspec.Struct, frozen=True):
     """The end. `payload` is None where it says nothing more than was told."""
 
     payload: Json = None
 
 
-@dataclass(frozen=True)
-class SaidUpdate:
+class SaidUpdate(msgspec.Struct, frozen=True):
     """Some of it. `rest`: whether messages follow, as they do unless it came in one."""
 
     payload: Json
 
 
-@dataclass(frozen=True)
-class SaidQuestion:
+class SaidQuestion(msgspec.Struct, frozen=True):
     """It asks first."""
 
     payload: Json
 
 
-@dataclass(frozen=True)
-class SaidFailed:
+class SaidFailed(msgspec.Struct, frozen=True):
     """It failed, by its own word."""
 
     error: ErrorObject
 
 
-@dataclass(frozen=True)
-class SaidAcknowledged:
+class SaidAcknowledged(msgspec.Struct, frozen=True):
     """The agent has the message, and says the rest in messages of its own."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Raw
 
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
@@ -35,8 +35,7 @@ NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
 """Statuses by which a server without Streamable HTTP answers a POST at the address of its HTTP+SSE."""
 
 
-@dataclass(frozen=True)
-class PoolExtras:
+class PoolExtras(msgspec.Struct, frozen=True):
     """Given by a pool to its sessions. unowned: told notifications that belong to no call. The rest: see `McpPool`."""
 
     unowned: Callable[[str, Raw], None]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from gateway.core.errors import Conflict, Invalid, NotFound
@@ -26,8 +26,7 @@ def state_of(run_id: str, misses: int = 0) -> str:
     return f"{run_id}.{misses}"
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """The answer that a call brings: `value`, at `place` in the params. `path` is its handle's; `make` makes it."""
 
     path: str

@@ -6,9 +6,10 @@ import base64
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote, urlencode, urlsplit
+
+import msgspec
 
 from gateway.core.errors import Invalid
 
@@ -67,8 +68,7 @@ class HttpOrigin(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
+class FilePart(msgspec.Struct, frozen=True):
     """One file of a multipart form."""
 
     name: str

@@ -6,7 +6,8 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.wire.ndjson import Splitter, Unreadable
 
@@ -128,8 +129,7 @@ class LineReader:
             self._taker.set_result(None)
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, eq=False):
     data: memoryview
     size: int
     done: asyncio.Future[bool]

@@ -13,10 +13,11 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
+
+import msgspec
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable
 
@@ -28,8 +29,7 @@ KILL_TIMEOUT = 7.0
 """The time that the warden may need beyond both graces, mostly for killing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(msgspec.Struct, frozen=True):
     """The end of a main process: its code, or the signal that ended it, or neither if it is unknown."""
 
     code: int | None = None
@@ -44,8 +44,7 @@ class Exit:
         return "was lost" if self.code is None else f"exited with {self.code}"
 
 
-@dataclass(frozen=True, slots=True)
-class Grace:
+class Grace(msgspec.Struct, frozen=True):
     """Seconds that an agent has to exit: after its input has ended, then after SIGTERM. SIGKILL comes next."""
 
     eof: float = 1.0

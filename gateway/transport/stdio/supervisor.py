@@ -10,8 +10,9 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout, InterlinguaError, Unavailable
 from gateway.transport.deadline import CLOCK_SLACK
@@ -37,8 +38,7 @@ class SupervisedConnection(Protocol):
 C = TypeVar("C", bound=SupervisedConnection)
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Seconds between tries: `first`, doubled for each failure, at most `most`, minus up to half at random."""
 
     first: float = 0.5

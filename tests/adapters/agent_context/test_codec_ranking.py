@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from adapters.agent_context.codec.ranking import Candidate, Needs, factors_of, rank, rated
 from adapters.agent_context.options import Weights
@@ -46,7 +45,7 @@ def test_better_quality_and_security_never_lower_a_score(
 ) -> None:
     low, high = sorted((a, b))
     assert score(replace(one, quality=low), weighing) <= score(replace(one, quality=high), weighing)
-    secure = [replace(one, standing=changed(one.standing, security=each)) for each in (low, high)]
+    secure = [replace(one, standing=replace(one.standing, security=each)) for each in (low, high)]
     assert score(secure[0], weighing) <= score(secure[1], weighing)
 
 
@@ -56,7 +55,7 @@ def test_greater_cost_and_load_never_raise_a_score_and_speed_never_lowers_it(
     one: Candidate, weighing: dict[str, float], a: float, b: float
 ) -> None:
     low, high = sorted((a, b))
-    dear = [replace(one, standing=changed(one.standing, cost=each)) for each in (low, high)]
+    dear = [replace(one, standing=replace(one.standing, cost=each)) for each in (low, high)]
     assert score(dear[0], weighing) >= score(dear[1], weighing)
     assert score(replace(one, load=low), weighing) >= score(replace(one, load=high), weighing)
     assert score(replace(one, speed=low), weighing) <= score(replace(one, speed=high), weighing)

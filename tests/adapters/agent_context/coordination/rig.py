@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import Coordinator
@@ -192,9 +194,8 @@ def holds(after: str, go: asyncio.Event) -> Script:
 
 def described(**fields: Any) -> Agent:
     """The scripted agent with other fields."""
-    import msgspec
 
-    return msgspec.structs.replace(AGENT, **fields)
+    return replace(AGENT, **fields)
 
 
 def ids(run: Run) -> list[JsonObject]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from adapters.agent_context.wire.constants import PROTOCOL
 from tests.adapters.agent_context.directory.rig import House, house
