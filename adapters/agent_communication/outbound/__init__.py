@@ -4,7 +4,6 @@ server.py   the target: sessions with it, the agents and templates that are ther
 agents.py   one of them
 created.py  agents made of a template, one for each configuration
 turn.py     one run; its call may be sent again with an answer
-asks.py     what the agent asks meanwhile
 request.py  what is sent for a run, and what is said of it besides deltas
 """
 

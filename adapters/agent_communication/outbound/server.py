@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from msgspec import Raw
 
 from adapters.agent_communication.options import AgentCommunicationTarget
-from adapters.agent_communication.outbound.asks import QUESTIONS
 from adapters.agent_communication.wire import AGENTS_CHANGED, LIST, TEMPLATES
 from gateway.core import delta
 from gateway.core.errors import AgentError
@@ -19,6 +18,9 @@ from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.target_server import TargetList, TargetNews, TargetPools, few, gateway_info
 
 log = logging.getLogger(__name__)
+
+QUESTIONS: JsonObject = {"elicitation": {}}
+"""The gateway's own capability, whatever the client: to ask with a form."""
 
 Pools = Callable[[JsonObject], UpstreamPool]
 """Makes the sessions of a client with these capabilities."""

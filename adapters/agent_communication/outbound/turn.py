@@ -13,8 +13,8 @@ from msgspec import Raw
 
 from adapters.agent_communication.codec.deltas_in import PART, Defaults, DeltaDecoder
 from adapters.agent_communication.outbound import request
-from adapters.agent_communication.outbound.asks import ServerRequests, capabilities
 from adapters.agent_communication.outbound.request import data_of
+from adapters.agent_communication.outbound.server import QUESTIONS
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
 from gateway.contract import RunContext
 from gateway.core import delta
@@ -25,6 +25,7 @@ from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome
 from gateway.mcp import forms
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.contract import UpstreamSession
+from gateway.mcp.client.server_requests import ServerRequests, capabilities
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
 from gateway.mcp.runs.questions import as_input
 from gateway.mcp.wire import META
@@ -156,7 +157,7 @@ class AgentRunTurn(calls.CalledRun):
         self._home = home
         self._defaults = defaults
         self._decoder = DeltaDecoder(context.agent, defaults, self.losses)
-        self._declared = capabilities(context.caller)
+        self._declared = capabilities(context.caller, PROTOCOL, QUESTIONS)
         self._asks = ServerRequests(self.ask, lambda: context.caller, self._declared)
         self._repeats = RepeatFilter()
 

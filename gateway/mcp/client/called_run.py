@@ -19,6 +19,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import OutcomeUnknown
 from gateway.core.types import Answer, Interrupt
+from gateway.transport.deadline import Deadline
 from gateway.wire.jsonrpc import RpcError
 
 DRAIN_EVERY = 256
@@ -41,7 +42,7 @@ class CalledRun(ABC):
         self.over = False
         self.losses: Counter[str] = Counter()
         self._questions: set[str] = set()
-        self._work: asyncio.Task[e.Event] | None = None
+        self._scope = Deadline()
         self._stopped = False
         self._held: list[e.Event] = []
         self._count = self._bytes = 0
@@ -73,33 +74,29 @@ class CalledRun(ABC):
     # --- its life --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        work = self._work = asyncio.create_task(self.called())
+        end: e.Event | None = None
         try:
-            await asyncio.wait([work])
+            if not self.stopped:
+                with self._scope:
+                    end = await self.called()
+        except RpcError as error:
+            end = self.failed(error)
+        except Exception:
+            if not self.stopped:
+                raise
         finally:  # the run may be given up here, and then so is its call
             self.over = True
-            if not work.done():
-                work.cancel()
-                await asyncio.wait([work])
-                work.cancelled() or work.exception()
             self.flush()
             for what, count in self.losses.items():
                 self.context.lost(what, count)
-        if self.stopped:
-            work.cancelled() or work.exception()  # whatever it was, it came too late
-            end: e.Event = e.RunCancelled(reason=self.context.run.cancel_reason or "")
-        else:
-            try:
-                end = work.result()
-            except RpcError as error:
-                end = self.failed(error)
+        if end is None or self.stopped:  # whatever came of it, it came too late
+            end = e.RunCancelled(reason=self.context.run.cancel_reason or "")
         self.context.emit(end)
 
     async def cancel(self) -> None:
         """See `Outbound.cancel`. The call ends with it, and with that the agent is told."""
         self._stopped = True
-        if self._work is not None:
-            self._work.cancel()
+        self._scope.move(0.0)
 
     @property
     def stopped(self) -> bool:

@@ -6,27 +6,84 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway.access import ScopedGateway
 from gateway.contract import LIST_SECONDS, Gateway
-from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.errors import AgentGone, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.files import Attachment
-from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
-from gateway.mcp.runs.caller import ASKABLE, CallCaller
+from gateway.core.types import Agent, Answer, Identity, JsonObject, Run, RunRequest
 from gateway.mcp.runs.documents import Documents
+from gateway.mcp.runs.log_messages import heard
 from gateway.mcp.runs.tools import Tools
 from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.transport.tasks import TaskSet
+from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 TOKEN_PATH = "/_meta/progressToken"
+
+ASKABLE: Final[Mapping[str, str]] = {SAMPLE: "sampling", ROOTS: "roots"}
+"""Requests of an agent other than questions -> the capability without which the client is not asked.
+
+Clients made with some SDKs break off at a request that they do not know.
+"""
+
+
+class CallCaller:
+    """See `gateway.contract.Caller`. One for each run: the client of the call that follows it now.
+
+    `askable`: what it may be asked -> the capability that it must have declared for that, None for none.
+    """
+
+    def __init__(self, protocol: str, call: McpCall, askable: Mapping[str, str | None] = ASKABLE) -> None:
+        self.protocol = protocol
+        self._call = call
+        self._askable = askable
+
+    def follow(self, call: McpCall) -> None:
+        """Another call goes on with the run."""
+        self._call = call
+
+    @property
+    def capabilities(self) -> JsonObject:
+        return self._call.client.capabilities
+
+    async def ask(self, method: str, params: Raw) -> Raw:
+        """See `Caller.ask`. What the client did not say that it can is answered for it.
+
+        Once the call is answered, and its run goes on or waits, the client is asked outside of it where that can be.
+        """
+        needed = self._askable.get(method)
+        if method not in self._askable or (needed is not None and not self._call.client.can(needed)):
+            raise RpcError(METHOD_NOT_FOUND, f"the client does not take {method}", {"method": method})
+        try:
+            return await self._asked(method, params)
+        except AgentGone as error:
+            raise Unavailable(f"the client has gone: {error}") from None
+
+    def tell(self, method: str, params: Raw) -> None:
+        """See `Caller.tell`. The agent's own log reaches a client from the level on that it asked for."""
+        if method != MESSAGE or heard(self._call.log_level, params):
+            self._call.notify(method, params)
+
+    async def _asked(self, method: str, params: Raw) -> Raw:
+        call = self._call
+        if call.can_ask:
+            try:
+                return await call.ask(method, params)
+            except AgentGone:
+                if not call.session.can_ask:
+                    raise
+        return await call.session.ask(method, params)
 
 
 class ClientRuns:

@@ -26,7 +26,7 @@ from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
 LAGGING = 32
 """Events at once from which on neighbouring deltas are joined, for any agent."""
-HEARD: Final = frozenset({e.Interrupted, e.Resumed, e.Custom, *e.TERMINAL})
+HEARD: Final = frozenset({e.Interrupted, e.Resumed, e.ArtifactAdded, e.Custom, *e.TERMINAL})
 """Events that concern a call whose client is told nothing on the way."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 from msgspec import Raw
 
 from gateway.contract import fitting
@@ -18,7 +17,7 @@ from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObj
 from gateway.mcp import versions
 from gateway.mcp.runs import questions
 from gateway.mcp.runs.documents import Documents
-from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, told
+from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, STOPPED, told
 from gateway.mcp.wire import PROGRESS
 
 ANSWER: Final = "interlingua_answer"
@@ -48,14 +47,16 @@ class Tools:
         """
         if run.status is not RunStatus.SUCCESS:
             return self.failed(agent, run)
-        document, files = bytes(run.output), [artifact for artifact in artifacts if artifact.agent_created]
-        result: JsonObject = {"content": [_text(_words(agent, document)), *_links(files, version)], "isError": False}
-        if (short := cut_short(run.stop_reason)) is not None:
-            result["content"].append(_text(f"{agent.name}: {short}"))
+        document = bytes(run.output)
+        value, files = deltas.decode(document), [artifact for artifact in artifacts if artifact.agent_created]
+        content = [_text(_words(agent, document, value)), *[_link(file, version) for file in files]]
+        result: JsonObject = {"content": content, "isError": False}
         said = told(run)
+        if STOPPED in said and run.stop_reason is not None:
+            content.append(_text(f"{agent.name}: {cut_short(run.stop_reason)}"))
         if versions.has_structured_output(version):
             published = self._documents.output_of(agent, document)
-            unfit = self._unfit(agent, published)
+            unfit = self._unfit(agent, value if published is document else deltas.decode(published))
             if unfit is None:
                 result["structuredContent"] = Raw(published)
             else:
@@ -66,7 +67,7 @@ class Tools:
             said[LOST] = {**said.get(LOST, {}), "artifact": len(files)}
         return {**result, "_meta": said}
 
-    def _unfit(self, agent: Agent, published: bytes) -> str | None:
+    def _unfit(self, agent: Agent, published: Json) -> str | None:
         """Why a document does not fit the schema that the agent's tool is listed with; None if it does."""
         of, judge = self._judges.get(agent.name, (None, None))
         if of is not agent or judge is None:
@@ -75,7 +76,7 @@ class Tools:
                 self._judges.clear()
             self._judges[agent.name] = agent, judge
         try:
-            error = judge.misfit(msgspec.json.decode(published))
+            error = judge.misfit(published)
         except (fitting.Inapplicable, RecursionError, ValueError):
             return None
         return None if error is None else f"{error.json_path}: {error.message}"
@@ -91,7 +92,7 @@ class Tools:
         document = bytes(run.output)
         if document != b"null":
             said[OUTPUT] = Raw(self._documents.output_of(agent, document))
-            words = _words(agent, document)
+            words = _words(agent, document, deltas.decode(document))
             if words:
                 content.append(_text(f"Its output so far:\n\n{words}"))
         return {"content": content, "isError": True, "_meta": said}
@@ -110,7 +111,7 @@ class Tools:
             deltas.encode(interrupt.answer_schema or {}).decode(),
         ]
         content = [_text("\n".join(lines))]
-        words = _words(agent, output) if output is not None and output != b"null" else ""
+        words = _words(agent, output, deltas.decode(output)) if output is not None and output != b"null" else ""
         if words:
             content.insert(0, _text(words))
         said = {**told(run), INTERRUPT: carried["interrupt"], RESUME: carried["resume"]}
@@ -228,9 +229,10 @@ def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _words(agent: Agent, document: bytes) -> str:
-    """The text for a model: the document's text where it is nothing else, otherwise the document as JSON."""
-    value = deltas.decode(document)
+def _words(agent: Agent, document: bytes, value: Json) -> str:
+    """The text for a model: the text of the document (`value`, decoded) where it is nothing else, otherwise the
+    document as JSON.
+    """
     text = projection.unwrap(value, agent.text_output) if agent.text_output is not None else None
     if text is None:
         return value if isinstance(value, str) else document.decode()
@@ -245,11 +247,6 @@ def _leaves(value: Json) -> int:
     if isinstance(value, list):
         return sum(map(_leaves, value))
     return 0 if value is None else 1
-
-
-def _links(artifacts: Sequence[Artifact], version: str) -> list[JsonObject]:
-    made = [artifact for artifact in artifacts if artifact.agent_created]
-    return [_link(artifact, version) for artifact in made]
 
 
 def _link(artifact: Artifact, version: str) -> JsonObject:
