@@ -396,7 +396,7 @@ class LogWatch:
         log, news = self._log, self._news
         if news is None or news.done():
             return
-        if self.after >= log.last or (events := log.newer(self.after)) is None:
+        if (events := log.newer(self.after)) is None:
             news.set_result(None)
             return
         self._news = None  # `take` may call `stop`

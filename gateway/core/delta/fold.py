@@ -14,56 +14,42 @@ from gateway.core.delta.algebra import TOO_DEEP, Clash, DeltaError, combine_scal
 from gateway.core.delta.pointer import END, index, join, split
 from gateway.core.delta.values import ABSENT, Json, Sentinel, escape_lines, sized, sound_key, stitch
 
-BATCH: Final = 256  # chunks that wait one by one before they are joined
+BATCH: Final = 256  # chunks that wait one by one before they are encoded
 DEPTH: Final = 200  # containers in containers, so that reading never meets the interpreter's own limit
 HOT: Final = 64  # string leaves that are kept as growing texts; beyond it, half of them are strings again
 _HOLE: Final = msgspec.Raw(b'"\0"')  # a NUL is never in JSON
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(str).decode
 
 Tree = Any
 Place = str | int
 
 
 class Text:
-    """A growing string leaf: its characters, and beside them its JSON, escaped and encoded once.
+    """A growing string leaf, kept as JSON that is escaped and encoded once.
 
     What is appended is copied a bounded number of times, however often it is read encoded.
 
     Only sound text (values.py) may be appended to `pending`; `held` is the half of a surrogate pair that came last
-    and is no part of the text yet. Who appends calls `settle` now and then (each BATCH chunks).
+    and is no part of the text yet. Who appends calls `encoded` now and then (each BATCH chunks).
     """
 
-    __slots__ = ("_buffer", "_joined", "_unencoded", "held", "pending")
+    __slots__ = ("_buffer", "held", "pending")
 
     def __init__(self, text: str, held: str = "") -> None:
         self.held = held
-        self.pending: list[str] = []
-        self._joined = [text]
-        self._unencoded = [text]
+        self.pending = [text]
         self._buffer = bytearray()
-
-    def settle(self) -> None:
-        """Join the chunks that wait."""
-        if self.pending:
-            block = "".join(self.pending)
-            self.pending.clear()
-            self._joined.append(block)
-            self._unencoded.append(block)
 
     def text(self) -> str:
         """The characters."""
-        self.settle()
-        if len(self._joined) > 1:
-            self._joined = ["".join(self._joined)]
-        return self._joined[0]
+        return _decode(b"".join((b'"', self.encoded(), b'"')))
 
     def encoded(self) -> bytearray:
         """Its JSON without the quotes. Not to be kept: it grows with the text."""
         if self.pending:
-            self.settle()
-        if self._unencoded:
-            data = _encode("".join(self._unencoded))
-            self._unencoded.clear()
+            data = _encode("".join(self.pending))
+            self.pending.clear()
             self._buffer += (data if data.isascii() else escape_lines(data))[1:-1]
         return self._buffer
 
@@ -245,7 +231,7 @@ class Fold:
                         break
                 node.pending.append(part)
                 if len(node.pending) > BATCH:
-                    node.settle()
+                    node.encoded()
                 self._document = ABSENT
                 return delta
             elif shape is list and type(node) is list and node:

@@ -28,6 +28,9 @@ from gateway.transport.http.response import ResponseHeaders
 HEAD_BYTES = 64 * 1024
 """The longest head, and the most bytes of trailers, of interim responses or of chunk extensions in one go."""
 
+QUIET_BYTES = 2 * HEAD_BYTES
+"""The most bytes between two of the body."""
+
 
 class StaleConnection(AgentGone):
     """A kept connection was closed before a byte of the response came: the agent has likely not seen the request."""
@@ -159,7 +162,7 @@ class CallConnection(asyncio.Protocol):
                 self._keep = False
             elif self._fault is None:
                 self._fault = str(error)
-        if self._quiet > 2 * HEAD_BYTES and not self._ended:
+        if self._quiet > QUIET_BYTES and not self._ended:
             self._fault = self._fault or "a head without end"
         response = self._response
         if response is not None:
@@ -168,8 +171,9 @@ class CallConnection(asyncio.Protocol):
                 if not head.done():
                     head.set_result(response)
             if self._body:
-                body, self._body = self._body, []
-                response.feed(body[0] if len(body) == 1 else b"".join(body))
+                body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+                self._body.clear()
+                response.feed(body)
                 if response is not self._response:
                     return  # who took the bytes has closed it
         if self._fault is not None:
