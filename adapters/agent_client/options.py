@@ -1,7 +1,5 @@
 """Options of the Agent Client Protocol in `routes.yaml`: the `inbound:` section's and a target's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, Self
 

@@ -16,8 +16,6 @@ Three conventions join the halves, so that Agent Connect to Agent Connect loses 
 - A `custom` update of an agent is the event `Custom(name="agent_connect", data=update)`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NotRequired
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """Options of the protocol in routes.yaml: those of its `inbound:` section, and a target's."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping

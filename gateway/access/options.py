@@ -1,7 +1,5 @@
 """Options: the clients that there are, and whose tokens are accepted."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Frozen, unknown keys refused. Durations are seconds and sizes bytes once read. T
 that the JSON Schema, and so every editor, shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from string import Template
@@ -246,7 +244,7 @@ class Route(Section):
         """The targets: one, or several. `target` is the first of them."""
         return self.targets or (self.target,)
 
-    def shared_out(self, place: int, workers: int) -> Route:
+    def shared_out(self, place: int, workers: int) -> "Route":
         """The route of one of several workers, by its place from 0."""
         given = {
             "target": self.target.shared_out(place, workers),
@@ -256,7 +254,7 @@ class Route(Section):
         return self.model_copy(update=given)
 
     @property
-    def binding(self) -> Binding | None:
+    def binding(self) -> "Binding | None":
         """The rules that `manifest` names, None without one. Routes whose documents differ are not equal."""
         found: Binding | None = self._binding
         return found
@@ -266,7 +264,7 @@ class Route(Section):
         """The questions that the gateway itself may ask in a run of the agent."""
         return () if self.binding is None else (APPROVALS,)
 
-    def govern(self, binding: Binding) -> None:
+    def govern(self, binding: "Binding") -> None:
         """Once, by whoever reads the file."""
         self._binding = binding
 
@@ -484,7 +482,7 @@ class Config(Section):
     _path: Path | None = PrivateAttr(default=None)
     _places: _Places = PrivateAttr(default_factory=lambda: _Places("routes.yaml"))
 
-    def shared_out(self, place: int, workers: int) -> Config:
+    def shared_out(self, place: int, workers: int) -> "Config":
         """The config of one of several workers, by its place from 0: what a route and its agent may have is divided."""
         limits = self.limits.model_copy(update={"route": self.limits.route.shared_out(place, workers)})
         routes = tuple(route.shared_out(place, workers) for route in self.routes)
@@ -525,11 +523,11 @@ class Config(Section):
         return self._path.parent if self._path else Path.cwd()
 
     @classmethod
-    def bound(cls, document: dict[str, Any], adapters: Registry, path: Path | None) -> Config:
+    def bound(cls, document: dict[str, Any], adapters: Registry, path: Path | None) -> "Config":
         """The config of a document whose targets and inbound sections are models already. Raises ValidationError."""
         return cls.model_validate(document)._read_with(adapters, path)
 
-    def _read_with(self, adapters: Registry, path: Path | None) -> Config:
+    def _read_with(self, adapters: Registry, path: Path | None) -> "Config":
         self._adapters = MappingProxyType(dict(adapters))
         self._path = path
         return self

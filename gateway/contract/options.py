@@ -1,7 +1,5 @@
 """Options: what an adapter understands in routes.yaml."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping
@@ -198,7 +196,7 @@ class TlsOptions(Options):
         """The files that there are."""
         return tuple(file for file in (self.ca, self.cert, self.key) if file is not None)
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> "ssl.SSLContext":
         """Read the files. Raises ValueError, with the name of the file that cannot be used."""
         import ssl
 

@@ -5,8 +5,6 @@ what the wire said beyond the fields here (codec's own form), sent on verbatim b
 protocol and ignored by every other.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from gateway.core.types import (

@@ -1,7 +1,5 @@
 """Options of a protocol over MCP's transports, in `routes.yaml`; apart from both ends, which are loaded when needed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """How records are named and encoded, as JSON, and which of them a search wants."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -169,7 +167,7 @@ class RegistrationCache:
         self._list: list[Registration] = []
         self._since, self._until = math.inf, -math.inf
 
-    def newer(self, changes: int, records: Sequence[bytes]) -> RegistrationCache:
+    def newer(self, changes: int, records: Sequence[bytes]) -> "RegistrationCache":
         """The cache of the records, by name, as of `changes`. A record that has not changed stays the same object.
 
         Returns this one if a later read was faster.

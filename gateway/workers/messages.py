@@ -1,7 +1,5 @@
 """What a supervisor and its workers say to each other: a line of JSON each, over a socket that both inherit."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,6 @@
 tools.json has the definitions of the tools: `agentSearch` in the protocol's own words, the others in its manner.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self

@@ -1,7 +1,5 @@
 """An agent as it registers (section 3.1, appendix A)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """Agents, as they are published."""
 
-from __future__ import annotations
-
 import uuid
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Interrupts, the questions that agents ask during a run, and their answers."""
 
-from __future__ import annotations
-
 import enum
 
 from gateway.core.types.records import Json, JsonObject, Record

@@ -1,7 +1,5 @@
 """Runs: what is asked for, and what became of it."""
 
-from __future__ import annotations
-
 import enum
 
 import msgspec

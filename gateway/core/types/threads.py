@@ -1,7 +1,5 @@
 """Conversations: their state, their history, their files."""
 
-from __future__ import annotations
-
 import enum
 from typing import TypeVar
 
@@ -23,7 +21,7 @@ class ThreadStatus(enum.StrEnum):
     ERROR = "error"
 
     @classmethod
-    def after(cls, run: RunStatus) -> ThreadStatus:
+    def after(cls, run: RunStatus) -> "ThreadStatus":
         """The status of a thread whose newest run has this one."""
         return _AFTER[run]
 
