@@ -290,11 +290,11 @@ class Starter:
             raise shutting_down()
         self._creating += 1
         try:
-            turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
+            turn, found = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
             if self._stopping:
                 raise shutting_down()
-            if turn and thread is not None:  # the run before may have changed it
-                live.conversation.refreshed(await self._store.thread(thread.id))
+            if found is not None:  # the run before may have changed it
+                live.conversation.refreshed(found)
         except Unsynced:  # it is there: refused, it would stay there as one that runs
             turn = False
         except (asyncio.CancelledError, Unavailable):

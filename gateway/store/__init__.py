@@ -12,7 +12,7 @@ event numbers before they are used, so a restart never gives a number out twice.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -72,6 +72,13 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True):
     thread: ThreadChange | None = None
     delivery: Delivery | None = None
     release: bool = False
+
+
+class CreatedRun(NamedTuple):
+    """The place of a new run. thread: of one that may start, as the run found it, or None for a run without one."""
+
+    active: bool
+    thread: Thread | None = None
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,8 +205,10 @@ class Store(Protocol):
 
     # runs
 
-    def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> Awaitable[bool]:
-        """Commit a new run. Returns True if it may start, False if it is queued behind another run of its thread.
+    def create_run(
+        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+    ) -> Awaitable[CreatedRun]:
+        """Commit a new run. It is `active` if it may start, and not if it is queued behind another run of its thread.
 
         Its thread is busy from now on. With `soon`, the run survives this process when the call returns, and is durable
         moments later or with any later commit.

@@ -12,7 +12,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Run, RunStatus
-from gateway.store import LogEntry, RunChange
+from gateway.store import CreatedRun, LogEntry, RunChange
 from gateway.store.sqlite import SqliteStore
 from tests.support import scripted
 from tests.support.aio import run
@@ -31,7 +31,9 @@ class Ledger(SqliteStore):
     def _look(self, entries: Sequence[LogEntry]) -> None:
         self.early += [entry.number for entry in entries if entry.number > self.reserved]
 
-    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
+    async def create_run(
+        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+    ) -> CreatedRun:
         self.reserved = reserved
         return await super().create_run(run, events, reserved=reserved, soon=soon)
 

@@ -13,7 +13,7 @@ from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunQuery, RunStatus, Thread, ThreadStatus
 from gateway.runs import Engine
-from gateway.store import LogEntry
+from gateway.store import CreatedRun, LogEntry
 from gateway.store.sqlite import SqliteStore
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until, use
@@ -111,11 +111,13 @@ class Slow(SqliteStore):
         super().__init__(path)
         self.there, self.go = asyncio.Event(), asyncio.Event()
 
-    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
-        turn = await super().create_run(run, events, reserved=reserved, soon=soon)
+    async def create_run(
+        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+    ) -> CreatedRun:
+        created = await super().create_run(run, events, reserved=reserved, soon=soon)
         self.there.set()
         await self.go.wait()
-        return turn
+        return created
 
 
 def test_a_run_whose_client_goes_while_it_is_created_ends_and_is_never_sent(tmp_path: Path) -> None:

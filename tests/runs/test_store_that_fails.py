@@ -12,7 +12,7 @@ from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
 from gateway.runs import Engine, starting
-from gateway.store import RunChange, Unsynced
+from gateway.store import CreatedRun, RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
@@ -33,7 +33,7 @@ class Disk(SqliteStore):
         if self.broken:
             raise Unsynced("the store failed", detail="not synced")
 
-    async def create_run(self, *args: object, **fields: object) -> bool:
+    async def create_run(self, *args: object, **fields: object) -> CreatedRun:
         if self.full:
             raise Unavailable("the store failed", detail="database or disk is full")
         return await super().create_run(*args, **fields)  # type: ignore[arg-type]

@@ -89,7 +89,9 @@ async def create(store: Store, *, thread: str, run: str, if_busy: str) -> None:
     say("ready")
     await told()
     try:
-        say(await store.create_run(place.make_run(run, thread=thread, if_busy=IfBusy(if_busy)), [], reserved=10))
+        one = place.make_run(run, thread=thread, if_busy=IfBusy(if_busy))
+        created = await store.create_run(one, [], reserved=10)
+        say(created.active)
     except InterlinguaError as error:
         say(error.code)
     await told()

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import RunChange, Unsynced
+from gateway.store import CreatedRun, RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, batch, disk_thread, schema
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
@@ -38,7 +38,7 @@ def test_a_path_may_be_a_link_to_the_file(tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "store.db")
         await store.open()
         one = make_run()
-        assert await store.create_run(one, [entry(1)], reserved=9)
+        assert (await store.create_run(one, [entry(1)], reserved=9)).active
         assert await store.run(one.id) == one
         await store.close()
         assert os.listdir(tmp_path / "disk") == ["real.db"]
@@ -61,7 +61,7 @@ def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all
         store = SqliteStore(path)
         await store.open()
         one = make_run()
-        assert await store.create_run(one, [entry(1)], reserved=9)
+        assert (await store.create_run(one, [entry(1)], reserved=9)).active
         broken = True
         with pytest.raises(Unsynced):
             await store.commit(one.id, RunChange(events=(entry(2),)))
@@ -172,7 +172,7 @@ def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_betwee
         calls: list[Any] = [first, store._queue.submit(half)]
         calls += [store.create_run(make_run(), [], reserved=1) for _ in range(2)]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(result) for result in results] == [bool, NotFound, bool, bool]
+        assert [type(result) for result in results] == [CreatedRun, NotFound, CreatedRun, CreatedRun]
         assert await store.count_runs(RunQuery(agent="mail")) == 3
         other.close()
         await store.close()
@@ -203,7 +203,7 @@ def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch:
         await asyncio.sleep(0)
         synced.set()
         results = await asyncio.wait_for(asyncio.gather(waits, lent, later, return_exceptions=True), BOUND)
-        assert results[0] is True and [type(result) for result in results[1:]] == [Unavailable] * 2
+        assert results[0] == CreatedRun(True) and [type(result) for result in results[1:]] == [Unavailable] * 2
         with pytest.raises(MemoryError):
             await store.close()
 

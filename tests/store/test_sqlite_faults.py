@@ -70,7 +70,7 @@ def test_while_another_process_holds_the_file_commits_end_unavailable_and_tokens
             await asyncio.sleep(0)
         assert not waits.done(), "the event loop did not wait for the lock"
         other.execute("COMMIT")
-        assert await asyncio.wait_for(waits, 60)
+        assert (await asyncio.wait_for(waits, 60)).active
         monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
         other.execute("BEGIN IMMEDIATE")
         store.append(one.id, tokens(2, 5))

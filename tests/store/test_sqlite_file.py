@@ -17,7 +17,7 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import Registration, RunChange
+from gateway.store import CreatedRun, Registration, RunChange
 from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore, disk_thread, lease, schema
 from tests.store.contracts.retention import ended
@@ -227,7 +227,7 @@ def test_commits_are_written_while_others_wait_for_the_disk_and_share_the_next_s
         await eventually(seen(path, "SELECT count(*) FROM runs", 20))
         assert not any(one.done() for one in (first, *others))
         disk.stuck.clear()
-        assert await asyncio.gather(first, *others) == [True] * 20
+        assert await asyncio.gather(first, *others) == [CreatedRun(True)] * 20
         assert disk.syncs == before + 2
         await store.close()
 
@@ -240,7 +240,7 @@ def test_a_run_that_nobody_is_told_of_is_written_at_once_and_on_the_disk_moments
         await store.open()
         before = disk.syncs
         disk.stuck.set()
-        assert await store.create_run(make_run(), [entry(1)], reserved=99, soon=True)
+        assert (await store.create_run(make_run(), [entry(1)], reserved=99, soon=True)).active
         assert raw(path, "SELECT count(*) FROM runs") == [(1,)], "another process sees it"
         disk.stuck.clear()
 
@@ -261,7 +261,7 @@ def test_what_is_owed_to_the_disk_is_synced_though_a_sync_was_under_way(path: Pa
         disk.stuck.set()
         first = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
         await eventually(seen(path, "SELECT count(*) FROM runs", 1))
-        assert await store.create_run(make_run(), [], reserved=1, soon=True)
+        assert (await store.create_run(make_run(), [], reserved=1, soon=True)).active
 
         async def reminded() -> bool:
             return store._writer._sync_alarm is None
@@ -274,7 +274,7 @@ def test_what_is_owed_to_the_disk_is_synced_though_a_sync_was_under_way(path: Pa
             return disk.syncs == before + 2
 
         await eventually(synced)
-        assert await first
+        assert (await first).active
         await store.close()
 
     run(main())
@@ -289,7 +289,7 @@ def test_a_disk_that_does_not_take_it_is_an_error_for_those_who_wait_for_it(path
             await store.create_run(make_run(), [], reserved=1)
         assert "broken" in failed.value.detail and "broken" not in str(failed.value)
         disk.broken = None
-        assert await store.create_run(make_run(), [], reserved=1)
+        assert (await store.create_run(make_run(), [], reserved=1)).active
         await store.close()
 
     run(main())
@@ -308,7 +308,7 @@ def test_closing_waits_for_commits_that_came_while_others_waited_for_the_disk(pa
         await asyncio.wait([closing], timeout=0.01)
         assert not closing.done()
         disk.stuck.clear()
-        assert await asyncio.wait_for(asyncio.gather(*made), 30) == [True, True]
+        assert await asyncio.wait_for(asyncio.gather(*made), 30) == [CreatedRun(True)] * 2
         await closing
 
     run(main())
@@ -447,7 +447,7 @@ def test_closing_waits_for_the_disk(path: Path, disk: Disk) -> None:
         made = [asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)) for _ in range(3)]
         await asyncio.sleep(0)
         await store.close()
-        assert await asyncio.gather(*made) == [True] * 3
+        assert await asyncio.gather(*made) == [CreatedRun(True)] * 3
         assert disk.syncs > before
 
     run(main())
@@ -465,7 +465,7 @@ def test_work_that_refuses_after_it_has_written_is_undone_and_the_rest_of_its_ba
         calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(20)]
         calls[10:10] = [store._queue.submit(half)]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(result) for result in results if result is not True] == [NotFound]
+        assert [type(result) for result in results if result != CreatedRun(True)] == [NotFound]
         assert await store.count_runs(RunQuery(agent="mail")) == 21
         await store.close()
 
@@ -481,8 +481,8 @@ def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogC
         calls[4:4] = [store.create_run(make_run(), [entry(1)], reserved=1 << 70)]
         calls[2:2] = [store.create_run(make_run(thread="nowhere"), [], reserved=1)]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(r) for r in results if r is not True] == [NotFound, Unavailable]
-        assert results.count(True) == 10
+        assert [type(r) for r in results if r != CreatedRun(True)] == [NotFound, Unavailable]
+        assert results.count(CreatedRun(True)) == 10
         store.append(good[0].id, [entry(1 << 70)])
         store.append(good[0].id, [entry(2)])
         store.append(good[1].id, [entry(2)])

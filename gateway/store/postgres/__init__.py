@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Allowance, Delivery, LogEntry, Recovered, Registration, RunChange
+from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.postgres import changes, queries, retention, schema
 from gateway.store.postgres.connections import Connection, Server
@@ -132,9 +132,11 @@ class PostgresStore:
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
+    async def create_run(
+        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+    ) -> CreatedRun:
         work = NewRun(run, events, reserved, encode(run))
-        return await self._write(cast("Work[bool]", work), soon=soon, own=True)
+        return await self._write(cast("Work[CreatedRun]", work), soon=soon, own=True)
 
     async def activate(self, run_id: str) -> bool:
         return await self._write(partial(changes.activate, owner=self.owner, run_id=run_id))

@@ -7,7 +7,7 @@ are one statement, which is a transaction by itself: `at_once`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from gateway.core.errors import Conflict, InterlinguaError, NotFound
-from gateway.core.types import IfBusy, Run, ThreadStatus
-from gateway.store import LogEntry, RunChange
+from gateway.core.types import IfBusy, Run, Thread, ThreadStatus
+from gateway.store import CreatedRun, LogEntry, RunChange
 from gateway.store.log_rows import Row, pack
 from gateway.store.postgres.changes import add_checkpoint, change_thread, claim_file
 from gateway.store.postgres.connections import Connection, fetch, text
@@ -26,6 +26,7 @@ from gateway.store.records import (
     NO_CHANGE,
     QUEUED,
     RELEASED,
+    decode_thread,
     encode,
     few,
     size_of,
@@ -184,7 +185,7 @@ class RunWrites:
             rows += [(run, row) for run, said in entries.items() for row in pack(said)]
         if rows:
             statements.append(_logging(rows))
-        answers: list[Answer] = [(job, True, None) for job, _ in self._new]
+        answers: list[Answer] = [(job, CreatedRun(True), None) for job, _ in self._new]
         answers += [(job, None, None) for job, _, _ in self._changes]
         return AtOnce(statements, len(answers), answers)
 
@@ -221,20 +222,29 @@ class RunWrites:
             await self._owe(connection, done)
         return answers
 
-    async def _lock_threads(self, connection: Connection) -> set[str]:
+    async def _lock_threads(self, connection: Connection) -> dict[str, Thread | None]:
         """Lock the threads, in the order of their ids: two processes that lock several never wait for each other.
 
-        Returns those that exist.
+        Returns those that exist, with the records that new runs need.
         """
-        wanted = {new.run.thread for _, new in self._new if new.run.thread is not None} | self._threads
+        new = {new.run.thread for _, new in self._new if new.run.thread is not None}
+        wanted = new | self._threads
         if not wanted:
-            return set()
-        sql = "SELECT id FROM interlingua.threads WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
-        locked = {row[0] for row in await fetch(connection, sql, list(wanted))}
-        return {thread for thread in wanted if text(thread) in locked}
+            return {}
+        sql = (
+            "SELECT id, CASE WHEN id = ANY($2::text[]) THEN record END, status, updated_at FROM interlingua.threads "
+            "WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
+        )
+        rows = await fetch(connection, sql, list(wanted), list(new))
+        locked = {row[0]: None if row[1] is None else decode_thread(*row[1:]) for row in rows}
+        return {thread: locked[name] for thread in wanted if (name := text(thread)) in locked}
 
     async def _create(
-        self, connection: Connection, known: set[str], rows: list[tuple[str, Row]], statuses: dict[str, Run]
+        self,
+        connection: Connection,
+        known: Mapping[str, Thread | None],
+        rows: list[tuple[str, Row]],
+        statuses: dict[str, Run],
     ) -> list[Answer]:
         answers: list[Answer] = []
         asked = [new.run.thread for _, new in self._new if new.run.thread is not None]
@@ -265,11 +275,13 @@ class RunWrites:
             if text(new.run.id) not in created:
                 answers.append((job, None, Conflict("this id exists already", detail=new.run.id)))
                 continue
-            answers.append((job, place == ACTIVE, None))
+            active, thread = place == ACTIVE, new.run.thread
+            found = known[thread] if active and thread is not None else None
+            answers.append((job, CreatedRun(active, found), None))
             if head is None:
                 rows += [(new.run.id, row) for row in pack(new.events)]
-            if new.run.thread is not None:
-                statuses[new.run.thread] = new.run
+            if thread is not None:
+                statuses[thread] = new.run
             for artifact in new.run.request.files:
                 await claim_file(connection, artifact, new.run)
         return answers

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Allowance, Delivery, LogEntry, Recovered, Registration, RunChange
+from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.records import RegistrationCache, encode, few, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
@@ -214,7 +214,7 @@ class SqliteStore:
 
     def create_run(
         self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
-    ) -> asyncio.Future[bool]:
+    ) -> asyncio.Future[CreatedRun]:
         record, head = encode(run), few(events)
         size = len(record) + (size_of(events) if head is None else len(head))
         work = partial(

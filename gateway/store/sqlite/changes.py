@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
-from gateway.store import Allowance, LogEntry, Recovered, Registration, RunChange, suffice
+from gateway.store import Allowance, CreatedRun, LogEntry, Recovered, Registration, RunChange, suffice
 from gateway.store.leases import StoreProcess
 from gateway.store.records import (
     ACTIVE,
@@ -24,10 +24,12 @@ from gateway.store.records import (
     changed_thread,
     decode_artifact,
     decode_run,
+    decode_thread,
     encode,
     few,
     whose,
 )
+from gateway.store.searches import COLUMNS
 from gateway.store.sqlite import lease, log
 from gateway.store.sqlite.queries import require, thread
 from gateway.store.sqlite.schema import UNFINISHED
@@ -44,23 +46,24 @@ def create_run(
     reserved: int,
     record: bytearray,
     head: bytearray | None,
-) -> bool:
+) -> CreatedRun:
     """Implements `Store.create_run`. `record` is the encoded run; `head` are the events where they go into its row."""
     request = run.request
     thread_id = request.thread
-    place = ACTIVE
+    place, found = ACTIVE, None
     if thread_id is not None:
-        known, busy = cursor.execute(
-            "SELECT EXISTS (SELECT 1 FROM threads WHERE id = ?), "
-            f"EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {ACTIVE}) "
-            f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {QUEUED})",
+        row = cursor.execute(
+            f"SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {ACTIVE}) "
+            f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {QUEUED}), "
+            f"{COLUMNS['threads']} FROM threads WHERE id = ?",
             (thread_id, thread_id, thread_id),
         ).fetchone()
-        if not known:
+        if row is None:
             raise NotFound(f"no thread {thread_id}")
+        busy, *columns = row
         if busy and request.if_busy is IfBusy.REJECT:
             raise Conflict(f"thread {thread_id} has an active run")
-        place = QUEUED if busy else ACTIVE
+        place, found = (QUEUED, None) if busy else (ACTIVE, decode_thread(*columns))
     cursor.execute(
         "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, principal, created_at, updated_at, "
         "reserved, record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -87,7 +90,7 @@ def create_run(
         _claim(cursor, artifact_id, run)
     if thread_id is not None:
         _follow(cursor, thread_id, run)
-    return place == ACTIVE
+    return CreatedRun(place == ACTIVE, found)
 
 
 def _claim(cursor: sqlite3.Cursor, artifact_id: str, run: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunQuery, RunStatus, ThreadChange, ThreadQuery
-from gateway.store import Message, RunChange
+from gateway.store import CreatedRun, Message, RunChange
 from tests.store.place import Place, content, entry, make_artifact, make_run, make_thread, tokens
 from tests.support.aio import run
 
@@ -92,8 +92,8 @@ class LifeContract:
                 for task in waiting[::2]:
                     task.cancel()
                 results = await asyncio.gather(*waiting, return_exceptions=True)
-                assert results[1::2] == [True] * 10
-                assert await store.create_run(make_run(), [], reserved=1)
+                assert results[1::2] == [CreatedRun(True)] * 10
+                assert (await store.create_run(make_run(), [], reserved=1)).active
                 for one in runs[1::2]:
                     assert await store.run(one.id) == one
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import IfBusy, RunStatus, ThreadQuery, ThreadStatus
-from gateway.store import RunChange, Store
+from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadQuery, ThreadStatus
+from gateway.store import CreatedRun, RunChange, Store
 from tests.store.place import NOW, Place, entry, make_run, make_thread, numbers
 from tests.support.aio import run
 
@@ -25,7 +25,7 @@ class QueueContract:
         async def main() -> None:
             async with place.opened() as store:
                 one = make_run(metadata={"deep": [1, {"x": None}]}, config={"k": "v"})
-                assert await store.create_run(one, [entry(1), entry(2)], reserved=10) is True
+                assert (await store.create_run(one, [entry(1), entry(2)], reserved=10)).active is True
                 assert await store.run(one.id) == one
                 assert await store.events(one.id) == [entry(1), entry(2)]
                 talks, said = make_run(), [entry(n) for n in range(1, 301)]
@@ -38,7 +38,7 @@ class QueueContract:
         async def main() -> None:
             async with place.opened() as store:
                 for _ in range(3):
-                    assert await store.create_run(make_run(if_busy=IfBusy.REJECT), [], reserved=1) is True
+                    assert (await store.create_run(make_run(if_busy=IfBusy.REJECT), [], reserved=1)).active is True
 
         run(main())
 
@@ -48,12 +48,25 @@ class QueueContract:
                 await store.create_thread(make_thread("t"))
                 one, other = (make_run(thread="t", if_busy=IfBusy.REJECT) for _ in range(2))
                 busy = make_thread("t", at=NOW, status=ThreadStatus.BUSY)
-                assert await store.create_run(one, [], reserved=1)
+                assert await store.create_run(one, [], reserved=1) == CreatedRun(True, make_thread("t"))
                 assert await store.thread("t") == busy
                 assert await store.threads(ThreadQuery(status=ThreadStatus.BUSY)) == [busy]
                 with pytest.raises(Conflict):
                     await store.create_run(other, [], reserved=1)
                 assert await store.thread("t") == busy
+
+        run(main())
+
+    def test_a_run_that_may_start_finds_its_thread_as_others_left_it(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"))
+                change = ThreadChange(upstream={"mail": {"session": "s"}})
+                left = await store.update_thread("t", change, at=NOW + 1)
+                assert left != make_thread("t")
+                first, second = make_run(thread="t"), make_run(thread="t")
+                assert await store.create_run(first, [], reserved=1) == CreatedRun(True, left)
+                assert await store.create_run(second, [], reserved=1) == CreatedRun(False)
 
         run(main())
 
@@ -85,13 +98,13 @@ class QueueContract:
             async with place.opened() as store:
                 await store.create_thread(make_thread("t"))
                 first, second = make_run(thread="t"), make_run(thread="t", if_busy=IfBusy.REJECT)
-                assert await store.create_run(first, [], reserved=1) is True
+                assert (await store.create_run(first, [], reserved=1)).active is True
                 with pytest.raises(Conflict):
                     await store.create_run(second, [entry(1)], reserved=1)
                 with pytest.raises(NotFound):
                     await store.run(second.id)
                 await release(store, first.id, "t")
-                assert await store.create_run(second, [entry(1)], reserved=1) is True
+                assert (await store.create_run(second, [entry(1)], reserved=1)).active is True
 
         run(main())
 
@@ -101,7 +114,7 @@ class QueueContract:
                 await store.create_thread(make_thread("t"))
                 first, second = make_run(thread="t"), make_run(thread="t")
                 await store.create_run(first, [], reserved=1)
-                assert await store.create_run(second, [], reserved=1) is False
+                assert (await store.create_run(second, [], reserved=1)).active is False
                 await release(store, first.id, "t")
                 with pytest.raises(Conflict):
                     await store.create_run(make_run(thread="t", if_busy=IfBusy.REJECT), [], reserved=1)
@@ -115,7 +128,7 @@ class QueueContract:
                 await store.create_thread(make_thread("t"))
                 await store.create_run(make_run(thread="t"), [], reserved=1)
                 one = make_run(thread="t", if_busy=if_busy)
-                assert await store.create_run(one, [entry(1)], reserved=1) is False
+                assert (await store.create_run(one, [entry(1)], reserved=1)).active is False
                 assert await store.run(one.id) == one
                 assert numbers(await store.events(one.id)) == [1]
 
@@ -128,7 +141,7 @@ class QueueContract:
                 made = await asyncio.gather(
                     *(store.create_run(make_run(thread="t"), [], reserved=1) for _ in range(20))
                 )
-                assert sorted(made) == [False] * 19 + [True]
+                assert sorted(one.active for one in made) == [False] * 19 + [True]
 
         run(main())
 
@@ -160,7 +173,7 @@ class QueueContract:
                 await store.create_run(first, [], reserved=1)
                 await store.create_run(second, [], reserved=1)
                 await release(store, first.id, "t")
-                assert await store.create_run(third, [], reserved=1) is False
+                assert (await store.create_run(third, [], reserved=1)).active is False
                 assert await store.activate(second.id) is True
 
         run(main())
@@ -203,7 +216,8 @@ class QueueContract:
                 first = make_run(thread="t")
                 await store.create_run(first, [], reserved=1)
                 await store.delete_run(first.id)
-                assert await store.create_run(make_run(thread="t", if_busy=IfBusy.REJECT), [], reserved=1) is True
+                again = make_run(thread="t", if_busy=IfBusy.REJECT)
+                assert (await store.create_run(again, [], reserved=1)).active is True
 
         run(main())
 

@@ -140,7 +140,7 @@ class SharedContract(MailContract, SharedAllowancesContract):
                 assert recovered[0].reserved == 50
                 assert recovered[0].run.status is RunStatus.RUNNING
                 assert [one.id for one in await store.deliveries(NOW)] == ["owed"]
-                assert await store.create_run(make_run(thread="other", if_busy=IfBusy.REJECT), [], reserved=1)
+                assert (await store.create_run(make_run(thread="other", if_busy=IfBusy.REJECT), [], reserved=1)).active
                 assert await store.activate("queued") is False
                 done = make_run("run", thread="thread", status=RunStatus.SUCCESS)
                 await store.commit("run", RunChange(run=done, events=(entry(51),), release=True))

@@ -166,7 +166,7 @@ def test_a_server_is_spoken_to_by_tls_and_only_if_it_is_vouched_for(url: str, tm
         async with Wire(url, tls=context).laid() as wire:
             store = PostgresStore(f"{wire.url}?sslmode=verify-full&sslrootcert={known}")
             await store.open()
-            assert await store.create_run(make_run(), [], reserved=1)
+            assert (await store.create_run(make_run(), [], reserved=1)).active
             assert wire.encrypted > 0
             await store.close()
             with pytest.raises(Unavailable, match="certificate"):
@@ -226,7 +226,7 @@ def test_names_with_signs_that_the_server_does_not_know_are_kept_apart(url: str)
         for name in odd:
             await store.create_thread(make_thread(f"t{name}", attributes={OWNER: name}))
             one = make_run(f"r{name}", thread=f"t{name}", agent=name, principal=name)
-            assert await store.create_run(one, [entry(1)], reserved=9) is True
+            assert (await store.create_run(one, [entry(1)], reserved=9)).active is True
             assert await store.run(one.id) == one
             with pytest.raises(Conflict):
                 again = make_run(thread=f"t{name}", if_busy=IfBusy.REJECT)
@@ -296,7 +296,7 @@ async def live(store: PostgresStore, other: PostgresStore, thread: str, number: 
     """Have the stores do all that runs need."""
     one, two, alone = make_run(thread=thread), make_run(thread=thread), make_run()
     await store.create_run(one, [entry(1)], reserved=99)
-    assert await store.create_run(two, [entry(1, "x" * 5000)], reserved=99) is False
+    assert (await store.create_run(two, [entry(1, "x" * 5000)], reserved=99)).active is False
     await other.create_run(alone, [entry(1)], reserved=99, soon=True)
     store.append(one.id, tokens(2, 200))
     store.save(make_run(one.id, thread=thread, status=RunStatus.RUNNING))

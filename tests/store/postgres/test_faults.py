@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.types import RunQuery, RunStatus
-from gateway.store import Delivery, Message, RunChange
+from gateway.store import CreatedRun, Delivery, Message, RunChange
 from gateway.store.postgres import PostgresStore, connections, mail, writer
 from tests.store.place import NOW, entry, eventually, make_run, make_thread, numbers, tokens
 from tests.store.postgres.between import Wire
@@ -113,7 +113,7 @@ def test_a_connection_that_is_cut_in_mid_commit_loses_and_repeats_nothing(url: s
             await store.open()
             one = make_run()
             wire.cut_at_commit = when
-            assert await store.create_run(one, [entry(1)], reserved=99) is True
+            assert (await store.create_run(one, [entry(1)], reserved=99)).active is True
             store.append(one.id, tokens(2, 3))
             ended = make_run(one.id, status=RunStatus.SUCCESS)
             owed = Delivery(id="d", run=ended, due_at=NOW)
@@ -152,7 +152,7 @@ def test_what_was_refused_in_doubt_has_not_happened_although_the_server_has_comm
             await cut(store.create_run(other, [entry(1)], reserved=9))
             with pytest.raises(NotFound):
                 await store.run(other.id)
-            assert await store.create_run(other, [entry(1)], reserved=9) is True
+            assert (await store.create_run(other, [entry(1)], reserved=9)).active is True
             success = make_run(one.id, status=RunStatus.SUCCESS)
             await cut(store.commit(one.id, RunChange(run=success, events=(entry(2, '"well"'),), release=True)))
             failed = make_run(one.id, status=RunStatus.ERROR)
@@ -324,7 +324,7 @@ def test_a_slow_server_is_waited_for(url: str) -> None:
             wire.delay = 0.1
             runs = [make_run() for _ in range(20)]
             made = await asyncio.gather(*(store.create_run(one, [entry(1)], reserved=9) for one in runs))
-            assert made == [True] * 20
+            assert made == [CreatedRun(True)] * 20
             for one in runs:
                 store.append(one.id, tokens(2, 3))
             await asyncio.gather(*(store.commit(one.id, RunChange(events=(entry(5),))) for one in runs))
@@ -377,7 +377,7 @@ def test_what_another_transaction_holds_is_waited_for_and_then_unavailable(
             await other.fetch("SELECT 1 FROM interlingua.runs FOR UPDATE")
             calls = [store.commit(one.id, RunChange(events=(entry(2),))), store.create_run(make_run(), [], reserved=1)]
             results = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(result) for result in results] == [Unavailable, bool], "the others do not suffer"
+            assert [type(result) for result in results] == [Unavailable, CreatedRun], "the others do not suffer"
         await other.close()
         await store.commit(one.id, RunChange(events=(entry(2),)))
         assert numbers(await store.events(one.id)) == [1, 2]
