@@ -40,7 +40,7 @@ class GivenFiles(msgspec.Struct):
             self.request = replace(self.request, input=document)
         return found
 
-    def store(self, attached: Sequence[Attachment], owner: str, public_url: str, limit: int) -> None:
+    def store(self, attached: Sequence[Attachment], folder: str, limit: int) -> None:
         """Note the files that the agent takes."""
         for each in attached:
             if len(each.content) > limit:
@@ -48,7 +48,7 @@ class GivenFiles(msgspec.Struct):
             if self._refused(each.media_type, each.name):
                 self.lost += 1
                 continue
-            artifact = _artifact(each, owner, public_url)
+            artifact = _artifact(each, folder)
             self.stored.append((artifact, each.content))
             if each.at is not None:
                 self._kept_at[artifact.id] = each.at
@@ -117,15 +117,14 @@ def given(
     entry: Entry,
     agent: Agent,
     *,
-    owner: str,
-    public_url: str,
+    folder: str,
     limit: int,
 ) -> GivenFiles:
     """The request with its input made of its words, if it has any, and with references to its files in the places that
     the input has for them.
 
-    `attached` come with the request, `uploaded` are those of its thread. `owner`: the id that the files' URLs name,
-    `limit`: bytes that one file may have. Raises TooLarge, and Unsupported for a file that the agent does not take.
+    `attached` come with the request, `uploaded` are those of its thread. `folder`: the URL of what is stored is below
+    it, `limit`: bytes that one file may have. Raises TooLarge, and Unsupported for a file that the agent does not take.
     """
     found = GivenFiles(request, entry, agent)
     if agent.capabilities.files and entry.route.target.protocol != request.protocol:
@@ -133,7 +132,7 @@ def given(
     if not attached and not uploaded:
         found.fill()
         return found
-    found.store(attached, owner, public_url, limit)
+    found.store(attached, folder, limit)
     found.fill_with_files(uploaded)
     if found.stored or uploaded:
         found.name(uploaded)
@@ -145,7 +144,7 @@ def _was_given(artifact: Artifact) -> bool:
     return artifact.run is not None or EARLIER in artifact.metadata
 
 
-def _artifact(file: Attachment, owner: str, public_url: str) -> Artifact:
+def _artifact(file: Attachment, folder: str) -> Artifact:
     artifact_id = new_id()
     return Artifact(
         id=artifact_id,
@@ -154,5 +153,5 @@ def _artifact(file: Attachment, owner: str, public_url: str) -> Artifact:
         size=len(file.content),
         agent_created=False,
         created_at=time.time(),
-        url=f"{public_url}/artifacts/{owner}/{artifact_id}",
+        url=f"{folder}/{artifact_id}",
     )

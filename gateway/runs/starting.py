@@ -174,7 +174,10 @@ class Starter:
                 thread = await self._thread_for(request, agent)
             mine: GivenFiles | None = None
             if files or thread is not None or request.prompt is not None or agent.capabilities.files:
-                mine = await self._given(run_id, request, entry, agent, files=files, thread=thread)
+                uploaded = () if thread is None else await self._uploaded(thread)
+                folder = f"{self._commons.public_url}/artifacts/{run_id if thread is None else thread.id}"
+                limit = self._commons.rules.artifact_limit
+                mine = given(request, files, uploaded, entry, agent, folder=folder, limit=limit)
                 request = mine.request
             filled = None if mine is None else mine.filled
             if filled is None or (filled.form is None and not filled.fits):
@@ -213,22 +216,6 @@ class Starter:
         if request.agent != agent.name or request.traceparent != traceparent:
             request = replace(request, agent=agent.name, traceparent=traceparent)
         return replace(request, config={**request.config, **entry.config}) if entry.config else request
-
-    async def _given(
-        self,
-        run_id: str,
-        request: RunRequest,
-        entry: Entry,
-        agent: Agent,
-        *,
-        files: Sequence[Attachment],
-        thread: Thread | None,
-    ) -> GivenFiles:
-        """The request's files, and its prompt as an input."""
-        uploaded = () if thread is None else await self._uploaded(thread)
-        owner, common = run_id if thread is None else thread.id, self._commons
-        where, limit = common.public_url, common.rules.artifact_limit
-        return given(request, files, uploaded, entry, agent, owner=owner, public_url=where, limit=limit)
 
     async def _uploaded(self, thread: Thread) -> Sequence[Artifact]:
         """The files that clients gave to a thread."""

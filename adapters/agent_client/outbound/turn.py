@@ -141,11 +141,11 @@ class AgentTurn:
     def update(self, update: Raw) -> Awaitable[None] | None:
         """A `session/update` of the turn. What is returned is to be awaited before the next."""
         try:
-            found = self._decoder.feed(update)
-        except AgentBroken as error:
+            files = self._emit(self._decoder.feed(update), update)
+        except (AgentBroken, IllegalEvent) as error:
             self._unread(error)
             return None
-        return self._take(found, len(update), update)
+        return self._keep(files) if files else self._counted(len(update))
 
     def more(self, chunk: Chunk) -> bool:
         """A chunk of text that goes on where the last one left off; False for another, or if it is time to drain.
@@ -161,16 +161,6 @@ class AgentTurn:
         self._count += 1
         self._bytes += size
         return True
-
-    def _take(
-        self, found: list[e.Event | ThreadUpdate], size: int, update: Raw | None = None
-    ) -> Awaitable[None] | None:
-        try:
-            files = self._emit(found, update)
-        except (AgentBroken, IllegalEvent) as error:
-            self._unread(error)
-            return None
-        return self._keep(files) if files else self._counted(size)
 
     def _unread(self, error: Exception) -> None:
         log.warning("run %s: %s", self.context.run.id, error)
@@ -251,8 +241,8 @@ class AgentTurn:
         self.flush()
         return await self.context.ask(interrupt)
 
-    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw | None = None) -> list[Attachment]:
-        """Pass on, in order. Returns the files in it that are to be kept. `update` is what said it, unless a chunk."""
+    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw) -> list[Attachment]:
+        """Pass on, in order, what `update` said. Returns the files in it that are to be kept."""
         if len(found) == 1 and type(found[0]) is e.PartDelta:
             self._hold(found[0])
             return []
@@ -272,7 +262,7 @@ class AgentTurn:
             if isinstance(item, e.PartStarted):
                 if item.kind == "file" and not same and (file := content.file_of(item.value)) is not None:
                     files.append(file)
-            elif update is not None and isinstance(item, _OF_CALLS):
+            elif isinstance(item, _OF_CALLS):
                 self._learn(update)
         self.context.emit(*said)
         return files

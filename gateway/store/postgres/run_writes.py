@@ -222,11 +222,8 @@ class RunWrites:
             await self._owe(connection, done)
         return answers
 
-    async def _lock_threads(self, connection: Connection) -> dict[str, Thread | None]:
-        """Lock the threads, in the order of their ids: two processes that lock several never wait for each other.
-
-        Returns those that exist, with the records that new runs need.
-        """
+    async def _lock_threads(self, connection: Connection) -> Locked:
+        """Lock the threads, in the order of their ids: two processes that lock several never wait for each other."""
         new = {new.run.thread for _, new in self._new if new.run.thread is not None}
         wanted = new | self._threads
         if not wanted:
@@ -240,11 +237,7 @@ class RunWrites:
         return {thread: locked[name] for thread in wanted if (name := text(thread)) in locked}
 
     async def _create(
-        self,
-        connection: Connection,
-        known: Mapping[str, Thread | None],
-        rows: list[tuple[str, Row]],
-        statuses: dict[str, Run],
+        self, connection: Connection, known: Locked, rows: list[tuple[str, Row]], statuses: dict[str, Run]
     ) -> list[Answer]:
         answers: list[Answer] = []
         asked = [new.run.thread for _, new in self._new if new.run.thread is not None]
@@ -275,13 +268,12 @@ class RunWrites:
             if text(new.run.id) not in created:
                 answers.append((job, None, Conflict("this id exists already", detail=new.run.id)))
                 continue
-            active, thread = place == ACTIVE, new.run.thread
-            found = known[thread] if active and thread is not None else None
-            answers.append((job, CreatedRun(active, found), None))
+            found = known.get(new.run.thread) if place == ACTIVE else None
+            answers.append((job, CreatedRun(place == ACTIVE, found), None))
             if head is None:
                 rows += [(new.run.id, row) for row in pack(new.events)]
-            if thread is not None:
-                statuses[thread] = new.run
+            if new.run.thread is not None:
+                statuses[new.run.thread] = new.run
             for artifact in new.run.request.files:
                 await claim_file(connection, artifact, new.run)
         return answers
@@ -359,6 +351,8 @@ Created = tuple[WriteJob, NewRun, int, bytearray | None]
 """A new run with its place, and the entries that go into its row."""
 Changed = tuple[WriteJob, Transition, list[WriteBehind]]
 """A transition, with what was held back for its run."""
+Locked = Mapping[str | None, Thread | None]
+"""Threads that exist, by id, with the records that new runs need."""
 
 # `= ANY`: the server can only find a run by its id, whatever it knows of the table when it plans
 INSERT = RowsSql(
