@@ -23,6 +23,7 @@ from gateway.core.types import (
     Interrupt,
     RunStatus,
     Thread,
+    ThreadChange,
     ThreadStatus,
 )
 from gateway.runs import Engine, starting
@@ -55,6 +56,31 @@ def test_a_thread_keeps_its_state_its_messages_and_the_agents_own_id() -> None:
             assert now.checkpoint == newest.id
             assert [m.content for m in (*oldest.messages, *newest.messages)] == ["one", "answer 1", "two", "answer 2"]
             assert [c.id for c in await gateway.threads.history("t", before=newest.id)] == [oldest.id]
+
+    run(scene())
+
+
+class Overtaken(SqliteStore):
+    """Another gateway changes a thread whenever it has been read."""
+
+    async def thread(self, thread_id: str) -> Thread:
+        found = await super().thread(thread_id)
+        await self.update_thread(thread_id, ThreadChange(upstream={"scripted": {"session": "newer"}}), at=2.0)
+        return found
+
+
+def test_a_run_finds_its_thread_as_it_was_when_the_run_was_created(tmp_path: Path) -> None:
+    found = []
+
+    async def agent(context: RunContext) -> None:
+        found.append(context.upstream_thread)
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(agent)), store=Overtaken(tmp_path / "store.db")) as gateway:
+            await gateway.threads.create(thread())
+            await gateway.runs.wait((await gateway.runs.start(request(thread="t"))).id, timeout=30)
+        assert found == [{"session": "newer"}]
 
     run(scene())
 
