@@ -24,7 +24,6 @@ from gateway.mcp.runs import (
     ToolRendering,
     WaitingRuns,
     elsewhere,
-    hears,
     keys,
     questions,
     tools,
@@ -110,7 +109,7 @@ class AgentCalls:
         """`agents/run`."""
         asked = read(call.params, wire.RunParams)
         agent = await self._runs.agent(call.session, asked.name)
-        words = AgentWords(call, agent)
+        follower = self._follower(call, agent, AgentWords(call, agent))
         handle = questions.resumed(call.meta)
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
@@ -122,8 +121,8 @@ class AgentCalls:
             run = await self._waiting.answer(call, handle, agent, given)
         else:
             config = asked.config if asked.config is not None else keys.config(call.meta)
-            run = await self._start(call, agent, asked.input, config, words)
-        return await self._follow(call, agent, run, words)
+            run = await self._start(call, agent, asked.input, config, follower)
+        return await follower.go(run)
 
     async def call(self, call: McpCall) -> Any:
         """`tools/call`."""
@@ -132,19 +131,19 @@ class AgentCalls:
         if asked.name == tools.ANSWER and asked.name not in self._runs.names(call.session):
             return await self._answer_tool(call, arguments)
         agent = await self._runs.agent(call.session, asked.name)
-        rendering = ToolRendering(self._runs, call, agent)
+        follower = self._follower(call, agent, ToolRendering(self._runs, call, agent))
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
         else:
             try:
-                run = await self._start(call, agent, arguments, keys.config(call.meta), rendering)
+                run = await self._start(call, agent, arguments, keys.config(call.meta), follower)
             except Invalid as error:
                 return tools.refused(error)
-        return await self._follow(call, agent, run, rendering)
+        return await follower.go(run)
 
     # --- a new run --------------------------------------------------------------------------------------------
 
-    async def _start(self, call: McpCall, agent: Agent, said: Json, config: JsonObject, rendering: Rendering) -> Run:
+    async def _start(self, call: McpCall, agent: Agent, said: Json, config: JsonObject, follower: RunFollower) -> Run:
         """Start a run with the input `said`. Raises Invalid with the place in the params."""
         given = said
         try:
@@ -158,15 +157,14 @@ class AgentCalls:
                 traceparent=keys.traceparent(call.meta),
                 creation=jsonrpc.unpack(call.params) if call.method == wire.RUN and codec.native(agent) else {},
             )
-            told = hears(self._runs, call, agent, rendering, Notifications(call))
-            return await self._runs.start(request, call, told=told)
+            return await self._runs.start(request, call, told=follower.hears)
         except Invalid as error:
             place = "/input" if call.method == wire.RUN else "/arguments"
             within = place if given is said else f"{place}/{INPUT}"
             raise elsewhere(error, {"/input": within, "/config/configurable": "/config"}) from None
 
-    async def _follow(self, call: McpCall, agent: Agent, run: Run, rendering: Rendering) -> Any:
-        return await RunFollower(self._runs, call, agent, run, rendering, native=Notifications(call)).go()
+    def _follower(self, call: McpCall, agent: Agent, rendering: Rendering) -> RunFollower:
+        return RunFollower(self._runs, call, agent, rendering, native=Notifications(call))
 
     # --- answers ----------------------------------------------------------------------------------------------
 
@@ -187,4 +185,4 @@ class AgentCalls:
             return tools.refused(Invalid(f"{tools.RESUME_PATH}: no run has this question", path=tools.RESUME_PATH))
         except Invalid as error:
             return tools.refused(error)
-        return await self._follow(call, agent, run, ToolRendering(self._runs, call, agent))
+        return await self._follower(call, agent, ToolRendering(self._runs, call, agent)).go(run)

@@ -189,8 +189,8 @@ class MessageRequests:
             token = letter.session if letter.token is not None else None
             words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)
             how = asker(env.people.is_agent(call.session), head, correlation, run.id)
-            follower = RunFollower(env.runs, env.pending.patient(call), agent, run, words, asker=how)
-            result: JsonObject = await follower.go()
+            follower = RunFollower(env.runs, env.pending.patient(call), agent, words, asker=how)
+            result: JsonObject = await follower.go(run)
             return result
 
 

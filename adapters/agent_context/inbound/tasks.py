@@ -265,7 +265,7 @@ class TaskRequests:
         env.changed((wire.TASKS,))
         try:
             with env.following(run.id, Served(call, self._name, correlation)):
-                return await RunFollower(env.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
+                return await RunFollower(env.runs, patient, agent, rendering, asker=how, outlives=True).go(run)
         finally:
             env.changed((wire.TASKS,))
 

@@ -22,10 +22,11 @@ A call that starts a run:
     runs = ClientRuns("name", gateway)                   # one per gateway process
     with runs.progressing(call):                         # in Service.request
         agent = await runs.agent(call.session, name)
-        run = await runs.start(RunRequest(...), call)
-        return await Follow(runs, call, agent, run, rendering).go()
+        follower = RunFollower(runs, call, agent, rendering)
+        run = await runs.start(RunRequest(...), call, told=follower.hears)
+        return await follower.go(run)
 
-One that answers the question of an earlier one: `Waiting(runs).answer(...)` (a handle) or `.again(...)` (a modern
+One that answers the question of an earlier one: `WaitingRuns(runs).answer(...)` (a handle) or `.again(...)` (a modern
 client's `requestState`) give the run, and then it is followed likewise.
 """
 
@@ -34,7 +35,7 @@ from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.log_messages import Log, wanted
 from gateway.mcp.runs.question_format import ELICITATION, Elicitation, QuestionFormat
 from gateway.mcp.runs.rendering import Events, Refusals, Rendering, ToolRendering
-from gateway.mcp.runs.run_follower import Native, RunFollower, hears
+from gateway.mcp.runs.run_follower import Native, RunFollower
 from gateway.mcp.runs.tools import ToolProgress, Tools
 from gateway.mcp.runs.waiting_runs import Given, WaitingRuns, elsewhere, state_of
 
@@ -57,7 +58,6 @@ __all__ = [
     "Tools",
     "WaitingRuns",
     "elsewhere",
-    "hears",
     "state_of",
     "wanted",
 ]

@@ -48,16 +48,6 @@ class Native(Protocol):
         """Tell the client, if it wants to know."""
 
 
-def passing(runs: ClientRuns, agent: Agent, native: Native | None) -> Native | None:
-    """What passes on the agent's own messages to a call's client; None where there is nothing to pass on."""
-    return native if native is not None and native.needed and runs.documents.native(agent) is not None else None
-
-
-def hears(runs: ClientRuns, call: McpCall, agent: Agent, rendering: Rendering, native: Native | None = None) -> bool:
-    """Whether the client of a call may be told anything of its run before that has stopped."""
-    return rendering.tells or wanted(call.log_level, INFO) or passing(runs, agent, native) is not None
-
-
 class Unanswerable(RpcError):
     """The answer for a client that has said its last word when its run asks something; it may still read."""
 
@@ -66,7 +56,7 @@ class Unanswerable(RpcError):
 
 
 class RunFollower:
-    """Made for one call, used once: `go`.
+    """Made for one call, before its run is started or found; used once: `go`.
 
     `asker`: how the run's questions are put; None: as MCP asks. `native`: used only for an agent of the client's own
     protocol, whose tokens come as they are then, and not joined. `outlives`: the run goes on when the connection of its
@@ -78,7 +68,6 @@ class RunFollower:
         runs: ClientRuns,
         call: McpCall,
         agent: Agent,
-        run: Run,
         rendering: Rendering,
         *,
         asker: QuestionFormat | None = None,
@@ -87,23 +76,30 @@ class RunFollower:
     ) -> None:
         self._runs = runs
         self._call = call
-        self._run = run
         self._rendering = rendering
+        self._asker = asker or ELICITATION
         self._outlives = outlives
-        self._native = passing(runs, agent, native)
-        self._log = Log(call, run)
-        self._quiet = not (rendering.tells or self._log.on)
-        self._questions = OpenQuestions(runs, call, run.id, asker or ELICITATION, self._log)
+        heeded = native is not None and native.needed and runs.documents.native(agent) is not None
+        self._native = native if heeded else None
+        self._quiet = not (rendering.tells or wanted(call.log_level, INFO))
         self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
         self._snapshot: Snapshot | None = None
 
-    async def go(self) -> Any:
+    @property
+    def hears(self) -> bool:
+        """Whether the call's client may be told anything of the run before that has stopped."""
+        return not self._quiet or self._native is not None
+
+    async def go(self, run: Run) -> Any:
         """Tell the client of the run from its beginning, and return the answer of its call, or raise it.
 
         A run whose client wants no answer any more, or has gone and cannot answer, is cancelled; one that waits for
         another call goes on waiting, and one whose client's token has expired goes on.
         """
+        self._run = run
+        self._log = Log(self._call, run)
+        self._questions = OpenQuestions(self._runs, self._call, run.id, self._asker, self._log)
         try:
             return await self._follow()
         except (asyncio.CancelledError, AgentGone, Unanswerable):
@@ -118,8 +114,7 @@ class RunFollower:
     async def _follow(self) -> Any:
         gateway = self._runs.of(self._call.session)
         asked = bool(self._run.interrupts)  # what its questions come to is told with the result
-        seen = not self._quiet or self._native is not None or asked
-        if not seen:  # then nothing is worth a look before it stops
+        if not (self.hears or asked):  # then nothing is worth a look before it stops
             run = await gateway.runs.wait(self._run.id)
             if run is not None and run.status.ended:
                 return await self._ended(run)

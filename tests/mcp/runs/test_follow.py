@@ -46,7 +46,7 @@ class Rig:
 
     async def follow(self, call: McpCall, run: Run, **how: Any) -> Any:
         rendering = ToolRendering(self.runs, call, AGENT)
-        return await RunFollower(self.runs, call, AGENT, run, rendering, **how).go()
+        return await RunFollower(self.runs, call, AGENT, rendering, **how).go(run)
 
 
 @asynccontextmanager
