@@ -18,12 +18,12 @@ from starlette.routing import BaseRoute, Route
 from adapters.example import codec, wire
 from adapters.example.options import ExampleServe
 from gateway.access import refusal_headers, serving
-from gateway.contract import Batch, Callback, Gateway
+from gateway.contract import Batch, Gateway
 from gateway.core.delta import encode
-from gateway.core.errors import InterlinguaError, Invalid, Unsupported
+from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.files import Attachment
 from gateway.core.stream import coalesce
-from gateway.core.types import Answer, JsonObject, Outcome, Run, RunRequest, Thread
+from gateway.core.types import Answer, JsonObject, Outcome, RunRequest, Thread
 from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected
 from gateway.wire import ndjson, strict
 
@@ -57,10 +57,6 @@ class ExampleInbound:
 
     def refusal(self, error: InterlinguaError) -> Response:
         return _refusal(error).for_starlette()
-
-    def callback(self, run: Run) -> Callback:
-        """Raise Unsupported: the protocol has no callbacks."""
-        raise Unsupported("the example protocol has no callbacks")
 
 
 class Operations:

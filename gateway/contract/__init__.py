@@ -54,6 +54,8 @@ from gateway.contract.gateway import (
 from gateway.contract.governing import CallNews, RuleKeeping
 from gateway.contract.interception import InterceptedRun, Intercepting, RunInterceptor
 from gateway.contract.optional import (
+    Callback,
+    CallingBack,
     Conversing,
     Demanding,
     Discovering,
@@ -71,7 +73,7 @@ from gateway.contract.optional import (
 from gateway.contract.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
 from gateway.contract.outbound import Outbound, RunContext, Runner
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import Json, Run
+from gateway.core.types import Json
 
 __all__ = [
     "LIST_SECONDS",
@@ -81,6 +83,7 @@ __all__ = [
     "CallNews",
     "Callback",
     "Caller",
+    "CallingBack",
     "Conversing",
     "Demanding",
     "Discovering",
@@ -129,13 +132,6 @@ __all__ = [
 ]
 
 
-class Callback(msgspec.Struct, frozen=True):
-    """A webhook request: POST `body` with `headers`."""
-
-    body: bytes
-    headers: Mapping[str, str]
-
-
 class Inbound(Protocol):
     """Serves one protocol's clients. What it may offer beyond this is in optional.py."""
 
@@ -144,9 +140,6 @@ class Inbound(Protocol):
 
     def refusal(self, error: InterlinguaError) -> Response:
         """An error as this protocol answers it; for requests below the mount point that reach no route."""
-
-    def callback(self, run: Run) -> Callback:
-        """The webhook request that tells a client of this protocol what became of `run`."""
 
 
 @dataclass(frozen=True)

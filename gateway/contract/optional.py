@@ -9,6 +9,7 @@ Inbound halves:
 | `Conversing` | `app` | for `interlingua stdio` |
 | `Knowing` | `app` | for pages that name agents only to those who may use them, and to count each client's requests |
 | `Leaving` | `app` | once, when the gateway begins to stop |
+| `CallingBack` | `runs.webhooks` | for every attempt to deliver a callback |
 
 Outbound halves:
 
@@ -33,7 +34,7 @@ import msgspec
 
 from gateway.contract.backchannel import ThreadContext
 from gateway.contract.outbound import Outbound
-from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
+from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject, Run
 from gateway.transport.pipe import Pipe
 
 
@@ -129,6 +130,21 @@ class Leaving(Protocol):
 
     def quiet(self) -> None:
         """Called when the gateway begins to stop: end the open streams. Their runs go on."""
+
+
+class Callback(msgspec.Struct, frozen=True):
+    """A webhook request: POST `body` with `headers`."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@runtime_checkable
+class CallingBack(Protocol):
+    """Offered by inbound adapters whose clients may ask to be called back, with a run's `webhook`."""
+
+    def callback(self, run: Run) -> Callback:
+        """The webhook request that tells a client of this protocol what became of `run`."""
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from gateway import tracing
-from gateway.contract import Callback, Inbound
+from gateway.contract import CallingBack, Inbound
 from gateway.core.errors import AgentError, InterlinguaError, Refused
 from gateway.core.types import Run
 from gateway.store import Delivery, Store
@@ -99,9 +99,9 @@ class Webhooks:
         """None when it is done with, else why it should be tried again. `attempt` counts from 1."""
         webhook = run.request.webhook
         inbound = self._inbound(webhook.protocol) if webhook else None
-        if webhook is None or inbound is None:
+        if webhook is None or not isinstance(inbound, CallingBack):
             return None
-        callback: Callback = inbound.callback(run)
+        callback = inbound.callback(run)
         with tracing.callback_span(run, webhook.protocol, webhook.url, attempt) as span:
             headers = dict(callback.headers)
             if span.traceparent is not None:

@@ -16,9 +16,9 @@ from starlette.routing import BaseRoute
 from gateway import app
 from gateway.app import App
 from gateway.config import Config, loads
-from gateway.contract import Adapter, Callback, Gateway, Hosted, Kept, TargetOptions
+from gateway.contract import Adapter, Gateway, Hosted, Kept, TargetOptions
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import ModelTraits, Run, Standing
+from gateway.core.types import ModelTraits, Standing
 from gateway.transport.pipe import Pipe
 from tests.runs.test_roster import spoken
 from tests.support import aio
@@ -67,9 +67,6 @@ class House:
 
     def refusal(self, error: InterlinguaError) -> Response:
         return PlainTextResponse(str(error))
-
-    def callback(self, run: Run) -> Callback:
-        raise AssertionError
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
         raise AssertionError

@@ -34,9 +34,8 @@ from adapters.agent_client.inbound.visitor import LOCAL, Visitor, shown
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import CONNECTION_ID
 from gateway.access import refusal_headers
-from gateway.contract import Callback, Gateway
-from gateway.core.errors import AgentGone, Denied, InterlinguaError, Unsupported
-from gateway.core.types import Run
+from gateway.contract import Gateway
+from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.transport.asgi import origin, refusals
 from gateway.transport.pipe import Pipe
 from gateway.transport.websocket import ServerSocket
@@ -84,10 +83,6 @@ class AgentClientInbound:
 
     def refusal(self, error: InterlinguaError) -> Response:
         return refusals.refusal(error)
-
-    def callback(self, run: Run) -> Callback:
-        """The protocol has no callbacks: its clients ask for none."""
-        raise Unsupported("this protocol has no callbacks")
 
     async def _serve(self, link: HttpConnection, agent: str | None) -> None:
         await self.welcome(link, agent, link.visitor)

@@ -18,9 +18,8 @@ from starlette.routing import BaseRoute
 from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, TOOLS_CHANGED
-from gateway.contract import Callback, Gateway, GatewayLimits
-from gateway.core.errors import InterlinguaError, Unsupported
-from gateway.core.types import Run
+from gateway.contract import Gateway, GatewayLimits
+from gateway.core.errors import InterlinguaError
 from gateway.mcp.runs import ClientRuns
 from gateway.mcp.server import McpServer
 from gateway.mcp.server.contract import McpSession
@@ -48,10 +47,6 @@ class AgentCommunicationInbound:
 
     def refusal(self, error: InterlinguaError) -> Response:
         return self.server.refusal(error)
-
-    def callback(self, run: Run) -> Callback:
-        """The protocol has no callbacks: its clients ask for none."""
-        raise Unsupported("this protocol has no callbacks")
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
         """See `Conversing.converse`. An unknown agent is an error of `initialize`."""

@@ -32,9 +32,8 @@ from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
-from gateway.contract import Callback, Gateway, Hosted
-from gateway.core.errors import InterlinguaError, Unsupported
-from gateway.core.types import Run
+from gateway.contract import Gateway, Hosted
+from gateway.core.errors import InterlinguaError
 from gateway.mcp.runs import ClientRuns, WaitingRuns
 from gateway.mcp.server import McpServer
 from gateway.mcp.server.contract import McpSession
@@ -105,10 +104,6 @@ class AgentContextInbound:
 
     def refusal(self, error: InterlinguaError) -> Response:
         return self.server.refusal(error)
-
-    def callback(self, run: Run) -> Callback:
-        """The protocol has no callbacks: its clients ask for none."""
-        raise Unsupported("this protocol has no callbacks")
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
         """See `Conversing.converse`. An unknown agent is an error of `initialize`."""

@@ -16,9 +16,8 @@ from adapters.agent_protocol.inbound.http import refusal
 from adapters.agent_protocol.inbound.tasks import TaskOperations
 from adapters.agent_protocol.options import AgentProtocolServe
 from gateway.access import serving
-from gateway.contract import Callback, Gateway
-from gateway.core.errors import InterlinguaError, Unsupported
-from gateway.core.types import Run
+from gateway.contract import Gateway
+from gateway.core.errors import InterlinguaError
 from gateway.transport.asgi import RestEndpoint, RestOperation
 
 __all__ = ["AgentProtocolInbound"]
@@ -60,7 +59,3 @@ class AgentProtocolInbound:
     def refusal(self, error: InterlinguaError) -> Response:
         """See `Inbound.refusal`."""
         return refusal(error).for_starlette()
-
-    def callback(self, run: Run) -> Callback:
-        """The protocol has no callbacks."""
-        raise Unsupported("Agent Protocol has no callbacks")

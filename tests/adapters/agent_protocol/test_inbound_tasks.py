@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 from adapters.agent_protocol import ADAPTER
-from adapters.agent_protocol.inbound import AgentProtocolInbound
-from adapters.agent_protocol.options import AgentProtocolServe
-from gateway.core.errors import Unsupported
 from gateway.core.types import Thread, agent_id
 from tests.adapters.agent_protocol.support import Client, app, echo, serving
 from tests.support.aio import run
@@ -227,16 +224,6 @@ def test_a_method_that_is_no_operation_says_which_are() -> None:
             assert response.status_code == 405
             assert response.headers["allow"] == "GET, POST"
             assert "DELETE" in response.json()["message"]
-
-    run(scene())
-
-
-def test_there_are_no_callbacks() -> None:
-    async def scene() -> None:
-        async with engine((route("writer"), Scripted(echo))) as gateway:
-            inbound = AgentProtocolInbound(AgentProtocolServe(), gateway)
-            with pytest.raises(Unsupported):
-                inbound.callback(None)  # type: ignore[arg-type]
 
     run(scene())
 
