@@ -139,16 +139,15 @@ class RestoredLog:
         if line.action == "tool.call" and audit.budgets and at >= since:
             self.spent += [Spent(policy=slug, at=at) for slug in audit.budgets]
         if audit.to is not None:
-            left = self.sessions.pop(audit.session, None) or UnfinishedSession()
-            self.sessions[audit.session] = left
-            left.told(at)
-            if audit.to not in AT_WORK:
-                left.ended.clear()
-            left.moved(audit.operator, audit.to)
-            return
+            before = self.sessions.pop(audit.session, None)
+            self.sessions[audit.session] = before or UnfinishedSession()
         left = self.sessions.setdefault(audit.session, UnfinishedSession())
         left.told(at)
         match line.action:
+            case _ if audit.to is not None:
+                if audit.to not in AT_WORK:
+                    left.ended.clear()
+                left.moved(audit.operator, audit.to)
             case "tool.call":
                 left.calls[audit.call] = _begun(audit, line.input)
                 left.ended.discard(audit.call)
