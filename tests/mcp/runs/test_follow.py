@@ -96,6 +96,26 @@ def test_a_protocol_puts_questions_in_its_own_way() -> None:
     run(main())
 
 
+def test_a_file_that_is_made_after_a_question_is_in_the_result_for_a_client_that_is_told_nothing_on_the_way() -> None:
+    async def files(context: RunContext) -> None:
+        await context.ask(ANSWERED)
+        await context.add_artifact("a.txt", b"made")
+        context.emit(e.RunFinished())
+
+    async def main() -> None:
+        call = call_of()
+
+        async def answers(method: str, params: Any) -> Any:
+            return {"ok": True}
+
+        call.answers = answers
+        async with rig(files) as made:
+            result = await made.follow(call, await made.start(call), asker=OwnWords())
+        assert "a.txt: " in result["content"][1]["text"] and not call.said
+
+    run(main())
+
+
 def test_what_a_protocol_cannot_read_as_an_answer_is_a_refusal() -> None:
     async def main() -> None:
         call = call_of()
