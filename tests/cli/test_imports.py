@@ -7,13 +7,15 @@ A start takes as long as its imports. Modules are counted, since seconds are the
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.cli.conftest import interlingua
-from tests.support.processes import Gateway
+from tests.support.processes import ROOT, Gateway, environment
 
 AT_FIRST_USE = {
     "aiohappyeyeballs": "an agent is called",
@@ -62,3 +64,24 @@ def test_a_gateway_that_is_ready_has_loaded_nothing_for_later(inbound: str, budg
 def test_an_editors_pipe_loads_neither_the_server_nor_the_store_nor_what_reads_a_route_table() -> None:
     told = interlingua("stdio", "away", "--gateway", "http://127.0.0.1:9", env=PROFILED, fresh=True).stderr
     assert loaded(told, 480).isdisjoint({*AT_FIRST_USE, "uvicorn", "_sqlite3", "yaml"})
+
+
+COMPILED = """\
+import sys
+told = []
+def note(event, arguments):
+    if event == "exec" and arguments[0].co_filename == "<string>":
+        told.append(None)
+sys.addaudithook(note)
+import gateway.cli.serve, adapters.agent_context.inbound
+print(len(told))
+"""
+
+
+def test_the_classes_of_a_start_are_made_without_compiling_source() -> None:
+    """A dataclass compiles up to six functions, an annotation that is a string itself, where a model or a struct asks
+    for its type. 270 are of libraries.
+    """
+    command = [sys.executable, "-c", COMPILED]
+    told = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True).stdout
+    assert 200 < int(told) <= 430
