@@ -32,9 +32,9 @@ def listen_often(host: str, port: int, count: int) -> Sequence[socket.socket]:
 def _opened(host: str, port: int, count: int, *, shared: bool) -> Sequence[socket.socket]:
     with contextlib.ExitStack() as opened:
         try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-                0
-            ]
+            name = host.encode() if host.isascii() else host  # a string loads the tables of international names
+            places = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, _, _, _, address = places[0]
             found = [opened.enter_context(socket.socket(family, socket.SOCK_STREAM)) for _ in range(count)]
             for listener in found:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

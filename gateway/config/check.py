@@ -7,7 +7,6 @@ target hides no other mistake.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import types
 import typing
@@ -411,7 +410,9 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _did_you_mean(name: Any, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(names), n=1)
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), list(names), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -116,11 +116,12 @@ def test_a_port_in_use_is_one_clear_line_and_exit_code_2(text: str, tmp_path: Pa
     assert not (tmp_path / "interlingua.db").exists()
 
 
-def test_a_host_that_does_not_exist_is_one_clear_line(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "no..host"])
+def test_a_host_that_does_not_exist_is_one_clear_line(host: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "routes.yaml").write_text(text)
-    done = interlingua("serve", "routes.yaml", "--host", "no.such.host.invalid", cwd=tmp_path)
+    done = interlingua("serve", "routes.yaml", "--host", host, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("cannot listen on no.such.host.invalid:8080: ")
+    assert done.stderr.startswith(f"cannot listen on {host}:8080: ")
     assert len(done.stderr.splitlines()) == 1
 
 
