@@ -15,6 +15,7 @@ from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
 from gateway.store import CreatedRun, RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, batch, disk_thread, schema
+from gateway.store.write_queue import WriteBehind
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
 
@@ -205,6 +206,27 @@ def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch:
         results = await asyncio.wait_for(asyncio.gather(waits, lent, later, return_exceptions=True), BOUND)
         assert results[0] == CreatedRun(True) and [type(result) for result in results[1:]] == [Unavailable] * 2
         with pytest.raises(MemoryError):
+            await store.close()
+
+    run(main())
+
+
+def test_after_the_thread_died_nothing_that_was_kept_is_tried_again(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        writer, batches = store._writer, store._writer._disk.batches
+        assert batches is not None
+        batches.kept.append(WriteBehind("r"))
+        writer._disk.do(lambda: int("dies"))  # type: ignore[arg-type, return-value]
+
+        async def died() -> bool:
+            return not store.reachable
+
+        await eventually(died)
+        writer._again()  # as its alarm does
+        assert writer._lent is None, "there is no thread that it could be lent to"
+        with pytest.raises(ValueError, match="dies"):
             await store.close()
 
     run(main())

@@ -137,7 +137,7 @@ def test_what_the_upgrade_says_both_ways(run: Run) -> None:
             )
             assert pipe.headers["acp-connection-id"] == "c1"
             assert pipe.headers["x-many"] == "a, b"
-            assert pipe.subprotocol == "rpc"
+            assert pipe.headers["sec-websocket-protocol"] == "rpc"
             assert pipe.name == url.removeprefix("ws://")
             await pipe.aclose()
 

@@ -220,8 +220,9 @@ class Writer:
         self._disk.finish(self._write_rest)
 
     def _died(self, error: BaseException) -> None:
-        """The thread died, so nothing can be written: fail every job that waits."""
+        """The thread died, so nothing can be written: fail every job that waits, and try nothing again."""
         self.queue.close()
+        self._stopping = True
         left = self.queue.take(len(self.queue))
         waiting = [piece for piece in (*(self._lent or ()), *left) if type(piece) is WriteJob]
         waiting += [job for job, _, _ in (*(self._syncing or ()), *self._unsynced)]

@@ -24,13 +24,11 @@ class ClientSocket:
     """A Pipe to an agent; made by `connect`.
 
     headers: of the answer to the upgrade, names in lower case, several values joined by ", ".
-    subprotocol: the one that the server chose, or None.
     """
 
     def __init__(self, name: str, connection: WebSocketConnection, limit: int) -> None:
         self.name = name
         self.headers = connection.headers
-        self.subprotocol = connection.subprotocol
         self._connection = connection
         self._limit = limit
         self._closed = False

@@ -56,7 +56,6 @@ class WebSocketConnection:
         self._name = name
         self._connection = connection
         self.headers = _plain(connection.response.headers)
-        self.subprotocol: str | None = connection.subprotocol
 
     async def send(self, messages: Iterable[bytes]) -> None:
         """Send text messages. Raises AgentGone."""
