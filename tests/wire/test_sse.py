@@ -288,6 +288,16 @@ def test_the_id_of_an_event_without_data_is_remembered() -> None:
     assert decoder.last_event_id == "9"
 
 
+def test_the_first_line_of_an_event_may_have_come_alone() -> None:
+    event = b'id: 3\nevent: agent_event\ndata: {"a":1}\n\n'
+    decoder = SseDecoder()
+    assert decoder.feed(b"retry: 10\n") == []
+    assert decoder.feed(event + event) == [
+        Frame("agent_event", b'{"a":1}', "3", 10),
+        Frame("agent_event", b'{"a":1}', "3"),
+    ]
+
+
 def test_the_id_of_an_event_counts_once_the_event_is_complete() -> None:
     decoder = SseDecoder()
     decoder.last_event_id = "0"

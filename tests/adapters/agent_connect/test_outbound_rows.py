@@ -93,6 +93,12 @@ def test_a_text_that_grows_in_one_read_is_one_event_and_the_last_snapshot_is_kno
     assert decoder.last is not None and json.loads(bytes(decoder.last))["message"] == TEXT[:8]
 
 
+def test_the_only_message_of_a_stream_has_the_last_snapshot_though_it_makes_no_event() -> None:
+    decoder = StreamDecoder()
+    assert decoder.feed([message(values={"message": "x"}, status="success")], WHERE, last=True) == []
+    assert decoder.last is not None and json.loads(bytes(decoder.last)) == {"message": "x"}
+
+
 def test_items_updates_statuses_and_what_is_taken_back_stay_events_of_their_own() -> None:
     decoder = StreamDecoder()
     decoder.feed([grows(1), grows(2)], WHERE)
