@@ -43,7 +43,7 @@ def test_agents_are_talked_to_as_a_client_of_each_protocol(protocol: str, gatewa
         {"agent": "flood", "say": "elicit", "answer": [form]},
         {"agent": "reporter", "say": "the tides", "files": [str(photo)]},
         {"agent": "flood", "say": "fail"},
-        {"agent": "flood", "say": "slow", "cancel": "…" if protocol == "agent_protocol" else "2 3"},
+        {"agent": "flood", "say": "slow", "cancel": "/steps" if protocol == "agent_protocol" else "2 3"},
     ]
     text, question, filled, file, error, cancel = talk(gateway, *({"protocol": protocol, **turn} for turn in turns))
     assert "Invite Ada" in text["said"] and text["end"] == "Done."
@@ -73,6 +73,17 @@ def test_a_question_may_be_declined_or_the_turn_cancelled_while_it_waits(gateway
         assert CANCELLED[protocol] in seen_of_it["end"], (protocol, seen_of_it)
     query = {"agent": "gardener", "status": "interrupted"}
     assert httpx2.get(f"{gateway.url}/admin/runs", params=query, trust_env=False).json()["count"] == 0
+
+
+def test_a_turn_is_cancelled_that_has_not_begun_at_the_gateway(gateway: Gateway) -> None:
+    turn = {"agent": "flood", "say": "slow", "cancel": "…"}
+    connect, task = talk(
+        gateway,
+        {**turn, "protocol": "agent_connect", "held": "/runs"},
+        {**turn, "protocol": "agent_protocol", "held": "/tasks"},
+    )
+    assert CANCELLED["agent_connect"] in connect["end"], connect
+    assert "Cancelled before the task's next step" in task["end"], task
 
 
 def test_turns_of_one_conversation_share_its_memory(gateway: Gateway) -> None:

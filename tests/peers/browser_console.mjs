@@ -175,10 +175,11 @@ const STORIES = {
   },
   // Turns with agents, each {protocol, agent, say, files, answer, cancel, token, operator, again}; what was seen of each. say: text, or
   // what is filled in by the fields' names. again: in the conversation of the turn before. cancel: once this text, or this
-  // class, is seen. answer: "decline", or what is filled in, of each question.
+  // class, is seen, or a URL is asked for that ends so (a text that begins with a slash). held: what is asked of a path that ends
+  // so comes after the cancel. answer: "decline", or what is filled in, of each question.
   async talk(turns) {
     const seen = [];
-    for (const { protocol, agent, say, files, answer, cancel, token, operator, again } of JSON.parse(turns)) {
+    for (const { protocol, agent, say, files, answer, cancel, held, token, operator, again } of JSON.parse(turns)) {
       if (!again) {
         await page.goto("about:blank");
         await page.goto(`${url}/ui/#/try?agent=${agent}`);
@@ -191,14 +192,20 @@ const STORIES = {
       }
       for (const [name, text] of Object.entries(typeof say === "string" ? { "message],form > label > textarea[name=text": say } : say)) await page.fill(`form > label > [name=${name}]`, text);
       if (files) await page.setInputFiles("input[name=files]", files);
+      const asking = cancel?.startsWith("/") ? page.waitForRequest((request) => request.url().endsWith(cancel)) : null;
+      let press;
+      const pressed = new Promise((resolve) => { press = resolve; });
+      const ends = (address) => address.pathname.endsWith(held);
+      if (held) await page.route(ends, async (route) => { await pressed; await route.continue(); });
       await page.click("button:text-is('Send')");
       const turn = page.locator("section.turn").last();
       const question = turn.locator(".question");
       const end = turn.locator("p.wrong, p.faint:has-text('Done'), p.faint:has-text('Stopped')");
       const asked = [];
       if (cancel) {
-        await turn.locator(cancel.startsWith(".") ? cancel : `text=${cancel}`).first().waitFor();
+        await (asking ?? turn.locator(cancel.startsWith(".") ? cancel : `text=${cancel}`).first().waitFor());
         await page.click("button:text-is('Cancel')");
+        press();
       }
       let at = 0;
       for (; !(await end.count()); await question.or(end).first().waitFor()) {

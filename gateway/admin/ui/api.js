@@ -54,6 +54,12 @@ export function caller(door, token, signal) {
   return { call, headers };
 }
 
+// Calls `stop` once the signal is aborted, which it may be already. Returns what puts an end to that.
+export function whenAborted(signal, stop) {
+  signal.aborted ? stop() : signal.addEventListener("abort", stop);
+  return () => signal.removeEventListener("abort", stop);
+}
+
 export async function get(path, query = {}, signal) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
   const response = await fetch(`${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`, {

@@ -51,7 +51,6 @@ export async function trial(signal, query) {
     const { signal: here } = left;
     stop = new AbortController();
     send.disabled = true;
-    cancel.disabled = false;
     let turn;
     try {
       const input = await value();
@@ -64,7 +63,7 @@ export async function trial(signal, query) {
         if (here.aborted) return made.close();
         conversation = made;
       }
-      anew.disabled = false;
+      cancel.disabled = anew.disabled = false;
       turn.end(await conversation.send({ input, text, files: [...files.files], cancel: stop.signal, out: turn }));
       files.value = "";
     } catch (error) {

@@ -1,6 +1,6 @@
 // A client of the Agent Client Protocol, version 1, over a WebSocket: what an editor does. See try.js for what a client is.
 
-import { Failed } from "../api.js";
+import { Failed, whenAborted } from "../api.js";
 import { address, block } from "../files.js";
 
 const FORM = "elicitation/create";
@@ -89,14 +89,14 @@ export async function connect({ door, agent, token, signal }) {
 
   async function send(turn) {
     out = turn.out;
-    const stop = () => post({ method: "session/cancel", params: { sessionId } });
-    turn.cancel.addEventListener("abort", stop);
+    let listenNoMore = () => {};
     try {
       const prompt = [{ type: "text", text: turn.text ?? JSON.stringify(turn.input) }, ...await Promise.all(turn.files.map(block))];
-      const { stopReason } = await request("session/prompt", { sessionId, prompt });
-      return stopReason;
+      const answer = request("session/prompt", { sessionId, prompt });
+      listenNoMore = whenAborted(turn.cancel, () => post({ method: "session/cancel", params: { sessionId } }));
+      return (await answer).stopReason;
     } finally {
-      turn.cancel.removeEventListener("abort", stop);
+      listenNoMore();
       out = null;
     }
   }

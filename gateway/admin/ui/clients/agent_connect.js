@@ -1,6 +1,6 @@
 // A client of the Agent Connect Protocol: a run, its stream, its questions. See try.js for what a client is.
 
-import { Failed, caller, events } from "../api.js";
+import { Failed, caller, events, whenAborted } from "../api.js";
 import { withFiles } from "../files.js";
 
 export async function connect({ door, agent, token, signal }) {
@@ -14,8 +14,7 @@ export async function connect({ door, agent, token, signal }) {
     if (agent.converses && runs === "/runs") runs = `/threads/${(await call("POST", "/threads", {})).thread_id}/runs`;
     const creation = { agent_id: agent.name, input: await withFiles(input, files), stream_mode: mode };
     const { run_id: run } = await call("POST", runs, creation);
-    const stop = () => call("POST", `${runs}/${run}/cancel`).catch((error) => out.wrong(error));
-    cancel.addEventListener("abort", stop);
+    const listenNoMore = whenAborted(cancel, () => call("POST", `${runs}/${run}/cancel`).catch((error) => out.wrong(error)));
     try {
       const seen = { last: "0" };
       for (let asked = await followed(run, seen, out); asked; asked = await followed(run, seen, out)) {
@@ -23,7 +22,7 @@ export async function connect({ door, agent, token, signal }) {
         if (answer.outcome === "answered") await call("POST", `${runs}/${run}`, answer.value);
       }
     } finally {
-      cancel.removeEventListener("abort", stop);
+      listenNoMore();
     }
   }
 

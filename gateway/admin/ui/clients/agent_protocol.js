@@ -1,6 +1,6 @@
 // A client of the Agent Protocol: a task, its files, and one step after the other. See try.js for what a client is.
 
-import { Failed, caller } from "../api.js";
+import { Failed, caller, whenAborted } from "../api.js";
 
 export async function connect({ door, agent, token, signal }) {
   const tasks = `/${encodeURIComponent(agent.name)}/ap/v1/agent/tasks`;
@@ -8,6 +8,10 @@ export async function connect({ door, agent, token, signal }) {
   let task = null;
 
   async function send({ input, text, files, cancel, out }) {
+    const gone = new Promise((_, reject) => {
+      whenAborted(cancel, () => reject(new Failed("This protocol has no cancel. The client listens no more, and the run goes on: the page of its run can cancel it.")));
+    });
+    gone.catch(() => {});
     let given = text === null ? { input: "", additional_input: input } : { input: text };
     if (task === null) {
       task = `${tasks}/${(await call("POST", tasks, given)).task_id}`;
@@ -18,10 +22,7 @@ export async function connect({ door, agent, token, signal }) {
       body.append("file", file, file.name);
       await call("POST", `${task}/artifacts`, body);
     }
-    const gone = new Promise((_, reject) => {
-      cancel.addEventListener("abort", () => reject(new Failed("This protocol has no cancel. The client listens no more, and the run goes on: the page of its run can cancel it.")));
-    });
-    gone.catch(() => {});
+    if (cancel.aborted) throw new Failed("Cancelled before the task's next step.");
     for (let last = false, asked = null; !last;) {
       const step = await Promise.race([call("POST", `${task}/steps`, given), gone]);
       const { interrupt, error, ...beside } = step.additional_output ?? {};

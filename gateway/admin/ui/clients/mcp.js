@@ -1,6 +1,6 @@
 // A session of the Model Context Protocol (2025-11-25) over Streamable HTTP, for the protocols that extend it.
 
-import { Failed, Refused, streamed } from "../api.js";
+import { Failed, Refused, streamed, whenAborted } from "../api.js";
 
 export class Session {
   // Opens it. capabilities: what the client declares beside forms.
@@ -42,12 +42,12 @@ export class Session {
 
   // Sends a request and returns its result. told: hears notifications; ask: answers requests of the server;
   // cancel: a signal that cancels it.
-  async call(method, params, { told = () => {}, ask, cancel }) {
+  async call(method, params, { told = () => {}, ask, cancel = new AbortController().signal }) {
     const id = this.numbers += 1;
-    const stop = () => this.notify("notifications/cancelled", { requestId: id, reason: "cancelled by the user" }).catch(() => {});
-    cancel?.addEventListener("abort", stop);
+    const posted = this.post({ id, method, params });
+    const listenNoMore = whenAborted(cancel, () => this.notify("notifications/cancelled", { requestId: id, reason: "cancelled by the user" }).catch(() => {}));
     try {
-      const response = await this.post({ id, method, params });
+      const response = await posted;
       const stream = response.headers.get("content-type")?.startsWith("text/event-stream");
       for await (const message of stream ? parsed(streamed(response)) : [await response.json()]) {
         if (message.method && message.id !== undefined) this.serve(message, ask);
@@ -58,7 +58,7 @@ export class Session {
       }
       throw new Failed("the answer ends before its result");
     } finally {
-      cancel?.removeEventListener("abort", stop);
+      listenNoMore();
     }
   }
 
