@@ -307,10 +307,7 @@ class Opener:
         return [*(e.PartEnded(part=p) for p in parts), e.MessageEnded(message=name)]
 
     def _close_all(self, opened: Sequence[tuple[str, str]], end: e.Event) -> list[e.Event]:
-        out: dict[str, list[e.Event]] = {kind: [] for kind in CLOSING}
-        for kind, name in opened:
-            out[kind].append(CLOSING[kind](name, end))
-        return [event for events in out.values() for event in events]
+        return [close(name, end) for kind, close in CLOSING.items() for of, name in opened if of == kind]
 
 
 CLOSING: Mapping[str, Callable[[str, e.Event], e.Event]] = {
