@@ -235,22 +235,21 @@ class Events:
     def __init__(self, response: httpx2.Response) -> None:
         self.response = response
         self.ids: list[str] = []
+        self.comments = 0
         self._decoder = sse.SseDecoder()
         self._frames: list[sse.Frame] = []
         self._chunks = response.aiter_bytes()
-
-    @property
-    def comments(self) -> int:
-        return self._decoder.comments
 
     async def frame(self) -> sse.Frame | None:
         """The next event; None at the end of the stream."""
         async with asyncio.timeout(WITHIN):
             while not self._frames:
                 try:
-                    self._frames += self._decoder.feed(await anext(self._chunks))
+                    chunk = await anext(self._chunks)
                 except StopAsyncIteration:
                     return None
+                self.comments += sum(line.startswith(b":") for line in chunk.splitlines())
+                self._frames += self._decoder.feed(chunk)
         frame = self._frames.pop(0)
         if frame.id is not None:
             self.ids.append(frame.id)
