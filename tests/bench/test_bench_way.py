@@ -9,7 +9,7 @@ from bench import way
 FILES = {"a chunk": 16, "/runs/wait": 41, "session/new": 64, "a prompt": 85, "a prompt through stdio": 83}
 FILES |= {"a prompt through HTTP": 71, way.CALL: 81, way.STATELESS: 82}
 CALLS = {"a chunk": 45, "/runs/wait": 310, "session/new": 445, "a prompt": 654, "a prompt through stdio": 654}
-CALLS |= {"a prompt through HTTP": 608, way.CALL: 632, way.STATELESS: 610}
+CALLS |= {"a prompt through HTTP": 608, way.CALL: 632, way.STATELESS: 620}
 """Of a `/runs/wait` 273 where the agent's answer comes in one piece, 305 where it comes in two, which is the machine's
 choice; of a `session/new` 423 where its client has read the answer before the gateway is done, else 440.
 """
