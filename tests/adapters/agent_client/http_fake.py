@@ -16,6 +16,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 class Fake:
     """What was asked, and what is answered. `left`: streams that have been closed, by either end.
 
+    cookie: the header that sets one with the first answer.
     initialize, post, get: called for each such request, and answer it; tests replace them.
     """
 
@@ -26,6 +27,7 @@ class Fake:
         self.streams: dict[str | None, Exchange] = {}
         self.left: list[str | None] = []
         self.opened = asyncio.Event()
+        self.cookie: dict[str, str] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self.handle: Callable[[Exchange], Awaitable[None]] = self._handle
         self.initialize: Callable[[Exchange], Awaitable[None]] = self._initialize
@@ -51,7 +53,8 @@ class Fake:
 
     async def _initialize(self, exchange: Exchange) -> None:
         body = {"jsonrpc": "2.0", "id": json.loads(exchange.body)["id"], "result": {"protocolVersion": 1}}
-        await exchange.answer(json.dumps(body).encode(), Content_Type="application/json", Acp_Connection_Id="c1")
+        told = {"Content_Type": "application/json", "Acp_Connection_Id": "c1", **self.cookie}
+        await exchange.answer(json.dumps(body).encode(), **told)
 
     async def accept(self, exchange: Exchange, message: dict[str, Any]) -> None:
         """Take a message. A request is answered with its params, on the stream of its session or the connection's."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gateway.transport.http import HttpAuth
 from tests.adapters.agent_client.http_fake import fake, update
 from tests.adapters.agent_client.http_rig import CONNECTION, INITIALIZE, SESSION, rig
 from tests.adapters.agent_client.test_http_client import connected
@@ -68,7 +69,8 @@ def test_a_client_says_a_connection_as_it_was_recorded() -> None:
     async def main() -> None:
         log = WireLog()
         async with fake() as there:
-            async with connected(there.url, headers={"Authorization": "Bearer key"}, cookies={"a": "0"}) as here:
+            there.cookie = {"Set_Cookie": "a=0; Path=/"}
+            async with connected(there.url, auth=HttpAuth(bearer="key")) as here:
                 await here.ask("_one", {"text": "ü"})
                 await here.ask("session/prompt", {"sessionId": "s1"})
                 there.tell("s1", update("s1", "x"))
