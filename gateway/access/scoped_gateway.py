@@ -139,13 +139,6 @@ class ScopedAgents:
             raise self.none(name, protocol)
         return found
 
-    def recall(self, name: str, protocol: str) -> Agent | None:
-        try:
-            self._seen(name, protocol)
-        except NotFound:
-            return None
-        return self._inner.recall(name, protocol)
-
     async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
         """The new agent belongs to the principal."""
         await self.get(template, protocol)

@@ -173,12 +173,6 @@ class Roster:
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         return await (await self.find(name, protocol)).describe(within)
 
-    def recall(self, name: str, protocol: str) -> Agent | None:
-        try:
-            return self._entries[id(self._router.match(protocol, name))].recall()
-        except NotFound:
-            return None
-
     def extension(self, name: str, protocol: str, key: str) -> Any:
         extended = self.entry(name, protocol).extended
         return None if extended is None else extended.extension(key)

@@ -302,9 +302,6 @@ class GatewayAgents(Protocol):
         it may take to answer at all.
         """
 
-    def recall(self, name: str, protocol: str) -> Agent | None:
-        """What `get` returns, if it need wait for nothing and raises nothing."""
-
     async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
         """A new agent: the agent `template` with a configuration that every run of it gets. `owner`: whose it is.
 

@@ -179,8 +179,7 @@ class RunOperations:
 
     async def _messages(self, run: Run) -> Sequence[wire.ConnectMessage]:
         """The messages of a result beside its values: the files that the agent made."""
-        name = run.request.agent
-        agent = self._gateway.agents.recall(name, wire.PROTOCOL) or await self._agent(name)
+        agent = await self._agent(run.request.agent)
         if agent is not None and not agent.capabilities.artifacts:
             return ()
         files = [file for file in await self._gateway.files.list(run=run.id) if file.agent_created]

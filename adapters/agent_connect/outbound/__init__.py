@@ -40,31 +40,31 @@ class AgentConnectOutbound:
 
     async def run(self, context: RunContext) -> None:
         """Send the run, see it to its end."""
-        run, can = context.run, (self._locator.agent or context.agent).capabilities
-        follower = self._runs[run.id] = Follower(context, self._client, self._target, can)
+        follower = self._follower(context)
         try:
-            sender = RunSender(
-                context, self._client, self._locator, self._quirks, follower, request=run.request, can=can
-            )
-            verdict = await sender.start()
+            verdict = await RunSender(context, self._client, self._locator, self._quirks, follower).start()
             if verdict is None and follower.remote is None:
                 raise AgentGone("the agent went away before it named the run")
             await follower.conclude(verdict)
         finally:
-            self._runs.pop(run.id, None)
+            self._runs.pop(context.run.id, None)
 
     async def attach(self, context: RunContext) -> None:
         """Find the run again and see it to its end."""
         remote = RemoteRun.of(context.run.upstream or {})
         if remote is None:
             raise AgentFailed("nothing is known of where the run is at the agent")
-        can = (self._locator.agent or context.agent).capabilities
-        follower = self._runs[context.run.id] = Follower(context, self._client, self._target, can, resumed=True)
+        follower = self._follower(context, resumed=True)
         try:
             await follower.name(remote)
             await follower.conclude(await follower.again())
         finally:
             self._runs.pop(context.run.id, None)
+
+    def _follower(self, context: RunContext, *, resumed: bool = False) -> Follower:
+        can = (self._locator.agent or context.agent).capabilities
+        follower = self._runs[context.run.id] = Follower(context, self._client, self._target, can, resumed=resumed)
+        return follower
 
     async def cancel(self, context: RunContext) -> None:
         """`POST .../cancel`; a server that cannot is the loss `cancel_unsupported`."""

@@ -85,6 +85,7 @@ class Follower:
         self._context = context
         self._client = client
         self._options = options
+        self.can = can
         self.streams = options.stream == "always" or (options.stream == "auto" and can.streaming)
         self._resumed = resumed
         self._trace = context.traceparent

@@ -15,7 +15,7 @@ from adapters.agent_connect.outbound.threads import RemoteThreads
 from adapters.agent_connect.wire import PROTOCOL
 from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
-from gateway.core.types import AgentCapabilities, Checkpoint, Json, JsonObject, RunRequest
+from gateway.core.types import Checkpoint, Json, JsonObject, RunRequest
 from gateway.transport.http import HttpResponse, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
@@ -79,16 +79,12 @@ class RunSender:
         locator: Locator,
         quirks: ServerQuirks,
         follower: Follower,
-        *,
-        request: RunRequest,
-        can: AgentCapabilities,
     ) -> None:
         self._context = context
-        self._request = request
         self._trace = context.traceparent
         self._client = client
         self._locator = locator
-        self._can = can
+        self._can = follower.can
         self._quirks = quirks
         self._follower = follower
 
@@ -109,10 +105,11 @@ class RunSender:
         tried: list[str] = []
         while True:
             way = ways[len(tried)]
+            modes = self._modes() if way == STREAM else None
             try:
-                verdict = await self._send(way, self._renewed or thread)
+                verdict = await self._send(way, self._renewed or thread, modes)
             except NotOffered as refusal:
-                if await self._otherwise(way, refusal.reply.status, thread):
+                if await self._otherwise(modes, refusal.reply.status, thread):
                     continue
                 if refusal.reply.status == 409:
                     raise Conflict(f"the agent is busy: {refusal.complaint()}") from None
@@ -133,25 +130,25 @@ class RunSender:
                 self._quirks.started(tried, threaded, way)
             return verdict
 
-    async def _otherwise(self, way: str, status: int, thread: str | None) -> bool:
-        """Whether to try the same way again after a refusal: without `stream_mode`, or where the agent, or the thread,
-        has been found anew.
+    async def _otherwise(self, modes: list[str] | None, status: int, thread: str | None) -> bool:
+        """Whether to try the same way again after a refusal: without the `stream_mode` that was sent, or where the
+        agent, or the thread, has been found anew.
         """
-        if status == 422 and way == STREAM and self._modes():
+        if status == 422 and modes:
             self._quirks.refuses_modes()
             return True
         return status == 404 and not self._relocated and await self._relocate(thread)
 
-    async def _send(self, way: str, thread: str | None) -> Verdict | None:
+    async def _send(self, way: str, thread: str | None, modes: list[str] | None) -> Verdict | None:
         base = "/runs" if thread is None else f"/threads/{segment(thread)}/runs"
         path = base + _SUFFIX[way]
         body = encode(
             _run_create(
-                self._request,
+                self._context.run.request,
                 self._locator.known or await self._agent_id(),
                 (await self._context.recall(fresh=self._fresh, knows=self._knows)).input,
                 threaded=thread is not None,
-                stream_mode=self._modes() if way == STREAM and self._can.custom_streaming else None,
+                stream_mode=modes,
             )
         )
         if way == STREAM:

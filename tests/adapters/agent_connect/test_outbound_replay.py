@@ -86,7 +86,10 @@ def test_stream_mode_is_not_sent_to_an_agent_without_custom_updates(agent_connec
     assert body["on_disconnect"] == "continue" and body["on_completion"] == "keep"
 
 
-def test_a_server_that_refuses_stream_mode_is_asked_without_from_then_on(agent_connect_replay: Process) -> None:
+@pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
+def test_a_server_that_refuses_stream_mode_is_asked_without_from_then_on(
+    agent_connect_replay: Process, at_once: bool
+) -> None:
     async def twice() -> list[Any]:
         async with calling(agent_connect_replay.url, NAME) as outbound:
             agent = await outbound.describe()
@@ -94,14 +97,22 @@ def test_a_server_that_refuses_stream_mode_is_asked_without_from_then_on(agent_c
             can = replace(agent.capabilities, custom_streaming=True)
             outbound._locator.agent = replace(agent, capabilities=can)
             contexts = [context(agent, "one"), context(agent, "two")]
-            for ctx in contexts:
-                await outbound.run(ctx)
+            if at_once:
+                await asyncio.gather(*map(outbound.run, contexts))
+            else:
+                for ctx in contexts:
+                    await outbound.run(ctx)
             return [ctx.output["message"] for ctx in contexts]
 
     forget(agent_connect_replay)
     assert run(twice()) == ["echo: one", "echo: two"]
-    sent = [json.loads(r["body"]) for r in seen(agent_connect_replay) if r["path"] == "/runs/stream"]
-    assert [body.get("stream_mode") for body in sent] == [["values", "custom"], None, None]
+    asked: dict[str, list[Any]] = {"one": [], "two": []}
+    for request in seen(agent_connect_replay):
+        if request["path"] == "/runs/stream":
+            body = json.loads(request["body"])
+            asked[body["input"]["message"]].append(body.get("stream_mode"))
+    refused = [["values", "custom"], None]
+    assert asked == {"one": refused, "two": refused if at_once else [None]}
 
 
 def test_a_run_on_a_thread_falls_back_to_the_one_way_that_works(agent_connect_replay: Process) -> None:
