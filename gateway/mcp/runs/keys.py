@@ -64,6 +64,6 @@ def told(run: Run) -> JsonObject:
     said: JsonObject = {RUN_ID: run.id}
     if run.losses:
         said[LOST] = dict(run.losses)
-    if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
-        said[STOPPED] = run.stop_reason.value
+    if cut_short(run.stop_reason) is not None:
+        said[STOPPED] = run.stop_reason
     return said

@@ -107,7 +107,9 @@ class ToolRendering:
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
         self._refusals.feed(events)
-        self._made += [event.artifact for _, event in events if type(event) is e.ArtifactAdded]
+        for _, event in events:
+            if type(event) is e.ArtifactAdded:
+                self._made.append(event.artifact)
         return [] if self._progress is None else self._progress.feed(events)
 
     def last(self, run: Run) -> list[bytes]:

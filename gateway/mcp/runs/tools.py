@@ -17,7 +17,7 @@ from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObj
 from gateway.mcp import versions
 from gateway.mcp.runs import questions
 from gateway.mcp.runs.documents import Documents
-from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, STOPPED, told
+from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, told
 from gateway.mcp.wire import PROGRESS
 
 ANSWER: Final = "interlingua_answer"
@@ -52,8 +52,8 @@ class Tools:
         content = [_text(_words(agent, document, value)), *[_link(file, version) for file in files]]
         result: JsonObject = {"content": content, "isError": False}
         said = told(run)
-        if STOPPED in said and run.stop_reason is not None:
-            content.append(_text(f"{agent.name}: {cut_short(run.stop_reason)}"))
+        if (short := cut_short(run.stop_reason)) is not None:
+            content.append(_text(f"{agent.name}: {short}"))
         if versions.has_structured_output(version):
             published = self._documents.output_of(agent, document)
             unfit = self._unfit(agent, value if published is document else deltas.decode(published))

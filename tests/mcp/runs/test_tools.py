@@ -9,7 +9,8 @@ from msgspec import json
 
 from gateway.core import events as e
 from gateway.core.errors import Invalid
-from gateway.core.types import Agent, Artifact, Failure, Interrupt, Outcome, RunStatus
+from gateway.core.stopping import SHORT
+from gateway.core.types import Agent, Artifact, Failure, Interrupt, Outcome, RunStatus, StopReason
 from gateway.mcp.runs import Documents, Tools, tools
 from tests.mcp.runs.documents import ANY, BARE, CHAT, MESSAGE, numbered, run_of
 from tests.support.mcp_schemas import VERSIONS, valid
@@ -64,6 +65,15 @@ def test_files_that_the_agent_made_are_links(version: str) -> None:
     else:
         assert link == [{"type": "text", "text": "a.png: http://x/artifacts/f"}]
         assert result["_meta"]["interlingua/lost"] == {"artifact": 1}
+
+
+@pytest.mark.parametrize("reason", [None, *StopReason])
+def test_every_reason_that_cuts_an_answer_short_is_told_to_the_model_and_in_meta(reason: StopReason | None) -> None:
+    run = run_of(MESSAGE, b'{"message":"Hi"}', stop_reason=reason)
+    result = shown("2025-11-25", TOOLS.result(MESSAGE, run, "2025-11-25"))
+    short = [f"writer: {SHORT[reason]}"] if reason in SHORT else []
+    assert [each["text"] for each in result["content"]] == ["Hi", *short]
+    assert result["_meta"].get("interlingua/stopReason") == (reason if short else None)
 
 
 def test_an_output_that_does_not_fit_its_schema_is_an_error_that_a_client_can_read() -> None:
