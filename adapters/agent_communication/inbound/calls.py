@@ -81,10 +81,12 @@ class AgentWords:
         return self._encoder.losses
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        return self._told(self._encoder.feed(events, snapshot)) if self._token is not None else []
+        token = self._token
+        return [] if token is None else [progress(token, delta) for delta in self._encoder.feed(events, snapshot)]
 
     def last(self, run: Run) -> list[bytes]:
-        return self._told(self._encoder.finish(run)) if self._token is not None else []
+        token = self._token
+        return [] if token is None else [progress(token, delta) for delta in self._encoder.finish(run)]
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         return deltas_out.run_result(self._agent, run, end)
@@ -92,10 +94,6 @@ class AgentWords:
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
         published = None if output == b"null" else codec.output_of(self._agent, output)
         raise questions.interrupted_error(run, interrupt, published)
-
-    def _told(self, deltas: list[bytes]) -> list[bytes]:
-        assert self._token is not None
-        return [progress(self._token, delta) for delta in deltas]
 
 
 class AgentCalls:
