@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
 import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
-from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec.structs import replace
 
 from adapters.agent_context.codec.errors import failure_error
 from adapters.agent_context.coordination.coordinator import Coordinator
@@ -34,94 +31,10 @@ from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import JsonObject, Run, RunQuery, RunRequest, RunStatus
 from gateway.mcp.runs import keys
 
-Key = tuple[str | None, str]
-"""(principal, task id)"""
-
 TASK: Final = "task"
 """Key of a task's run's metadata: the task's id; and of its input: the task."""
 PAGE: Final = 200
 """Runs that are read at a time."""
-MOST: Final = 100_000
-"""Tasks that are remembered; older ones are looked for in the store each time."""
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at what other processes on the store have started: as often as they look for each other."""
-OVERLAP: Final = 10.0
-"""Seconds by which runs may come into the store later than they say."""
-
-
-class TaskIndex:
-    """Index of the runs of one agent. Those of this process are there at once, those of others a second later."""
-
-    def __init__(self, gateway: Gateway, agent: str) -> None:
-        self._gateway = gateway
-        self._agent = agent
-        self._runs: OrderedDict[Key, str] = OrderedDict()
-        self._forgotten = False
-        self._until = 0.0  # of the newest run that was read
-        self._due = 0.0
-        self._looking: asyncio.Future[None] | None = None
-
-    def add(self, key: Key, run: Run) -> None:
-        """A task was started, or found."""
-        self._runs[key] = run.id
-        self._runs.move_to_end(key)
-        if len(self._runs) > MOST:
-            self._runs.popitem(last=False)
-            self._forgotten = True
-
-    def forget(self, key: Key) -> None:
-        """Its run is no more."""
-        self._runs.pop(key, None)
-
-    async def find(self, key: Key) -> str | None:
-        """The id of the task's run; None if there is none. It may be gone by now."""
-        if key not in self._runs:
-            await self._look()
-        if key not in self._runs and self._forgotten:
-            await self._search(key)
-        return self._runs.get(key)
-
-    # --- inside ----------------------------------------------------------------------------------------------------
-
-    async def _look(self) -> None:
-        """Read what was started since the last look; one look at a time."""
-        if self._looking is None or self._looking.done():
-            if asyncio.get_running_loop().time() < self._due:
-                return
-            self._looking = asyncio.ensure_future(self._read())
-        await asyncio.shield(self._looking)
-
-    async def _read(self) -> None:
-        query, newest = RunQuery(agent=self._agent, limit=PAGE), self._until
-        until = newest - OVERLAP
-        while runs := await self._gateway.runs.list(query):
-            for run in runs:
-                key = _key(run)
-                if key is not None and key not in self._runs:
-                    self.add(key, run)
-                newest = max(newest, run.created_at)
-            if runs[-1].created_at < until:
-                break
-            query = replace(query, offset=query.offset + PAGE)
-        self._until = newest
-        self._due = asyncio.get_running_loop().time() + LOOK_SECONDS
-
-    async def _search(self, key: Key) -> None:
-        query = RunQuery(agent=self._agent, metadata={TASK: key[1]}, limit=PAGE)
-        while runs := await self._gateway.runs.list(query):
-            for run in runs:
-                if _key(run) == key:
-                    self.add(key, run)
-                    return
-            query = replace(query, offset=query.offset + PAGE)
-
-
-def _key(run: Run) -> Key | None:
-    request = run.request
-    task_id = request.metadata.get(TASK) if request.protocol == PROTOCOL else None
-    return (request.principal, task_id) if isinstance(task_id, str) else None
-
-
 NAMESPACE: Final = uuid.UUID("6b7a0a5c-4d1f-4c63-9b0e-2f4e6f0d8a51")
 """Of the ids of tasks' runs: the same task has the same at every process, so that the store has it once."""
 MOST_LISTED: Final = 1000
@@ -228,8 +141,6 @@ class Tasks:
     def __init__(self, gateway: Gateway, coordinator: Coordinator) -> None:
         self._gateway = gateway
         self._agent = coordinator.name
-        self._index = TaskIndex(gateway, coordinator.name)
-        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     def request(
         self,
@@ -257,41 +168,34 @@ class Tasks:
             traceparent=traceparent,
             creation=creation or {},
             attributes={**(attributes or {}), **{key: value for key, value in marks.items() if value is not None}},
-            id=str(uuid.uuid5(NAMESPACE, json.dumps([self._agent, principal, task.id]))),
+            id=self._run_of(task.id, principal),
         )
 
-    async def delegate(
-        self, request: RunRequest, start: Callable[[RunRequest], Awaitable[Run]] | None = None
-    ) -> tuple[Run, bool]:
-        """Start a task's run (of `request`) by `start`, or follow the one there is: whether it is a new one.
+    async def delegate(self, request: RunRequest, start: Callable[[RunRequest], Awaitable[Run]] | None = None) -> Run:
+        """Start a task's run (of `request`) by `start`, or return the one there is.
 
         The same task of the same principal's with the same content is the same one, however it has ended; with other
         content Conflict is raised. Raises what `start` does (left out: `Gateway.runs.start`).
         """
         task_id = str(request.metadata[TASK])
-        key = (request.principal, task_id)
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            run, new = await self.find(task_id, request.principal), False
-            if run is None:
-                try:
-                    run, new = await (start or self._gateway.runs.start)(request), True
-                except Conflict:  # at another gateway process a moment ago
-                    run = await self._gateway.runs.get(str(request.id))
-                self._index.add(key, run)
-            if not _same(run.request, request):
-                raise Conflict(f"task {task_id} was delegated before, and is another")
-            return run, new
+        run = await self.find(task_id, request.principal)
+        if run is None:
+            try:
+                run = await (start or self._gateway.runs.start)(request)
+            except Conflict:  # it was delegated a moment ago, here or at another gateway process
+                run = await self._gateway.runs.get(str(request.id))
+        if not _same(run.request, request):
+            raise Conflict(f"task {task_id} was delegated before, and is another")
+        return run
 
     async def find(self, task_id: str, principal: str | None) -> Run | None:
-        """The run of a task that was delegated by `principal`; None if there is none."""
-        run_id = await self._index.find((principal, task_id))
-        if run_id is None:
-            return None
-        try:
-            return await self._gateway.runs.get(run_id)
-        except NotFound:  # it was deleted, or is older than runs are kept
-            self._index.forget((principal, task_id))
-            return None
+        """The run of a task that was delegated by `principal`; None if there is none (any more)."""
+        with contextlib.suppress(NotFound):
+            return await self._gateway.runs.get(self._run_of(task_id, principal))
+        return None
+
+    def _run_of(self, task_id: str, principal: str | None) -> str:
+        return str(uuid.uuid5(NAMESPACE, json.dumps([self._agent, principal, task_id])))
 
     async def list(self, reader: ClientPrincipal | None) -> list[JsonObject]:
         """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""

@@ -45,7 +45,7 @@ from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
 from adapters.agent_context.wire.messages import Delegate, DelegatedTask
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
-from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery
+from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunRequest
 from gateway.mcp.runs import Rendering, RunFollower, keys
 from gateway.mcp.server.contract import McpCall
 from gateway.wire.jsonrpc import RpcError, internal
@@ -226,11 +226,12 @@ class TaskRequests:
             attributes=attributes,
             traceparent=keys.traceparent(call.meta),
         )
-        known = await self._tasks.find(task.id, order.principal.name)
-        if known is None:
+
+        async def start(asked: RunRequest) -> Run:
             ahead(task.constraints.deadline_at, order.place, task.constraints.deadline)
-        run, _ = await self._tasks.delegate(request, lambda asked: env.runs.start(asked, call, outlives=True))
-        return run
+            return await env.runs.start(asked, call, outlives=True)
+
+        return await self._tasks.delegate(request, start)
 
     async def _hops(self, call: McpCall, order: Order) -> int:
         """How often work was delegated before this, each time because of the other: what its delegator works on, and

@@ -77,7 +77,7 @@ class House:
     agents: Mapping[str, Scripted] = field(default_factory=dict)
 
     async def delegate(self, one: DelegatedTask | None = None, principal: str = "me", **more: Any) -> Run:
-        return (await self.tasks.delegate(self.tasks.request(one or task(), principal, **more)))[0]
+        return await self.tasks.delegate(self.tasks.request(one or task(), principal, **more))
 
     async def ended(self, run: Run | str) -> Run:
         """The run once it has ended, questions and all."""

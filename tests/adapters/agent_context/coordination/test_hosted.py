@@ -46,7 +46,7 @@ async def gateway(
 
 
 async def delegated(tasks: Tasks, **limits: Any) -> Run:
-    return (await tasks.delegate(tasks.request(task(**limits), "me")))[0]
+    return await tasks.delegate(tasks.request(task(**limits), "me"))
 
 
 async def ended(engine: Engine, run_id: str) -> Run:
