@@ -20,15 +20,18 @@ class Line:
     """A connection."""
 
     def __init__(self) -> None:
+        self.alive = True
         self.closed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
         self.hold = asyncio.Event()
         self.hold.set()
 
     def die(self, why: object = None) -> None:
+        self.alive = False
         self.closed.set_result(why)
 
     async def aclose(self) -> None:
+        self.alive = False
         if not self.closed.done():
             self.closed.set_result(None)
         await self.hold.wait()

@@ -14,7 +14,7 @@ from gateway.transport.stdio import StdioPipe, Supervisor
 from gateway.transport.stdio import pipe as stdio_pipe
 from gateway.transport.stdio.supervisor import Backoff
 from tests.transport.stdio_support import QUICK, marked, receive, start, until_async
-from tests.transport.supervisor_support import BROKEN, NEVER, SOON, Opener, run, supervisor
+from tests.transport.supervisor_support import BROKEN, NEVER, SOON, Line, Opener, run, supervisor
 
 
 def test_after_a_death_the_next_user_gets_a_new_connection() -> None:
@@ -41,6 +41,44 @@ def test_a_connection_that_has_just_died_is_not_given_to_anybody() -> None:
             line.die()
             async with keeper.use() as other:
                 assert other is not line
+        await keeper.aclose()
+
+    run(scene)
+
+
+def test_one_that_is_dying_is_waited_out_and_lets_nobody_down() -> None:
+    async def scene() -> None:
+        opener = Opener()
+        keeper = supervisor(opener, backoff=NEVER)
+        async with keeper.use() as line:
+            pass
+        line.alive = False
+        user = asyncio.create_task(keeper.use().__aenter__())
+        await asyncio.wait([user], timeout=0.05)
+        assert not user.done() and opener.calls == 1
+        line.die()
+        assert await user is opener.opened[1]
+        await keeper.aclose()
+
+    run(scene)
+
+
+def test_one_that_is_dying_as_soon_as_it_is_there_is_a_failure() -> None:
+    async def scene() -> None:
+        opener = Opener()
+
+        async def opened() -> Line:
+            line = await opener()
+            line.alive = False
+            return line
+
+        keeper = Supervisor(opened, name="agent", backoff=NEVER)
+        user = asyncio.create_task(keeper.use().__aenter__())
+        await until_async(lambda: bool(opener.opened), 30)
+        opener.opened[0].die(BROKEN)
+        with pytest.raises(AgentGone, match="the next try is in"):
+            await user
+        assert opener.calls == 1
         await keeper.aclose()
 
     run(scene)
@@ -251,6 +289,10 @@ class Session:
         self.pipe = pipe
         self.closed: asyncio.Future[InterlinguaError | None] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read())
+
+    @property
+    def alive(self) -> bool:
+        return not self.closed.done()
 
     async def _read(self) -> None:
         why = None

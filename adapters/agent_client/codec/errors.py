@@ -42,7 +42,7 @@ def denied(error: errors.Denied) -> RpcError:
 def said(error: jsonrpc.ErrorObject) -> JsonObject:
     """An error object as JSON, to be kept or sent in another place than an answer's."""
     told: JsonObject = {"code": error.code, "message": error.message}
-    if not (isinstance(error.data, Raw) and not error.data):
+    if error.data != jsonrpc.ABSENT:
         told["data"] = jsonrpc.unpack(error.data) if isinstance(error.data, Raw) else error.data
     return told
 

@@ -430,6 +430,9 @@ class UpdateEncoder:
                 self._ready.pop(event.part, None)
             case e.ArtifactAdded():
                 foreign.artifact(event, out)
+            case e.Custom() if self._agent is None and event.name in (PROTOCOL, ORIGIN_V2):
+                self._v2 = self._v2 or event.name == ORIGIN_V2  # it is of this protocol, which did not show before
+                self._native(event, out)
             case e.Custom():
                 self._losses["custom"] += 1
             case _:

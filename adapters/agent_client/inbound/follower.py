@@ -244,7 +244,6 @@ class PromptFollower:
         self._session = session
         self._updates = updates
         self._past = past
-        self._plain = not updates.version.acknowledges  # whose clients are not told that a run starts
         self._native = agent is not None and PROTOCOL in agent.extra
         self._run_updates = updates.run(run, agent, mine=mine, past=past)
         self._encoder = self._run_updates.encoder
@@ -322,7 +321,7 @@ class PromptFollower:
         for _, event in batch.events:
             if type(event) in _APART:
                 return self._take_apart(batch)
-        begins = self._plain and len(batch.events) == 1 and type(batch.events[0][1]) is e.RunStarted
+        begins = len(batch.events) == 1 and type(batch.events[0][1]) is e.RunStarted
         updates = [] if begins else self._encoder.feed(self._packed(batch.events), batch.snapshot)
         waiting = self._say(updates) if updates or self._encoder.lossy else None
         if waiting is None and self._head is None and not self.questions.open and self._session.client.flowing:

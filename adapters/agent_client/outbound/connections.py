@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -39,14 +39,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 log = logging.getLogger(__name__)
 
 
-class SharedConnection(Supervisor[AgentConnection]):
-    """A connection that has just ended is waited out."""
-
-    async def join(self) -> AgentConnection:
-        while not (connection := await super().join()).alive:
-            self.leave(connection)
-            await asyncio.wait([connection.closed])
-        return connection
+SharedConnection: TypeAlias = Supervisor[AgentConnection]
 
 
 class AgentConnections:

@@ -71,7 +71,7 @@ class PromptedRun:
         self._stop = True
         self._opened.set()
         if self._prompt is not None:
-            self._tell_cancel()
+            self._tell_cancel(self._prompt)
             if self._session.connection is not None:
                 await self._session.connection.drain()
 
@@ -151,19 +151,18 @@ class PromptedRun:
         self._stop = True
         self._turn.flush()
         if (owed := prompt.owed()) is not None:
-            self._tell_cancel()
+            self._tell_cancel(prompt)
             if not prompt.answered and self._asked is not None:  # the answer is still its end
                 self._asked.tell(*cancel_request(self._prompt_id))
             self._session.give_up(self._turn, owed)
             owed.add_done_callback(_forget)
 
-    def _tell_cancel(self) -> None:
+    def _tell_cancel(self, prompt: AnsweredPrompt | AcknowledgedPrompt) -> None:
         connection = self._session.connection
         if not self._told and connection is not None:
             self._told = True
             connection.tell("session/cancel", {"sessionId": self._session.name})
-            if self._prompt is not None:
-                self._prompt.cancelling()
+            prompt.cancelling()
 
     def _cancelled(self) -> e.RunCancelled:
         return e.RunCancelled(reason=self.context.run.cancel_reason or "")

@@ -52,15 +52,9 @@ class PoolSlot:
         self.alone -= alone
 
     async def join(self) -> ClientSession:
-        """See `Supervisor.join`. One that has just ended is waited out."""
-        while True:
-            session = self._session = await self.supervisor.join()
-            if session.alive:
-                return session
-            try:
-                await asyncio.wait([session.closed])
-            finally:
-                self.supervisor.leave(session)
+        """See `Supervisor.join`."""
+        session = self._session = await self.supervisor.join()
+        return session
 
 
 class Lease:

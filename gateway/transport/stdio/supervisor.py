@@ -28,6 +28,10 @@ class SupervisedConnection(Protocol):
     """A connection that is ready to be used."""
 
     @property
+    def alive(self) -> bool:
+        """False from the moment that its end is seen; `closed` is done once nothing of it is left."""
+
+    @property
     def closed(self) -> asyncio.Future[Any]:
         """Done when the connection has ended. An exception, set as such or as the result, is the reason."""
 
@@ -122,16 +126,18 @@ class Supervisor(Generic[C]):
             self.leave(connection)
 
     async def join(self) -> C:
-        """Use the connection until `leave`, starting it if needed. It may die meanwhile.
+        """Use the connection until `leave`, starting it if needed. One that is dying is waited out; it may die later.
 
         Raises what `open` raised (to every user that waited for this start), AgentTimeout if it took too long,
         AgentGone with the last failure while the next try is too far away, Unavailable after `aclose`.
         """
-        if self._closed:
-            raise Unavailable(f"the connection to {self._name} is closed")
+        if self._live is not None and not self._live.alive:
+            await asyncio.wait([self._live.closed])  # before it has a user more, who would be let down by its end
         self._users += 1
         try:
-            return await self._connected()
+            while not (connection := await self._connected()).alive:
+                await asyncio.wait([connection.closed])
+            return connection
         except BaseException:
             self.leave(None)
             raise
@@ -151,6 +157,8 @@ class Supervisor(Generic[C]):
             await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
 
     async def _connected(self) -> C:
+        if self._closed:
+            raise Unavailable(f"the connection to {self._name} is closed")
         if self._live is not None:
             if not self._live.closed.done():
                 return self._live

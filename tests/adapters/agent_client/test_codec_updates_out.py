@@ -16,6 +16,7 @@ from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
 from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
 from gateway.core.types import Artifact, Role
+from tests.adapters.agent_client import codec_v2_cases as newer
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, read, unhurried, written
 from tests.adapters.agent_client.codec_told import Told
 from tests.core.json_values import SOUND
@@ -105,6 +106,14 @@ def test_a_run_of_an_agent_of_this_protocol_that_is_not_known_any_more_is_told_a
     own = {"sessionUpdate": "_weather", "sky": "blue"}
     for updates in ([chunk, own, chunk], [own, chunk]):
         assert written(read(updates), None) == updates
+
+
+def test_a_word_of_this_protocol_is_told_though_the_first_words_did_not_show_that_it_is_this_protocols() -> None:
+    chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}}
+    own = {"sessionUpdate": "_weather", "sky": "blue"}
+    assert written(read([chunk, own]), None, size=1) == [chunk, own]
+    told = newer.written(newer.read([own]), None, size=1)  # its run has started, which shows nothing
+    assert told == [own]
 
 
 # --- whole messages ----------------------------------------------------------------------------------------------
