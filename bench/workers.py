@@ -118,9 +118,9 @@ def _started(stage: Stage, url: str, count: int) -> Iterator[Gateway]:
 
 @contextlib.contextmanager
 def _server() -> Iterator[PostgresServer]:
-    from tests.support.postgres import PostgresServer
+    from tests.support.postgres import AS_INSTALLED, PostgresServer
 
-    with PostgresServer(fsync="on", max_connections="200") as server:
+    with PostgresServer(**AS_INSTALLED, max_connections="200") as server:
         yield server
 
 

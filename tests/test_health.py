@@ -107,10 +107,10 @@ READY = {"mail": True, "mail-test": False, "code": True}
 COUNTS = {"agents": 3, "ready": 2}
 
 
-def overview(*workers: bool, silent: Mapping[int, float] = {}, agents: Mapping[str, bool] = READY) -> Overview:
+def overview(*workers: bool, silent: Mapping[int, float] = {}) -> Overview:
     """Of workers that are ready or are not. `silent` are those that do not answer, by number from 1."""
     reports = {
-        number: WorkerReport(ready=ready, agents=agents, backlog=number, figures=packed([]))
+        number: WorkerReport(ready=ready, agents=READY, backlog=number, figures=packed([]))
         for number, ready in enumerate(workers, 1)
     }
     return Overview(Gathered(number=1, places=len(workers), reports=reports, silent=silent, ended=packed([])))

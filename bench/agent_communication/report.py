@@ -7,7 +7,6 @@ from bench.rounds import Figures
 from bench.tables import number, table
 
 WAYS = {"direct": "direct", "bare": "bare proxy", "socket": "WebSocket", "http": "Streamable HTTP", "stdio": "stdio"}
-THROUGH = ("socket", "http", "stdio")
 HEAD = ("documents", "direct, s", "s", "CPU, s", "MB in", "MB out", "events", "ns/B", "CPU", "ns/B in", "CPU")
 """`in`: what the agent sends; `ns/B`: time for a byte of the document; `ns/B in`: for a byte that the agent sends."""
 _BLANK = ("",) * (len(HEAD) - 1)

@@ -7,9 +7,7 @@ import contextlib
 import fcntl
 import functools
 import json
-import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,9 +94,12 @@ class Browser:
         return answer
 
     def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        """It ends by itself once nothing more is asked; killed, it would leave its children and their folders."""
+        try:
+            self._process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 browser = functools.cache(Browser)

@@ -31,6 +31,12 @@ def test_workers_are_compared_on_both_stores(tmp_path: Path) -> None:
     assert "two workers to one: " in done.stdout and "PostgreSQL to SQLite, one worker: " in done.stdout
 
 
+def test_the_measured_postgresql_keeps_what_it_is_told_as_it_does_where_it_is_installed() -> None:
+    costs = "name ~ '^(fsync|synchronous_commit|full_page_writes|wal_sync_method|autovacuum.*|.*_wal_size)$'"
+    with workers._server() as server:
+        assert server.sql(f"SELECT name FROM pg_settings WHERE setting <> boot_val AND {costs}") == []
+
+
 def test_a_turn_in_which_nothing_came_says_so() -> None:
     class Slow:
         """A stage whose load is answered after its time."""

@@ -31,8 +31,8 @@ def agent(properties: JsonObject, *, takes: tuple[str, ...] = ()) -> Agent:
     )
 
 
-def file(id: str = ID, media_type: str = "image/png", name: str = "a.png") -> Artifact:
-    return Artifact(id=id, name=name, media_type=media_type, size=4, url=LINK)
+def file(id: str = ID) -> Artifact:
+    return Artifact(id=id, name="a.png", media_type="image/png", size=4, url=LINK)
 
 
 def sent(taker: Agent, document: Json, *given: Artifact) -> Json:

@@ -141,7 +141,7 @@ def stories(gateway: Gateway) -> dict[tuple[Talk, bool], list[Line]]:
         if kind == "ts":
             return {one: talk(gateway, one[0], *steps[one[1]]) for one in wanted}
         each = [{"steps": steps[tools], **way(gateway, how)} for how, tools in wanted]
-        return dict(zip(wanted, clients(kind, *each, within=100), strict=True))
+        return dict(zip(wanted, clients(kind, *each), strict=True))
 
     with ThreadPoolExecutor() as pool:
         return {one: lines for told in pool.map(tell, DOORS) for one, lines in told.items()}

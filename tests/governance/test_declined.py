@@ -17,7 +17,7 @@ STARTED = {"protocol": "agent_client", "command": ["agent"]}
 SOCKET = {"protocol": "agent_client", "url": "wss://agents.example/acp"}
 POSTED = {"protocol": "agent_client", "url": "https://agents.example/acp"}
 OTHER = {"protocol": "agent_connect", "url": "http://127.0.0.1:1"}
-AUDIT, BOXED = {"tier": "governance-aware"}, {"sandbox": "../SANDBOX.md"}
+BOXED = {"sandbox": "../SANDBOX.md"}
 
 
 def table(folder: Path, target: Keys, **route: Any) -> Path:

@@ -66,14 +66,14 @@ def said(door: str, found: httpx2.Response) -> str:
     return str(body["error"])
 
 
-async def too_much(there: Limited, door: str, status: int, token: str | None = ANA) -> None:
+async def too_much(there: Limited, door: str, status: int) -> None:
     """A request is refused, and served once the time has passed that it is told."""
     method, path, options = DOORS[door]
-    found = await there.call(method, path, token, **options)
+    found = await there.call(method, path, ANA, **options)
     assert found.status_code == status, (door, found.status_code, found.text)
     assert said(door, found).startswith("too many requests")
     there.clock.now += int(found.headers["retry-after"])
-    again = await there.call(method, path, token, **options)
+    again = await there.call(method, path, ANA, **options)
     assert again.status_code == 200, (door, again.text)
 
 

@@ -33,9 +33,9 @@ async def ended(gateway: Engine, run_id: str) -> Run:
     return done
 
 
-async def watched(gateway: Engine, run_id: str, after: int = 0, *, deltas: bool = True) -> list[tuple[int, e.Event]]:
+async def watched(gateway: Engine, run_id: str, after: int = 0) -> list[tuple[int, e.Event]]:
     seen: list[tuple[int, e.Event]] = []
-    async with gateway.runs.watch(run_id, after, deltas=deltas) as watch:
+    async with gateway.runs.watch(run_id, after) as watch:
         while (batch := await next_batch(watch, timeout=30)) is not None:
             seen += batch.events
     return seen

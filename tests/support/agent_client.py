@@ -40,9 +40,9 @@ def agent_client_agent_command(sdk: Sdk, *args: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def agent_client_agent_server(sdk: Sdk, *args: str, port: int | None = None) -> Iterator[Process]:
+def agent_client_agent_server(sdk: Sdk, *args: str) -> Iterator[Process]:
     """The agent as a server: Streamable HTTP and WebSocket on every path of its `.url`."""
-    number = port or free_port()
+    number = free_port()
     with start([*_program(sdk, "agent_client_agent"), "--http", str(number), *args], port=number) as process:
         yield process
 
@@ -52,7 +52,6 @@ def agent_client_client(
     *steps: str,
     command: Sequence[str] | None = None,
     url: str | None = None,
-    within: float = 150.0,
     env: Mapping[str, str] | None = None,
 ) -> list[Line]:
     """One conversation of the client with an agent on stdio (`command`) or at `url` (`http:`, `ws:`); what it printed.
@@ -60,7 +59,7 @@ def agent_client_client(
     AssertionError with all its output if the script did not run to its end.
     """
     with agent_client_conversation(sdk, *steps, command=command, url=url, env=env) as process:
-        return lines_of(process, within)
+        return lines_of(process)
 
 
 @contextlib.contextmanager
@@ -71,12 +70,12 @@ def agent_client_conversation(
     url: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
-    """The same while it runs, for tests that do something meanwhile; `lines_of(process, within)` waits for its end."""
+    """The same while it runs, for tests that do something meanwhile; `lines_of(process)` waits for its end."""
     with start([*_program(sdk, "agent_client_client"), *words_of(steps, command, url)], env) as process:
         yield process
 
 
-def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], within: float = 150.0) -> list[list[Line]]:
+def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any]) -> list[list[Line]]:
     """Several conversations in one process, each `{"steps": [...], "command" or "url": ...}`; what each printed.
 
     Starting the SDK is what takes long. AssertionError as `agent_client_client` has it.
@@ -85,7 +84,7 @@ def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], with
     for one in conversations:
         words += [*(["+"] if words else []), *words_of(one["steps"], one.get("command"), one.get("url"))]
     with start([*_program(sdk, "agent_client_client"), *words]) as process:
-        lines = lines_of(process, within)
+        lines = lines_of(process)
     said: list[list[Line]] = [[]] if len(conversations) == 1 else []
     for line in lines:
         if line["op"] == "converse":
@@ -153,7 +152,7 @@ def example_agent_command(sdk: Sdk) -> list[str]:
     return [str(node()), str(_typescript_examples(sdk) / "agent.js")]
 
 
-def example_client(sdk: Sdk, command: Sequence[str], stdin: str, within: float = 150.0) -> str:
+def example_client(sdk: Sdk, command: Sequence[str], stdin: str) -> str:
     """What the SDK's own example client on stdio prints when it drives `command` and is typed `stdin`.
 
     Python: each line typed is a prompt. TypeScript: one prompt, and each line chooses an option by its number; its
@@ -161,27 +160,27 @@ def example_client(sdk: Sdk, command: Sequence[str], stdin: str, within: float =
     """
     if sdk == "py":
         argv = [str(peer_python("agent-client-py")), str(UPSTREAM / "client.py"), *command]
-        return _typed(argv, stdin, {}, within)
+        return _typed(argv, stdin, {})
     with tempfile.TemporaryDirectory() as folder:
         npx = Path(folder, "npx")
         npx.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n", encoding="utf-8")
         npx.chmod(0o755)
         path = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-        return _typed([str(node()), str(_typescript_examples(sdk) / "client.js")], stdin, path, within)
+        return _typed([str(node()), str(_typescript_examples(sdk) / "client.js")], stdin, path)
 
 
-def example_remote_client(sdk: Sdk, url: str, within: float = 150.0) -> str:
+def example_remote_client(sdk: Sdk, url: str) -> str:
     """What the SDK's own example client prints at `url`, over Streamable HTTP (`http:`) or WebSocket (`ws:`)."""
     scheme, _, address = url.partition("://")
     socket = scheme == "ws"
     if sdk == "py":
         program = UPSTREAM / ("ws_client.py" if socket else "http_client.py")
         argv = [str(peer_python("agent-client-py")), str(PEERS / "agent_client_address.py"), str(program), address]
-        return _typed(argv, "", {}, within)
+        return _typed(argv, "", {})
     program = _typescript_examples(sdk) / ("ws-client.js" if socket else "http-client.js")
     there = {"ACP_WS_URL" if socket else "ACP_HTTP_URL": url}
     try:
-        return _typed([str(node()), str(program)], "", there, within)
+        return _typed([str(node()), str(program)], "", there)
     except AssertionError as error:
         # the example's last act is to close its stream, whose lock the SDK has not always given back by then
         if "Done: end_turn" in str(error) and "WritableStream is locked" in str(error):
@@ -189,9 +188,9 @@ def example_remote_client(sdk: Sdk, url: str, within: float = 150.0) -> str:
         raise
 
 
-def _typed(argv: Sequence[str], stdin: str, env: Mapping[str, str], within: float) -> str:
+def _typed(argv: Sequence[str], stdin: str, env: Mapping[str, str]) -> str:
     done = subprocess.run(
-        argv, input=stdin, text=True, capture_output=True, check=False, env=environment(env), timeout=within
+        argv, input=stdin, text=True, capture_output=True, check=False, env=environment(env), timeout=150
     )
     shown = f"$ {shlex.join(argv)}   [exit code {done.returncode}]\n{done.stdout}\n--- stderr\n{done.stderr}"
     assert done.returncode == 0, shown

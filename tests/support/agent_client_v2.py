@@ -29,7 +29,7 @@ def agent_command_v2(sdk: SdkV2, *args: str) -> list[str]:
     return standing_in(command) if sdk == "py" else command
 
 
-def conversations_v2(sdk: SdkV2, *conversations: Mapping[str, Any], within: float = 150.0) -> list[list[Line]]:
+def conversations_v2(sdk: SdkV2, *conversations: Mapping[str, Any]) -> list[list[Line]]:
     """Several conversations of the client in one process, each `{"steps": [...], "command" or "url": ...}`.
 
     What each printed. AssertionError with all its output if the script did not run to its end.
@@ -38,7 +38,7 @@ def conversations_v2(sdk: SdkV2, *conversations: Mapping[str, Any], within: floa
     for one in conversations:
         words += [*(["+"] if words else []), *words_of(one["steps"], one.get("command"), one.get("url"))]
     with start([*_program(sdk, "agent_client_v2_client"), *words]) as process:
-        lines = lines_of(process, within)
+        lines = lines_of(process)
     said: list[list[Line]] = [[]] if len(conversations) == 1 else []
     for line in lines:
         if line["op"] == "converse":

@@ -99,7 +99,6 @@ def client(
     *steps: str,
     command: Sequence[str] | None = None,
     url: str | None = None,
-    within: float = 150.0,
     env: Mapping[str, str] | None = None,
 ) -> list[Line]:
     """One conversation of the client with a server on stdio (`command`) or at `url`; what it printed.
@@ -108,7 +107,7 @@ def client(
     other Streamable HTTP (mcp alone). AssertionError with all its output if the script did not run to its end.
     """
     with conversation(kind, *steps, command=command, url=url, env=env) as process:
-        return lines_of(process, within)
+        return lines_of(process)
 
 
 @contextlib.contextmanager
@@ -119,12 +118,12 @@ def conversation(
     url: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
-    """The same while it runs, for tests that do something meanwhile; `lines_of(process, within)` waits for its end."""
+    """The same while it runs, for tests that do something meanwhile; `lines_of(process)` waits for its end."""
     with start([*_client(kind), *_words(steps, command, url)], env) as process:
         yield process
 
 
-def clients(kind: Client, *conversations: Mapping[str, Any], within: float = 150.0) -> list[list[Line]]:
+def clients(kind: Client, *conversations: Mapping[str, Any]) -> list[list[Line]]:
     """Several conversations in one process (not `ts`): each `{"steps": [...], "command" or "url": ...}`; their lines.
 
     Starting the SDK is what takes long.
@@ -133,7 +132,7 @@ def clients(kind: Client, *conversations: Mapping[str, Any], within: float = 150
     for one in conversations:
         words += [*(["+"] if words else []), *_words(one["steps"], one.get("command"), one.get("url"))]
     with start([*_client(kind), *words]) as process:
-        lines = lines_of(process, within)
+        lines = lines_of(process)
     if len(conversations) == 1:
         return [lines]
     said: list[list[Line]] = []
@@ -169,6 +168,6 @@ def deltas(lines: Sequence[Line], token: Any = None) -> list[Any]:
     return [params["delta"] for params in found]
 
 
-def waited_for(file: Path, text: str, process: Process, within: float = 150.0) -> None:
+def waited_for(file: Path, text: str, process: Process) -> None:
     """Returns when the file that a server was given as `--told` has the text; ProcessFailed if it never does."""
-    process.wait_until(lambda: file.exists() and text in file.read_text(encoding="utf-8"), text, within)
+    process.wait_until(lambda: file.exists() and text in file.read_text(encoding="utf-8"), text, 150)

@@ -167,45 +167,40 @@ def _install(argv: Sequence[str], what: str, cwd: Path, env: dict[str, str] | No
         raise PeerUnavailable(f"installing {what} failed:\n{done.stdout}{done.stderr}")
 
 
-def run_program(name: str, program: str, *args: str, within: float = 150.0, check: bool = True) -> list[dict[str, Any]]:
+def run_program(name: str, program: str, *args: str) -> list[dict[str, Any]]:
     """Runs `tests/peers/<program>` under the SDK `name`; what it printed, one JSON object a line.
 
-    AssertionError with all its output if it ends badly (unless `check` is off) or not `within` seconds.
+    AssertionError with all its output if it ends badly or too late.
     """
     # -P keeps the program's own folder off the path: it holds files named like the SDKs' modules
     argv = [str(peer_python(name)), "-P", str(PEERS / program), *args]
     with start(argv) as process:
-        return lines_of(process, within, check=check)
+        return lines_of(process)
 
 
-def lines_of(process: Process, within: float, *, check: bool = True) -> list[dict[str, Any]]:
+def lines_of(process: Process, within: float = 150.0) -> list[dict[str, Any]]:
     """Waits for a program's end; what it printed. AssertionError as `run_program` has it."""
     code = process.wait(within)
-    assert code == 0 or not check, process.describe()
+    assert code == 0, process.describe()
     return [json.loads(line) for line in process.stdout().splitlines() if line.strip()]
 
 
-def agent_connect_client(
-    command: str, url: str, *args: str, api_key: str | None = None, within: float = 150.0
-) -> list[dict[str, Any]]:
+def agent_connect_client(command: str, url: str, *args: str) -> list[dict[str, Any]]:
     """One conversation of the real `agntcy-acp` client; see `agent_connect_client.py` for the commands."""
-    (lines,) = agent_connect_conversations(url, [command, *args], api_key=api_key, within=within)
+    (lines,) = agent_connect_conversations(url, [command, *args])
     return lines
 
 
-def agent_connect_conversations(
-    url: str, *conversations: Sequence[str], api_key: str | None = None, within: float = 150.0
-) -> list[list[dict[str, Any]]]:
+def agent_connect_conversations(url: str, *conversations: Sequence[str]) -> list[list[dict[str, Any]]]:
     """Several conversations in one process, each `[command, option, ...]`: starting the SDK is what takes long.
 
     One that has a `--url` or an `--api-key` among its options is held there, or with it.
     """
-    everywhere = ["--url", url, *(["--api-key", api_key] if api_key else [])]
     argv: list[str] = []
     for conversation in conversations:
-        argv += [*(["+"] if argv else []), conversation[0], *everywhere, *conversation[1:]]
+        argv += [*(["+"] if argv else []), conversation[0], "--url", url, *conversation[1:]]
     said: list[list[dict[str, Any]]] = [[]] if len(conversations) == 1 else []
-    for line in run_program("agntcy-acp", "agent_connect_client.py", *argv, within=within):
+    for line in run_program("agntcy-acp", "agent_connect_client.py", *argv):
         if line["op"] == "converse":
             said.append([])
         else:
@@ -213,10 +208,9 @@ def agent_connect_conversations(
     return said
 
 
-def agent_protocol_client(command: str, url: str, *args: str, within: float = 150.0) -> list[dict[str, Any]]:
+def agent_protocol_client(command: str, url: str, *args: str) -> list[dict[str, Any]]:
     """One conversation of the real `agent-protocol-client`; see `agent_protocol_client.py`."""
-    program = "agent_protocol_client.py"
-    return run_program("e2b-client", program, command, "--url", url, *args, within=within)
+    return run_program("e2b-client", "agent_protocol_client.py", command, "--url", url, *args)
 
 
 @contextlib.contextmanager

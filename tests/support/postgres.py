@@ -39,6 +39,8 @@ SETTINGS = {
     "unix_socket_directories": "",
     "max_connections": "60",
 }
+AS_INSTALLED = {"fsync": "on", "autovacuum": "on", "min_wal_size": "80MB", "max_wal_size": "1GB"}
+"""PostgreSQL's own values of what SETTINGS and small segments of its log make cheap for tests: for a benchmark."""
 EMPTY = "template_interlingua"
 """A database with the tables and nothing in them."""
 

@@ -26,8 +26,8 @@ class Target:
     url = "http://user:secret@agents.example:9001/base"
 
 
-def a_run(traceparent: str | None = CLIENT, thread: str | None = "t-1") -> Run:
-    request = RunRequest(agent="mail", input={}, protocol="door", traceparent=traceparent, thread=thread)
+def a_run(traceparent: str | None = CLIENT) -> Run:
+    request = RunRequest(agent="mail", input={}, protocol="door", traceparent=traceparent, thread="t-1")
     return Run(id="r-1", request=request, created_at=time.time(), updated_at=time.time())
 
 

@@ -43,8 +43,8 @@ def called(id: str = "c", **more: Any) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call", "toolCallId": id, "title": "Read", **more}
 
 
-def updated(id: str = "c", **more: Any) -> dict[str, Any]:
-    return {"sessionUpdate": "tool_call_update", "toolCallId": id, **more}
+def updated(**more: Any) -> dict[str, Any]:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": "c", **more}
 
 
 def message_of(events: list[e.Event]) -> str:

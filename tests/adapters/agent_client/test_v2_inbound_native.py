@@ -54,7 +54,7 @@ WORDS: list[dict[str, Any]] = [
 END = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "max_tokens", "_meta": {"acme": 3}}
 
 
-def speaking(*updates: dict[str, Any], end: dict[str, Any] = END, hold: asyncio.Event | None = None) -> Any:
+def speaking(*updates: dict[str, Any], hold: asyncio.Event | None = None) -> Any:
     """An agent of version 2 that says these; `hold` is awaited before the last."""
     known = SessionMemory()
 
@@ -66,7 +66,7 @@ def speaking(*updates: dict[str, Any], end: dict[str, Any] = END, hold: asyncio.
                 await hold.wait()
             for found in decoder.feed(msgspec.json.encode(update)):
                 context.note(found) if isinstance(found, ThreadUpdate) else context.emit(found)
-        for event in (*decoder.close(), *turn.ended(end)):
+        for event in (*decoder.close(), *turn.ended(END)):
             context.emit(event)
         await context.drain()
 

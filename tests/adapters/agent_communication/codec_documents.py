@@ -189,12 +189,12 @@ BELOW = {sides: st.integers(0, sides - 1) for sides in range(1, 40)}
 
 
 @st.composite
-def growing(draw: st.DrawFn, objects: bool = True, most: int = 6) -> list[Json]:
+def growing(draw: st.DrawFn, objects: bool = True) -> list[Json]:
     """Snapshots of a document, each grown from the last by a delta."""
     dice = Dice(draw)
     document = dice.object() if objects else dice.value()
     snapshots = [document]
-    for _ in range(dice(most + 1)):
+    for _ in range(dice(7)):
         document = combine(document, dice.delta(document))
         snapshots.append(document)
     return snapshots

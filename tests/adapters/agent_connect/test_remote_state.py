@@ -30,10 +30,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield Api(f"{gateway.url}/agent-connect", client), server
 
 
-def spoken(api: Api, *words: str, agent: str = "echo") -> str:
+def spoken(api: Api, *words: str) -> str:
     thread = str(api("POST", "/threads", {})["thread_id"])
     for word in words:
-        api("POST", f"/threads/{thread}/runs/wait", {"agent_id": agent, "input": {"message": word}})
+        api("POST", f"/threads/{thread}/runs/wait", {"agent_id": "echo", "input": {"message": word}})
     return thread
 
 

@@ -23,7 +23,7 @@ ACCESS: dict[str, Any] = {
         {"name": "ann", "token": "ann-token", "roles": ["editor"]},
     ]
 }
-WAITING, DENIED, MISFIT = -32050, -32003, -32001
+WAITING, DENIED = -32050, -32003
 
 
 @contextlib.asynccontextmanager

@@ -43,11 +43,10 @@ def write_log(
     *,
     rotate_bytes: int = 1 << 20,
     signer: EntrySigner | None = None,
-    algorithm: str = "sha256",
     **more: Any,
 ) -> list[AuditEntry]:
     """A log of `count` entries, written one by one."""
-    log = appender(folder, rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm)
+    log = appender(folder, rotate_bytes=rotate_bytes, signer=signer)
     log.open(None, time.time())
     out = [entry for number in range(count) for entry in log.write([piece(number, **more)])]
     log.close()

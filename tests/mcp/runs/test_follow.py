@@ -26,9 +26,9 @@ from tests.support.scripted import AGENT, Script, Scripted, engine, route, until
 ANSWERED = Interrupt(id="q1", kind="input", message="Which one?", answer_schema=YES_NO)
 
 
-def call_of(*, elicitation: bool = False, version: str = "2025-11-25") -> FakeCall:
+def call_of(*, elicitation: bool = False) -> FakeCall:
     """A call under way."""
-    client = McpClient(version, {"elicitation": {}, "sampling": {}} if elicitation else {})
+    client = McpClient("2025-11-25", {"elicitation": {}, "sampling": {}} if elicitation else {})
     return FakeCall(FakeSession(client), 1, "own/run", {})
 
 

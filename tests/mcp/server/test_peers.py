@@ -24,11 +24,11 @@ CANCEL = ("--cancel-after", "1", "--tool", "wait")
 NEWS = ("--tool", "news", "--await", "list_changed")
 
 
-async def spoken(kind: Client, *conversations: dict[str, Any], within: float = 150.0) -> list[list[dict[str, Any]]]:
+async def spoken(kind: Client, *conversations: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """Conversations with a server in this loop."""
     if kind == "ts":
-        return [await asyncio.to_thread(client, kind, *one.pop("steps"), within=within, **one) for one in conversations]
-    return await asyncio.to_thread(clients, kind, *conversations, within=within)
+        return [await asyncio.to_thread(client, kind, *one.pop("steps"), **one) for one in conversations]
+    return await asyncio.to_thread(clients, kind, *conversations)
 
 
 def checked(wire: Path, version: str) -> None:
