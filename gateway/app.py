@@ -113,8 +113,7 @@ class App:
         names = HostNames(config.hosts, (address, config.public_url or ""))
         self._views: list[View] = []
         """The view of a client, for each door that authenticates its clients."""
-        late: list[LateRoutes] = []
-        mounts = self._mounts(config, late)
+        mounts, late = self._mounts(config)
         visible = VisibleAgents(self._views, config.telemetry.monitors, names)
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
@@ -294,9 +293,10 @@ class App:
                 made.quiet()
         return made
 
-    def _mounts(self, config: Config, late: list[LateRoutes]) -> list[BaseRoute]:
-        """The mounts of all doors. `late` gets those without routes yet, with what gives them."""
+    def _mounts(self, config: Config) -> tuple[Sequence[BaseRoute], Sequence[LateRoutes]]:
+        """The mounts of all doors; and those without routes yet, with what gives them."""
         mounts: list[BaseRoute] = []
+        late: list[LateRoutes] = []
         for name, adapter in config.adapters.items():
             if (options := self._doors.get(name)) is not None:
                 path = self._paths[name] = options.path or adapter.path
@@ -305,7 +305,7 @@ class App:
                 if waits:
                     late.append((mount, partial(self._routes, name, options)))
                 mounts.append(mount)
-        return mounts
+        return mounts, late
 
     def _routes(self, name: str, options: InboundOptions) -> Sequence[BaseRoute]:
         inbound = self._half(name)

@@ -157,7 +157,7 @@ class FixedPaths:
         """`routes` are those of `inner`."""
         self._inner = inner
         self._routes = routes
-        self._late = list(late)
+        self._late = [(f"{mount.path}/", mount, routes) for mount, routes in late]
         mounts = [mount for mount in routes if isinstance(mount, Mount)]
         self._mounts = frozenset(mount.path for mount in mounts)
         self._table: dict[tuple[str, str], tuple[ASGIApp, Scope]] = {}
@@ -173,17 +173,18 @@ class FixedPaths:
                     if chosen is not None and not _is_function(chosen[0]):
                         self._table[method, path] = chosen[0].app, chosen[1]
 
-    def _open(self, path: str) -> None:
-        for at, (mount, routes) in enumerate(self._late):
-            if f"{path}/".startswith(f"{mount.path}/"):
+    def _open(self, path: str) -> bool:
+        """Give the mount that a path is below its routes. False if it has them, or there is none."""
+        path += "/"
+        for at, (prefix, mount, routes) in enumerate(self._late):
+            if path.startswith(prefix):
                 mount.routes.extend(routes())
                 self._enter(mount)
                 del self._late[at]
-                return
+                return True
+        return False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if self._late:
-            self._open(scope.get("path", ""))
         # Starlette would redirect from the mount itself, and WebSockets follow no redirect
         if scope.get("path") in self._mounts:
             scope["path"] += "/"
@@ -193,7 +194,9 @@ class FixedPaths:
                 app, more = found
                 scope.update(more)
                 return app(scope, receive, send)
-        elif scope["type"] == "websocket" and (chosen := _chosen(self._routes, dict(scope))) is not None:
+        if self._late and self._open(scope.get("path", "")):
+            return self(scope, receive, send)
+        if scope["type"] == "websocket" and (chosen := _chosen(self._routes, dict(scope))) is not None:
             scope.update(chosen[1])
             return chosen[0].app(scope, receive, send)
         return self._inner(scope, receive, send)

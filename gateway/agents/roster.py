@@ -145,7 +145,7 @@ class Roster:
     async def find(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
         """The same; an unknown one may have been created by another gateway on the store, or be hosted there."""
         try:
-            return self._entries[id(self._router.match(protocol, name, metadata or {}))]
+            return self.entry(name, protocol, metadata)
         except NotFound:
             await self.refresh()
             await self.refresh_hosted()

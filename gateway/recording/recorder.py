@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -246,7 +247,12 @@ class AllRecordings:
         post.serve(ReadRecording, self._read)
 
     async def turn(self, wish: TurnRecording) -> int:
-        """Have a wish heard by every process. Returns how many did not say that they had heard it."""
+        """Have a wish that is made now heard by every process. Returns how many did not say that they had heard it.
+
+        It counts as newer than what is known, though the clock of a process that told of that may be ahead.
+        """
+        if (known := self._recorder.wishes.get(wish.agent)) is not None and known.at >= wish.at:
+            wish = msgspec.structs.replace(wish, at=math.nextafter(known.at, math.inf))
         self._recorder.turn(wish)
         return sum(error is not None for error in await self._ask_others(wish, type(None)))
 

@@ -244,11 +244,10 @@ class EngineRuns:
         return self._live.get(run_id)
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
-        if (live := self._live.get(run_id)) is not None:
+        if (live := self._named(run_id)) is not None:
             live.lost(what, count)
         else:
             self._elsewhere.lost(run_id, what, count)
-        self._named(run_id)
 
     async def lost_there(self, _: str, call: LoseOfRun) -> None:
         """Count a loss that another process has told of."""

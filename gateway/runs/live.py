@@ -20,6 +20,7 @@ from gateway import tracing
 from gateway.agents.entry import Entry
 from gateway.contract import Caller, Runner
 from gateway.contract.filling import Filled
+from gateway.contract.interception import RunRecorder
 from gateway.core import delta, files
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
@@ -69,12 +70,11 @@ class Commons(msgspec.Struct, frozen=True):
     rules: Rules
     public_url: str
     """URLs of files begin with it."""
+    recorder: RunRecorder
     ended: Callable[[LiveRun], None]
     owed: Callable[[Delivery], None]
     calling: Callable[[asyncio.Future[None]], None]
     """A run's agent is being told to stop, which may take longer than the run."""
-    telling: Callable[[str], None]
-    """The same, in the task that tells it: the run's id."""
 
 
 class LiveRun:
@@ -244,13 +244,8 @@ class LiveRun:
 
     async def drain(self) -> None:
         if self._terminal is not None:
-            if (task := asyncio.current_task()) is not self.task or task is None or task.cancelling():
+            with self._clock.paused():  # no time limit passes while its end is written
                 return await self.record.change(self.finish(self._terminal))
-            self._calling = False  # nobody interrupts it while its end is written
-            with self._clock.paused():
-                await self.finish(self._terminal)
-            self._calling = True
-            return self._interrupt() if self.detached else None
         if self.log.holding:
             await self.log.settled()
         if self.log.wrong is not None:
@@ -464,8 +459,7 @@ class LiveRun:
             except Exception as error:  # whatever it is, the run has ended
                 await self.record.fail(error)
         self.ended = True
-        if self._questions is not None:
-            self._questions.cancel_all()
+        self._give_up_questions()
         run = self.record.run
         if self.span is not None:
             self.span.finish(run.status, usage=self._usage, events=self.log.last, failure=run.failure)
@@ -487,8 +481,7 @@ class LiveRun:
             status = RunStatus.RUNNING if self.run.interrupts else self.run.status
             run = replace(self.run, cancel_reason=reason, interrupts=(), status=status, updated_at=time.time())
             await self.record.write(closed, run)
-        if self._questions is not None:
-            self._questions.cancel_all()
+        self._give_up_questions()
         if not self.run.dispatched or self.task is None:
             self._interrupt()
             return
@@ -498,8 +491,7 @@ class LiveRun:
         if self.cancelled or self._ending:
             return
         self._aborted = failure
-        if self._questions is not None:
-            self._questions.cancel_all()
+        self._give_up_questions()
         self._stop_agent()
 
     def detach(self) -> None:
@@ -562,6 +554,11 @@ class LiveRun:
 
     # --- inside ------------------------------------------------------------------------------------------------
 
+    def _give_up_questions(self) -> None:
+        """Answer what is open as cancelled."""
+        if self._questions is not None:
+            self._questions.cancel_all()
+
     def _stop_agent(self) -> None:
         """Tell the agent to stop, and wait no longer for it than the grace."""
         self._tell_agent()
@@ -572,7 +569,8 @@ class LiveRun:
 
     async def call_cancel(self) -> None:
         """Tell the agent to stop; whatever comes of it is counted or logged, never raised. In a task of its own."""
-        self._commons.telling(self.run.id)
+        if self._commons.recorder.on:
+            self._commons.recorder.telling(self.run.id)
         try:
             async with asyncio.timeout(CANCEL_CALL_SECONDS):
                 await self.outbound.cancel(self)

@@ -55,11 +55,6 @@ INTERRUPTED = "interrupted by a newer run"
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
 
-def shutting_down() -> Unavailable:
-    """The error of what would start or change a run when the gateway stops."""
-    return Unavailable("the gateway is shutting down")
-
-
 class Starter:
     """Starts runs and sees them to their end. One per engine."""
 
@@ -90,8 +85,8 @@ class Starter:
         self._limits = limits
         self._slots: dict[str, Slots] = {}
         """The limits' slots that runs in progress take, by id."""
-        calls = self._ended, owed, self.wait_for, self._telling
-        self._commons = Commons(store, conversations, states, rules, public_url, *calls)
+        calls = self._ended, owed, self.wait_for
+        self._commons = Commons(store, conversations, states, rules, public_url, recorder, *calls)
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
@@ -113,8 +108,7 @@ class Starter:
         caller: Caller | None = None,
         told: bool = True,
     ) -> Run:
-        if self._stopping:
-            raise shutting_down()
+        self._not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         process: str | None = None
         if entry.placed is not None or request.thread is not None:
@@ -131,8 +125,7 @@ class Starter:
 
     async def start_for(self, process: str, call: StartRun) -> Run:
         """Start a run for another process. Raises what `start` raises, Undelivered if its agent has moved on."""
-        if self._stopping:
-            raise shutting_down()
+        self._not_stopping()
         request = call.request
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         self._lobby.not_moved(entry)
@@ -273,13 +266,11 @@ class Starter:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        if self._stopping:
-            raise shutting_down()
+        self._not_stopping()
         self._creating += 1
         try:
             turn, found = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
-            if self._stopping:
-                raise shutting_down()
+            self._not_stopping()
             if found is not None:  # the run before may have changed it
                 live.conversation.refreshed(found)
         except Unsynced:  # it is there: refused, it would stay there as one that runs
@@ -311,6 +302,10 @@ class Starter:
         """Whether the gateway takes no new run."""
         return self._stopping
 
+    def _not_stopping(self) -> None:
+        if self._stopping:
+            raise Unavailable("the gateway is shutting down")
+
     def quiet(self) -> None:
         """Take no new run."""
         self._stopping = True
@@ -325,11 +320,9 @@ class Starter:
             run = await self._store.run(run_id)
             if run.status.ended:
                 return run
-            if self._stopping:
-                raise shutting_down()
+            self._not_stopping()
             return await self._elsewhere.cancel(run_id, reason, wait=wait)
-        if self._stopping:
-            raise shutting_down()
+        self._not_stopping()
         await live.cancel(reason)
         if wait:
             await live.over()
@@ -361,10 +354,6 @@ class Starter:
                 live.launch(work)
         else:
             live.launch(work)
-
-    def _telling(self, run_id: str) -> None:
-        if self._recorder.on:
-            self._recorder.telling(run_id)
 
     async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
         """Wait for the run's time and its turn, then dispatch it."""

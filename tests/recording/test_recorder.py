@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from gateway.config import loads
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt, Run
-from gateway.recording import Recorder, RunRecording, TurnRecording
+from gateway.recording import AllRecordings, Recorder, RunRecording, TurnRecording
 from gateway.recording import recorder as recorder_module
 from gateway.recording import recording as recording_module
 from gateway.recording.recording import BEGINNING, MESSAGE_BYTES
 from gateway.runs import Engine
+from gateway.store.sqlite import SqliteStore
 from gateway.transport.tap import TAP, NotedWork, Said, about, current
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
@@ -97,6 +99,30 @@ def test_an_operators_wish_goes_before_the_file_until_its_time_is_over() -> None
             at.recorder.turn(TurnRecording(None, True, 0))
             await until(lambda: not at.recorder.on)
             assert at.recorder.of((await at.ran()).id) is None and not at.recorder.wishes
+
+    run(story())
+
+
+def test_of_two_wishes_the_one_that_was_made_later_counts_though_its_process_has_a_clock_that_is_behind(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        elsewhere = SqliteStore(file, host="elsewhere")
+        async with engine(file=file) as first, engine(store=elsewhere) as second:
+            recorders = [Recorder(), Recorder()]
+            ahead, behind = (
+                AllRecordings(recorder, gateway.store, gateway.post)
+                for recorder, gateway in zip(recorders, (first, second), strict=True)
+            )
+            try:
+                assert await ahead.turn(TurnRecording(None, True, 60, at=time.time() + 5)) == 0
+                assert [recorder.on for recorder in recorders] == [True, True]
+                assert await behind.turn(TurnRecording(None, False, 60)) == 0
+                assert [recorder.on for recorder in recorders] == [False, False]
+            finally:
+                for recorder in recorders:
+                    recorder.close()
 
     run(story())
 

@@ -95,6 +95,38 @@ def test_a_gateway_that_closes_waits_for_an_end_that_an_adapter_has_committed_by
     run(scene())
 
 
+def test_an_end_that_an_adapter_drains_is_written_whole_though_its_task_is_cancelled_meanwhile(tmp_path: Path) -> None:
+    async def scene() -> None:
+        file = tmp_path / "store.db"
+        store, unwound = Slow(file, ends), asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="said"), e.RunFinished())
+            try:
+                await context.drain()
+            finally:
+                unwound.set()
+
+        async with engine((route(), Scripted(agent)), store=store) as gateway:
+            started = await gateway.runs.start(request())
+            live = gateway.live[started.id]
+            await asyncio.wait_for(store.reached.wait(), LONG)
+            assert live.task is not None
+            live.task.cancel()
+            await asyncio.wait_for(unwound.wait(), LONG)
+            assert not live.ended
+            store.go.set()
+            done = await gateway.runs.wait(started.id, LONG)
+            assert done is not None and (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"said"}')
+            told = await gateway.runs.events(started.id)
+            await asyncio.wait_for(live.task, LONG)
+            assert live.log.last == told[-1][0]
+        async with engine((route(), Scripted(echo)), file=file) as again:
+            assert (await again.runs.get(started.id)) == done and await again.runs.events(started.id) == told
+
+    run(scene())
+
+
 def test_a_time_limit_that_passes_while_an_adapter_drains_the_end_costs_the_run_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         store, more = Slow(tmp_path / "store.db", ends), asyncio.Event()
