@@ -18,13 +18,21 @@ from typing import Any, Literal, NoReturn
 from click import BadParameter, Choice, Context, Group, IntRange, Parameter, argument, group, option
 from click import Path as PathType
 
+from gateway.cli.codes import CANCELLED, FAILED, USAGE, leave
 from gateway.core.version import version
 
 
 class CommandGroup(Group):
-    """Its help names commands in the order of this file."""
+    """Its help names commands in the order of this file, and Ctrl-C ends each of them with CANCELLED."""
 
     group_class = type
+
+    def invoke(self, ctx: Context) -> Any:
+        """See the class: click's own answer to Ctrl-C is that of a failure."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            leave(CANCELLED, "cancelled")
 
     def list_commands(self, ctx: Context) -> list[str]:
         """See the class."""
@@ -133,7 +141,6 @@ def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key
     """Say what is wrong with a route table (exit code 1), or what it says."""
     from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
-    from gateway.cli.codes import FAILED
 
     raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED), workers=workers, connect=connect))
 
@@ -297,7 +304,6 @@ def watch(run: str, gateway: str, token_file: Path | None) -> None:
 @token_file
 def answer(run: str, text: str | None, *, decline: bool, gateway: str, token_file: Path | None) -> None:
     """Answer the question that a run waits on. Exit code 3 where the answer does not fit: it waits on."""
-    from gateway.cli.codes import USAGE, leave
     from gateway.cli.operate import answer_run
 
     if (text is None) != decline:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx2
 
 from gateway.cli import loop
-from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
+from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.remote import CONNECT_SECONDS, Reached
 from gateway.cli.talk import File, as_answer, asks, note
 from gateway.core.errors import AgentFailed, InterlinguaError, Invalid, NotFound
@@ -104,8 +104,6 @@ def operated(url: str, token: str | None, work: Work) -> int:
         leave(USAGE, str(error))
     except InterlinguaError as error:
         leave(FAILED, str(error))
-    except KeyboardInterrupt:
-        return CANCELLED
 
 
 async def _work(client: AdminClient, work: Work) -> int:

@@ -186,8 +186,6 @@ def _guarded(work: object) -> int:
         return loop.run(work) or OK  # type: ignore[arg-type]
     except InterlinguaError as error:
         leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
-    except KeyboardInterrupt:
-        leave(CANCELLED, "cancelled")
 
 
 class _Following:
