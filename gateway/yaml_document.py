@@ -73,9 +73,13 @@ class Document:
 
     def refuse(self, where: Where, message: str, line: int | None = None, code: str = "") -> None:
         """Note a mistake at a key: the first there, since another may only follow from it (an unset variable, say)."""
-        if where and any(mistake.where == dotted(where) for mistake in self.mistakes):
-            return
-        self.mistakes.append(Mistake(self.file, line or self.line(where), dotted(where), message, code=code))
+        found = self.mistake(where, message, line, code)
+        if not where or all(mistake.where != found.where for mistake in self.mistakes):
+            self.mistakes.append(found)
+
+    def mistake(self, where: Where, message: str, line: int | None = None, code: str = "") -> Mistake:
+        """A mistake at a key, which is noted nowhere."""
+        return Mistake(self.file, line or self.line(where), dotted(where), message, code=code)
 
 
 def _without(tag: str, loader: type[yaml.SafeLoader]) -> Any:

@@ -30,7 +30,7 @@ from gateway.contract.options import ClientLimits, DoorLimits, HeaderSecret, Mos
 from gateway.core.memory import TRANSCRIPT
 from gateway.core.types import InterruptSpec
 from gateway.registry import Registry
-from gateway.yaml_document import Document, Mistake, Where, dotted
+from gateway.yaml_document import Document, Mistake, Where
 
 if TYPE_CHECKING:
     from gateway.governance.binding import Binding
@@ -490,7 +490,7 @@ class Config(Section):
 
     def mistake(self, where: Where, message: str) -> Mistake:
         """A mistake in a key that shows only outside the file."""
-        return Mistake(self._places.file, self._places.line(where), dotted(where), message)
+        return self._places.mistake(where, message)
 
     def located(self, document: Document) -> None:
         """Once, by whoever reads the file: where its keys stand."""

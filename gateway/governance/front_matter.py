@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.core.types import JsonObject
-from gateway.yaml_document import Document, Mistake, Where, dotted
+from gateway.yaml_document import Document, Mistake, Where
 from gateway.yaml_document import read as read_yaml
 
 LIMIT = 1_000_000
@@ -50,7 +50,7 @@ class MarkdownPage:
 
     def mistake(self, where: Where, message: str, code: str = "") -> Mistake:
         """One at a key, which is noted nowhere."""
-        return Mistake(self.document.file, self.line(where), dotted(where), message, code=code)
+        return self.document.mistake(where, message, code=code)
 
     def refuse(self, where: Where, message: str, code: str = "") -> None:
         """Note a mistake at a key."""
@@ -72,7 +72,6 @@ def read(path: Path) -> MarkdownPage:
     """
     path = Path(os.path.abspath(path))
     document = Document(shown(path))
-    document.lines[()] = 1
     try:
         if not path.is_file():
             raise FileNotFoundError(2, "no such file" if not path.exists() else "not a file")
