@@ -7,11 +7,15 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from gateway.transport.pipe import LIMIT, Unreadable
-from gateway.transport.rpc import Peer
+from gateway.transport.rpc import Peer, incoming
 from gateway.transport.stdio.lines import HELD, LineReader
+from gateway.wire import jsonrpc
 from tests.support import aio
 from tests.support.rpc import Recorder, settled
 
@@ -234,6 +238,27 @@ def test_what_comes_after_a_notification_that_is_waited_for_waits_and_the_end_co
                 await peer.wait_closed()
             assert len(handler.heard) == 2
 
+    aio.run(main())
+
+
+def test_a_notification_that_is_waited_for_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+
+    def decode(data: bytes) -> jsonrpc.Message:
+        decoded.append(data)
+        return jsonrpc.decode(data)
+
+    async def main() -> None:
+        handler = Recorder()
+        handler.hold = asyncio.Event()
+        handler.hold.set()
+        async with peer_of(handler) as (_, half):
+            half.say(SLOW, SLOW)
+            await until(lambda: len(handler.heard) == 2)
+            await settled()
+        assert decoded == [SLOW, SLOW]
+
+    monkeypatch.setattr(incoming, "jsonrpc", SimpleNamespace(**{**vars(jsonrpc), "decode": decode}))
     aio.run(main())
 
 

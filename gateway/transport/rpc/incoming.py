@@ -91,9 +91,12 @@ class MessageReader:
                         await self._let_run()
                     elif at < end:
                         data, at = arrived[at], at + 1
+                        handled += 1
+                        if self._begun is not None:
+                            await self._finish_begun()
+                            continue
                         with contextlib.nullcontext() if self._tap is None else about(self._tap.heard(data)):
                             await self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
-                        handled += 1
         finally:
             if self._begun is not None and inspect.iscoroutine(self._begun[0]):
                 self._begun[0].close()
@@ -139,14 +142,10 @@ class MessageReader:
 
     async def _take(self, message: jsonrpc.Message | Unreadable) -> None:
         """Handle a message, and wait for what it takes."""
-        if self._begun is None and self._taken(message):
+        if self._taken(message):
             return
         if self._begun is not None:
-            (waiting, method), self._begun = self._begun, None
-            try:
-                await waiting
-            except Exception:
-                log.exception("%s: handling %s failed", self._pipe.name, method)
+            await self._finish_begun()
         elif isinstance(message, Notification):
             await self._let_run()
             await self._take(message)
@@ -161,6 +160,15 @@ class MessageReader:
             await self._garbled(message)
         else:
             await self._take_apart(message)
+
+    async def _finish_begun(self) -> None:
+        """Wait for what a notification takes that `_taken` has begun."""
+        assert self._begun is not None, "called where there is one"
+        (waiting, method), self._begun = self._begun, None
+        try:
+            await waiting
+        except Exception:
+            log.exception("%s: handling %s failed", self._pipe.name, method)
 
     async def _take_apart(self, batch: MessageBatch) -> None:
         """Handle the messages of an array. Answers are always taken, since a request waits for each."""
