@@ -167,7 +167,7 @@ class StreamResponse:
         while not (data := self.take()):
             if self.error is not None:
                 raise self.error
-            if self.whole or self._connection is None:
+            if self.whole:
                 if self._gunzip is not None:
                     self._gunzip.finish()
                 return b""
@@ -238,16 +238,16 @@ class StreamResponse:
             return False
 
         self._listener = arrived
-        silence = None
-        if (idle := self._idle_timeout) is not None:
-            silent = AgentTimeout(f"the agent sent nothing for {idle:g} s")
-            silence = Timer(self._loop, idle, lambda: self.fail(silent))
+        silence = None if self._idle_timeout is None else Timer(self._loop, self._idle_timeout, self._silent)
         try:
             await waiter
         finally:
             self._listener = None
             if silence is not None:
                 silence.cancel()
+
+    def _silent(self) -> None:
+        self.fail(AgentTimeout(f"the agent sent nothing for {self._idle_timeout:g} s"))
 
     def _too_large(self) -> AgentBroken:
         return AgentBroken(f"the agent's answer is larger than {self._max_bytes} bytes")

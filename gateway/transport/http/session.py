@@ -327,10 +327,7 @@ class ConnectionPool:
 
     def _over(self, connection: CallConnection, keep: bool) -> None:
         """An exchange has ended."""
-        if self._waiting:
-            self._leave()
-        else:
-            self._in_use -= 1
+        self._leave()
         origin = self._origins.get(connection)
         if keep and origin is not None and not self._closed:
             self._idle.setdefault(origin, []).append((self.loop.time(), connection))
