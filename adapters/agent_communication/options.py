@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gateway.access import AuthenticatingOptions
+from gateway.contract.options import Count
 from gateway.mcp.options import McpServeOptions, McpTarget
 
 
@@ -16,7 +17,7 @@ class AgentCommunicationServe(McpServeOptions, AuthenticatingOptions):
     page_size: how many agents, templates or tools one answer lists; the next page is asked for with its cursor.
     """
 
-    page_size: Annotated[int, Field(gt=0)] = 100
+    page_size: Count = 100
 
 
 class AgentCommunicationTarget(McpTarget):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from gateway.access import AuthenticatingOptions
 from gateway.contract import HttpUrl, TargetOptions
-
-Seconds = Annotated[float, Field(gt=0)]
+from gateway.contract.options import Bytes, HeaderName, Seconds
 
 
 class AgentConnectServe(AuthenticatingOptions):
@@ -21,7 +18,7 @@ class AgentConnectServe(AuthenticatingOptions):
         Left out: never.
     """
 
-    max_body: Annotated[int, Field(gt=0)] = 16 * 1024 * 1024
+    max_body: Bytes = 16 * 1024 * 1024
     keep_alive: Seconds = 15.0
     max_stream: Seconds | None = None
 
@@ -41,7 +38,7 @@ class AgentConnectTarget(TargetOptions):
     """
 
     url: HttpUrl
-    api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = "x-api-key"
+    api_key_header: HeaderName = "x-api-key"
     stream: Literal["auto", "always", "never"] = "auto"
     poll_interval: Seconds = 1.0
     poll_timeout: Seconds = 30.0

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
 from gateway.access import Patterns, each_its_own
 from gateway.access.options import ClientCredentials, ClientTokens, limits_of
 from gateway.contract import Options
-from gateway.contract.options import ClientLimits, HeaderSecret
-from gateway.mcp.options import Count, McpServeOptions, McpTarget, McpUrl, Seconds
+from gateway.contract.options import ClientLimits, Count, HeaderSecret, Seconds, SocketUrl
+from gateway.mcp.options import McpServeOptions, McpTarget
 
 Right = Literal["register", "message", "delegate", "read", "evaluate", "sample", "revoke"]
 """register: agents, their heartbeats, and to speak as them; message: send them messages; delegate: tasks; read: the
@@ -136,7 +136,7 @@ class Announce(Options):
     heartbeat: seconds between two heartbeats; what has changed is told with the next.
     """
 
-    url: McpUrl
+    url: SocketUrl
     token: HeaderSecret | None = None
     agents: Patterns = ("*",)
     heartbeat: Seconds = 30.0

@@ -5,12 +5,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
     AnyHttpUrl,
+    AnyUrl,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,9 +19,12 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     TypeAdapter,
+    UrlConstraints,
     ValidationInfo,
     model_validator,
 )
+
+from gateway.transport.pipe import LIMIT
 
 if TYPE_CHECKING:
     import ssl
@@ -39,6 +43,10 @@ def no_flag(value: Any) -> Any:
     return value
 
 
+Seconds = Annotated[float, Field(gt=0)]
+Bytes = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 Most = Annotated[int, Field(ge=1), BeforeValidator(no_flag)] | None
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(no_flag)] | None
 """Of a second."""
@@ -142,6 +150,32 @@ class InboundOptions(Options):
     def sends(self) -> Mapping[tuple[str | int, ...], str]:
         """Where the inbound half sends tokens of its own: the URL by the token's place in these options."""
         return {}
+
+
+class MessageDoor(InboundOptions):
+    """Options of a door whose clients send messages, over a WebSocket or Streamable HTTP.
+
+    max_message: greatest message in bytes; a larger one is answered with an error.
+    max_body: the same for a POST; larger is 413.
+    idle: seconds after which what nobody has a stream or a request open at is ended.
+    socket_idle: seconds after which a WebSocket is closed (1001) on which no message went either way, pings aside, and
+        nothing is under way. Its client connects again. Left out: never.
+    keep_alive: seconds of silence after which a stream gets a comment line.
+    origins: web pages that may connect (values of `Origin`), besides the gateway's own and, where no other machine
+        reaches it, those of this machine; others are refused, programs send none.
+    """
+
+    max_message: Bytes = LIMIT
+    max_body: Bytes = LIMIT
+    idle: Seconds = 300.0
+    socket_idle: Seconds | None = None
+    keep_alive: Seconds = 15.0
+    origins: tuple[str, ...] = ()
+
+    @property
+    def judges_pages(self) -> bool:
+        """See `InboundOptions.judges_pages`: by `origins`."""
+        return True
 
 
 _UNSENDABLE = r"[\x00-\x08\x0a-\x1f\x7f]"
@@ -281,6 +315,18 @@ HttpUrl = Annotated[str, AfterValidator(_http_url), Field(json_schema_extra={"fo
 """An http or https URL that paths are put after, kept as written less a trailing slash."""
 
 
+_any_socket_url = TypeAdapter(Annotated[AnyUrl, UrlConstraints(allowed_schemes=["http", "https", "ws", "wss"])])
+
+
+def _socket_url(text: str) -> str:
+    _any_socket_url.validate_python(text)
+    return text
+
+
+SocketUrl = Annotated[str, AfterValidator(_socket_url), Field(json_schema_extra={"format": "uri"})]
+"""ws, wss: a WebSocket; http, https: requests and streams. Kept as written: a path may end in a slash."""
+
+
 class TargetOptions(Options):
     """Options of every target."""
 
@@ -347,3 +393,55 @@ class TargetOptions(Options):
         host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
         netloc = f"{host}:{parts.port}" if parts.port else host
         return str(parts._replace(netloc=netloc, query="", fragment="").geturl())
+
+
+class ProgramOrUrl(TargetOptions):
+    """Options of a target that the gateway starts or connects to: either `command` or `url`.
+
+    command: the program, and its arguments; it speaks on its standard input and output.
+    env: variables for it, besides the gateway's own.
+    cwd: the folder it is started in; the gateway's own if left out.
+    url: where one runs that is not started.
+    api_key_header: header that carries `auth.api_key` to the `url`.
+    start_timeout: seconds it may take to start and answer `initialize`.
+    request_timeout: longest any request may take that does not wait for the agent's work, in seconds.
+    idle: seconds it is kept after it was last used.
+    warm: how many are started with the gateway, instead of when they are needed, and again when they end.
+    stop_timeout: seconds a process has to end after it was told to, before it is killed with all that it started.
+    max_message: greatest message in bytes; a larger one is an error.
+    """
+
+    KIND: ClassVar[str] = "an agent"
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default={})
+    cwd: Path | None = None
+    url: SocketUrl | None = None
+    api_key_header: HeaderName = "x-api-key"
+    start_timeout: Seconds = 30.0
+    request_timeout: Seconds = 30.0
+    idle: Seconds = 300.0
+    warm: Annotated[int, Field(ge=0)] = 0
+    stop_timeout: Seconds = 3.0
+    max_message: Bytes = LIMIT
+
+    @property
+    def warmed(self) -> bool:
+        """See `TargetOptions.warmed`."""
+        return self.warm > 0
+
+    def shared_out(self, place: int, workers: int) -> Self:
+        """See `TargetOptions.shared_out`. Processes that are started with the gateway are so many in all."""
+        return self.model_copy(update={"warm": self.part(self.warm, place, workers)})
+
+    @property
+    def describe_timeout(self) -> float:
+        """It may have to be started, and fetched before that."""
+        return self.start_timeout + self.request_timeout
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.command) == (self.url is not None):
+            raise ValueError("name either a command or a url")
+        if self.warm and self.url is not None:
+            raise ValueError(f"warm is for {self.KIND} with a command")
+        return self
