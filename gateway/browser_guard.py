@@ -19,12 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.transport.asgi import origin
+from gateway.transport.asgi.request import headers_of
 from gateway.transport.guard import address
 
 FORWARDED: Final = frozenset(
     (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 )
 """Headers by which a proxy says that it asks for another client."""
+_FOREIGN: Final = "Host: {!r} is no name of this gateway (see `hosts` in routes.yaml)"
 JUDGED: Final = 256
 """How many values of `Host` are remembered, with the verdict on each."""
 
@@ -85,7 +87,7 @@ def comes_directly(
     A browser there asks for pages of any site whose name leads here: it counts only where it asks for the gateway.
     """
     client = scope.get("client")
-    headers = dict(scope["headers"])
+    headers = headers_of(scope)
     if client is None or FORWARDED.intersection(headers):
         return False
     here = address(client[0])
@@ -116,27 +118,24 @@ class BrowserGuard:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         scope[origin.OWN] = self._own
-        asked = scope.get("path", "")
-        for path, below, judging in self._doors:
-            if asked.startswith(below) or asked == path:
-                if (why := self._wrong(scope, judging)) is not None:
-                    return self._refusal(path, Denied(why))(scope, receive, send)
-                break
+        if scope["type"] != "lifespan":
+            headers = headers_of(scope)
+            host = headers.get(b"host", b"").decode("latin-1")
+            named = self._names.asked(host)
+            if not named or b"origin" in headers:
+                asked = scope["path"]
+                for path, below, judging in self._doors:
+                    if asked.startswith(below) or asked == path:
+                        why = self._wrong(headers, host, judging) if named else _FOREIGN.format(host)
+                        if why is not None:
+                            return self._refusal(path, Denied(why))(scope, receive, send)
+                        break
         return self._inner(scope, receive, send)
 
-    def _wrong(self, scope: Scope, judging: bool) -> str | None:
-        """The reason to refuse a request; None to let it through."""
-        host, same = "", False
-        page: str | None = None
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host = value.decode("latin-1")
-                if not self._names.asked(host):
-                    return f"Host: {host!r} is no name of this gateway (see `hosts` in routes.yaml)"
-            elif name == b"origin":
-                page = value.decode("latin-1")
-            elif name == b"sec-fetch-site":  # no page can set it
-                same = value == b"same-origin"
-        if judging or page is None or same or self._names.ours(page) or (host and page.partition("://")[2] == host):
+    def _wrong(self, headers: Mapping[bytes, bytes], host: str, judging: bool) -> str | None:
+        """The reason to refuse the request of a page; None to let it through."""
+        page = headers[b"origin"].decode("latin-1")
+        same = headers.get(b"sec-fetch-site") == b"same-origin"  # no page can set it
+        if judging or same or self._names.ours(page) or (host and page.partition("://")[2] == host):
             return None
         return f"Origin: pages of {page} may not ask here (see `hosts` in routes.yaml)"

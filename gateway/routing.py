@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway import tracing
 from gateway.access import AwaitsKeys, Slots
 from gateway.core.errors import InterlinguaError
-from gateway.transport.asgi.request import ANSWERED, EXTENSION
+from gateway.transport.asgi.request import ANSWERED, EXTENSION, headers_of
 from gateway.transport.tap import TAP, Exchange
 
 log = logging.getLogger(__name__)
@@ -119,14 +119,11 @@ def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:
             return send(message)
 
         scope[ANSWERED] = answered
-        given: str | None = None
-        for key, value in scope["headers"]:
-            if key == b"traceparent":
-                given = value.decode("latin-1")
-                break
+        given = headers_of(scope).get(b"traceparent")
         if given is None and not tracing.tracing():
             return app(scope, receive, told)
-        span = tracing.inbound_span(protocol, f"{scope['method']} {path}", given)
+        parent = None if given is None else given.decode("latin-1")
+        span = tracing.inbound_span(protocol, f"{scope['method']} {path}", parent)
         return _within(span, app(scope, receive, told))
 
     return counted

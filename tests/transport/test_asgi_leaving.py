@@ -7,6 +7,8 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway.transport.asgi import ClientGone, HttpRequest, WhileConnected
+from gateway.transport.asgi.request import EXTENSION
 from tests.support.aio import run
 from tests.support.scripted import until
 from tests.transport.asgi_support import OK, UPLOAD, WHOLE, Application, connected, no_time
@@ -31,6 +33,54 @@ def test_an_application_is_told_that_its_client_has_gone_also_when_more_was_aske
         async with connected(application) as client:
             await client.send(WHOLE + later)
             await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 60)
+            client.writer.close()
+            await asyncio.wait_for(heard.wait(), 60)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE, WHOLE[:-2]])
+@pytest.mark.parametrize("after", [b"", WHOLE, WHOLE + WHOLE[:-2]])
+def test_who_serves_a_request_is_told_that_its_client_has_gone(before: bytes, after: bytes) -> None:
+    async def scene() -> None:
+        entered, heard = asyncio.Event(), asyncio.Event()
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            request = HttpRequest(scope, receive, send)
+            await until(lambda: scope["extensions"][EXTENSION].got >= len(WHOLE + before))
+            with pytest.raises(ClientGone), WhileConnected(request):
+                entered.set()
+                await asyncio.Event().wait()
+            heard.set()
+
+        async with connected(application) as client:
+            await client.send(WHOLE + before)
+            await asyncio.wait_for(entered.wait(), 60)
+            await client.send(after)
+            client.writer.close()
+            if after:  # the next request has paused the reading
+                client.server.look()
+            await asyncio.wait_for(heard.wait(), 60)
+
+    run(scene())
+
+
+def test_who_serves_a_request_is_told_of_a_client_that_went_before_anybody_asked() -> None:
+    async def scene() -> None:
+        heard = asyncio.Event()
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            await until(lambda: scope["extensions"][EXTENSION].lost)
+            for _ in range(2):
+                with pytest.raises(ClientGone), WhileConnected(HttpRequest(scope, receive, send)):
+                    await asyncio.Event().wait()
+            with WhileConnected(HttpRequest(scope, receive, send)):
+                pass
+            await asyncio.sleep(0)
+            heard.set()
+
+        async with connected(application) as client:
+            await client.send(WHOLE)
             client.writer.close()
             await asyncio.wait_for(heard.wait(), 60)
 

@@ -6,8 +6,9 @@ Nothing of a request is parsed unless an operation asks for it, and an answer is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import parse_qsl
@@ -16,7 +17,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.core.errors import Invalid, TooLarge
-from gateway.transport.deadline import Timer
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -27,15 +27,23 @@ EVENTS_HEADERS: Final[Headers] = ((b"content-type", b"text/event-stream; charset
 
 DISCARD_SECONDS = 10.0
 """How long the rest of a body is read that is too large."""
-PATIENCE_SECONDS = 0.25
-"""After which `WhileConnected` begins to listen; most requests are answered before, also under load."""
 MAX_PARAMETERS = 100
 """Of a query."""
 EXTENSION: Final = "interlingua.line"
 """The key in a scope's `extensions` for the connection's `DirectLine`, if the server has one (see uvicorn.py)."""
 ANSWERED: Final = "interlingua.answered"
 """The key in a scope of what is called with the status of an answer that does not go out by ASGI."""
+_HEADERS: Final = "interlingua.headers"
+"""The key in a scope of its headers by name."""
 _NONE: Final[Mapping[str, Any]] = {}
+
+
+def headers_of(scope: Scope) -> Mapping[bytes, bytes]:
+    """The headers of a request by their names in lower case; of one that was sent twice, the last. Read once."""
+    found: Mapping[bytes, bytes] | None = scope.get(_HEADERS)
+    if found is None:
+        found = scope[_HEADERS] = dict(scope["headers"])
+    return found
 
 
 class DirectLine(Protocol):
@@ -51,11 +59,16 @@ class DirectLine(Protocol):
         client is behind, has gone, or waits for another answer first.
         """
 
-    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Write a whole answer. False if it has to be sent: also where the connection is not kept after it."""
+    def answer(self, reply: Reply, extra: Headers) -> bool:
+        """Write a whole answer, with further headers. False if it has to be sent: also where the connection is not kept
+        after it.
+        """
 
     def cut(self) -> None:
         """Close the connection, once what was written is sent."""
+
+    def watch(self, told: Callable[[], None] | None) -> None:
+        """Call `told`, once, when the client has closed the connection, or soon if it has already. None: no more."""
 
 
 class ClientGone(Exception):
@@ -93,7 +106,7 @@ class HttpRequest:
         self.send = send
         self.extra: list[tuple[bytes, bytes]] = []
         self.begun = False
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._headers = headers_of(scope)
         self._more = True
         self._query: dict[str, str] | None = None
         self._line: DirectLine | None = scope.get("extensions", _NONE).get(EXTENSION)
@@ -202,6 +215,15 @@ class HttpRequest:
                     return
         self.extra.append((b"connection", b"close"))
 
+    def watch(self, told: Callable[[], None]) -> Callable[[], object]:
+        """Call `told` when the client has closed the connection, after the body was read. Returns what ends that."""
+        if self._line is not None:
+            self._line.watch(told)
+            return partial(self._line.watch, None)
+        gone = asyncio.ensure_future(self.gone())
+        gone.add_done_callback(lambda done: None if done.cancelled() else told())
+        return gone.cancel
+
     async def gone(self) -> None:
         """Return when the client has closed the connection. After the body was read."""
         while (await self.receive())["type"] != "http.disconnect":
@@ -211,16 +233,16 @@ class HttpRequest:
 
     async def answer(self, reply: Reply) -> None:
         """Send all of it."""
+        self.begun = True
+        if self._line is not None and self._line.answer(reply, self.extra):
+            if (answered := self.scope.get(ANSWERED)) is not None:
+                answered(reply.status)
+            return
         headers = [*reply.headers, *self.extra]
         if reply.status != 204:
             headers.append((b"content-length", b"%d" % len(reply.body)))
         if reply.body:
             headers.append((b"content-type", reply.kind))
-        self.begun = True
-        if self._line is not None and self._line.answer(reply.status, headers, reply.body):
-            if (answered := self.scope.get(ANSWERED)) is not None:
-                answered(reply.status)
-            return
         await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": reply.body})
 
@@ -302,36 +324,29 @@ class EventStream:
 class WhileConnected:
     """`with WhileConnected(request):` cancels its body when the client goes, and then raises ClientGone.
 
-    Enter it after the request's body was read. Nothing is polled: one task waits for the server's word.
+    Enter it after the request's body was read, and no other for the same request within it.
     """
 
-    __slots__ = ("_before", "_gone", "_listener", "_request", "_task", "_timer")
+    __slots__ = ("_before", "_end", "_gone", "_request", "_task")
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
         self._gone = False
-        self._listener: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._before = task.cancelling()
-        self._timer = Timer(asyncio.get_running_loop(), PATIENCE_SECONDS, self._begin)
+        self._end = self._request.watch(self._leave)
 
-    def _begin(self) -> None:
-        self._listener = asyncio.create_task(self._listen())
-
-    async def _listen(self) -> None:
-        await self._request.gone()
+    def _leave(self) -> None:
         self._gone = True
         self._task.cancel()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
-        if self._listener is not None:
-            self._listener.cancel()
+        self._end()
         if self._gone and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
             raise ClientGone from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Final, Literal, cast
 
@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from gateway.transport.asgi.request import EXTENSION, Headers
+from gateway.transport.asgi.request import EXTENSION, Headers, Reply, headers_of
 from gateway.transport.deadline import CLOCK_SLACK
 
 HEAD_LIMIT = 64 * 1024
@@ -107,7 +107,7 @@ class PieceProtocol(HttpToolsProtocol):
 
     __slots__ = (
         *("_bare", "_earlier", "_ended", "_idle_since", "_idle_timer"),
-        *("_kept", "_looks", "_one_write", "_owed", "_timer"),
+        *("_kept", "_looks", "_one_write", "_owed", "_timer", "_told"),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,6 +124,8 @@ class PieceProtocol(HttpToolsProtocol):
         self._idle_since: float | None = None
         """The loop's time, between an answer and the next byte."""
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._told: Callable[[], None] | None = None
+        """See `watch`."""
         self._earlier: list[RequestResponseCycle] = []
         """Requests before `cycle` that may not be answered yet. uvicorn itself forgets the one that is being served."""
 
@@ -142,6 +144,7 @@ class PieceProtocol(HttpToolsProtocol):
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
+        self._tell()
 
     def handle_websocket_upgrade(self) -> None:
         """Refuse an upgrade before the last request was answered: it would be written into that answer.
@@ -169,6 +172,8 @@ class PieceProtocol(HttpToolsProtocol):
             self.transport.abort()
         if self.transport.is_closing():
             return
+        if self._told is not None:
+            self.flow.resume_reading()  # a request that came meanwhile has paused it: nobody would see the end
         owed = self._owes()
         self._looks = self._looks + 1 if owed is self._owed else 1
         self._owed = owed
@@ -267,23 +272,28 @@ class PieceProtocol(HttpToolsProtocol):
         transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
-    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+    def answer(self, reply: Reply, extra: Headers) -> bool:
         """See `DirectLine`. Whatever is out of the ordinary is left to uvicorn."""
-        cycle = self.cycle
+        cycle, body = self.cycle, reply.body
         unusual = cycle.response_started or cycle.disconnected or cycle.access_log or cycle.waiting_for_100_continue
         unusual = unusual or not cycle.keep_alive or self.flow.write_paused or cycle.scope["method"] == "HEAD"
         if unusual or self.pipeline:
             return False
-        content = STATUS_LINE[status]
+        content = STATUS_LINE[reply.status]
         for name, value in cycle.default_headers:
             content += b"%b: %b\r\n" % (name, value)
-        for name, value in headers:
-            if name == b"connection" or HEADER_VALUE_RE.search(value):
-                return False
-            content += b"%b: %b\r\n" % (name, value)
+        for headers in (reply.headers, extra):
+            for name, value in headers:
+                if name == b"connection" or HEADER_VALUE_RE.search(value):
+                    return False
+                content += b"%b: %b\r\n" % (name, value)
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
-        self._one_write.whole(b"%b\r\n%b" % (content, body))
+        if body:
+            content += b"content-length: %d\r\ncontent-type: %b\r\n\r\n%b" % (len(body), reply.kind, body)
+        else:
+            content += b"\r\n" if reply.status == 204 else b"content-length: 0\r\n\r\n"
+        self._one_write.whole(content)
         cycle.on_response()
         return True
 
@@ -291,13 +301,26 @@ class PieceProtocol(HttpToolsProtocol):
         """See `DirectLine`."""
         self.transport.close()
 
+    def watch(self, told: Callable[[], None] | None) -> None:
+        """See `DirectLine`. One request is served at a time, so there is one to tell."""
+        self._told = told
+        if told is not None:
+            self.flow.resume_reading()
+            if self._bare.is_closing():
+                self.loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            told()
+
 
 def behind_proxies(app: ASGIApp) -> ASGIApp:
     """uvicorn's `proxy_headers`, for requests that have such headers: it would judge the address of every client."""
     proxied = cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, app), os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")))
 
     def asked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return (app if PROXIED.isdisjoint(dict(scope["headers"])) else proxied)(scope, receive, send)
+        return (app if PROXIED.isdisjoint(headers_of(scope)) else proxied)(scope, receive, send)
 
     return asked
 

@@ -11,7 +11,7 @@ from adapters.agent_connect.inbound.stream import RunStream
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.runs import Engine
-from gateway.transport.asgi import Headers, HttpRequest
+from gateway.transport.asgi import Headers, HttpRequest, Reply
 from gateway.transport.asgi.request import EXTENSION
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until
@@ -35,8 +35,11 @@ class Client:
             self.taken.append(piece)
         return self.ready
 
-    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+    def answer(self, reply: Reply, extra: Headers) -> bool:
         return False
+
+    def watch(self, told: Callable[[], None] | None) -> None:
+        """It never goes."""
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         self.sent.append(message.get("body", b""))
