@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import urllib.request
 from typing import Any
 
@@ -23,12 +24,15 @@ CONVERSATIONS: dict[str, tuple[str, ...]] = {
     "background": ("background",),
     "stream": ("stream", "--stream-mode", "values", "--tag", "red"),
     "stream-async": ("stream-async", "--stream-mode", "values"),
+    "join": ("join",),
+    "delete": ("delete",),
+    "errors": ("errors",),
     "thread": ("thread", "--second", "four five"),
     "fail": ("wait", "--message", "fail 2"),
     "resume": ("resume", "--name", "stepwise", "--answer", '{"message": "and now?"}'),
 }
-REFUSED = {"thread": {"get_thread"}}
-"""Operations that are to be refused: the thread is asked for once more when it is deleted."""
+REFUSED = {"thread": ["get_thread"], "delete": ["get_stateless_run"]}
+"""Operations that are to be refused: a thread and a run are asked for once more when they are deleted."""
 
 Line = dict[str, Any]
 
@@ -40,8 +44,8 @@ def said(gateway: Gateway) -> dict[str, list[Line]]:
     lines = agent_connect_conversations(f"{gateway.url}/agent-connect", *each)
     found = dict(zip(CONVERSATIONS, lines, strict=True))
     for name, told in found.items():
-        wrong = [line for line in told if "error" in line and line["op"] not in REFUSED.get(name, ())]
-        assert not wrong, wrong
+        wrong = [line for line in told if "error" in line]
+        assert name == "errors" or [line["op"] for line in wrong] == REFUSED.get(name, []), wrong
     return found
 
 
@@ -104,6 +108,10 @@ def test_it_streams_values_that_grow_to_the_whole(said: dict[str, list[Line]], c
     assert numbers == sorted(set(numbers))
 
 
+def test_it_joins_a_stream_to_its_end(said: dict[str, list[Line]]) -> None:
+    assert streamed(said["join"], "stream_stateless_run_output")[-1]["data"]["values"]["message"] == WHOLE
+
+
 def test_it_talks_to_the_agent_over_a_thread(said: dict[str, list[Line]]) -> None:
     lines = said["thread"]
     thread = results(lines, "create_thread")[0]
@@ -118,6 +126,12 @@ def test_it_talks_to_the_agent_over_a_thread(said: dict[str, list[Line]]) -> Non
     patched = results(lines, "patch_thread")[0]
     assert patched["metadata"]["colour"] == "blue"
     assert results(lines, "copy_thread")[0]["thread_id"] != thread["thread_id"]
+
+
+def test_unknown_ids_and_bad_input_are_refused_with_a_sentence(said: dict[str, list[Line]]) -> None:
+    refused = [line["error"] for line in said["errors"] if "error" in line]
+    assert [one["status"] for one in refused] == [404, 404, 404, 422, 422, 422, *[404] * 8]
+    assert all(isinstance(json.loads(one["body"]), str) for one in refused)
 
 
 def test_a_step_that_fails_is_a_failed_run_with_what_was_said_before(said: dict[str, list[Line]]) -> None:

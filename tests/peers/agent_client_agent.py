@@ -12,7 +12,7 @@ of a prompt choose what happens, in their order; afterwards every word comes bac
 | `twoperm` | asks for `call_2` and `call_3` at once; says `permissions OUTCOME OUTCOME` |
 | `fs` | reads the file `x` of the session's folder and says `read CONTENT`, writes `y` |
 | `term`, `termkill` | runs `echo hi` and says `term CODE OUTPUT`; starts a long `sleep` and kills it |
-| `elicit`, `eliciturl` | asks with a form, or with a URL and later says that it is complete; says `elicit ANSWER` |
+| `elicit` | asks with a form; says `elicit ANSWER` |
 | `ext` | sends the request `_rig/ask` and says `ext ANSWER`, then the notification `_rig/note` |
 | `blocks` | says `blocks KIND,KIND` of what it was prompted with |
 | `picture`, `link`, `embed` | an image, a resource link, an embedded resource as message chunks |
@@ -22,7 +22,6 @@ of a prompt choose what happens, in their order; afterwards every word comes bac
 | `slow` | a number every 0.1 s until it is cancelled |
 | `stuck` | never answers and ignores being cancelled |
 | `noise` | prints a line that is no JSON (stdio) |
-| `stray` | sends a chunk a moment after the turn's answer |
 | `refuse`, `max`, `turns` | stop reason `refusal`, `max_tokens`, `max_turn_requests` |
 | `fail`, `locked` | an error: -32603 with details `boom`, -32000 |
 | `exit` | says `bye` and ends the process with code 3 |

@@ -221,11 +221,6 @@ export class Turn {
     return this.elicit({ mode: "form", requestedSchema: FORM });
   }
 
-  async on_eliciturl() {
-    await this.elicit({ mode: "url", elicitationId: "el_1", url: "https://example.com/sign-in" });
-    await this.client.notify("elicitation/complete", { elicitationId: "el_1" });
-  }
-
   async on_ext() {
     const answer = await this.request("_rig/ask", { question: "why" });
     await this.say(`ext ${JSON.stringify(answer)} `);
@@ -291,10 +286,6 @@ export class Turn {
 
   on_noise() {
     writeSync(1, "this is no JSON\n");
-  }
-
-  on_stray() {
-    setTimeout(() => void this.say("stray "), 100);
   }
 
   on_fail() {

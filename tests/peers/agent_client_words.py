@@ -10,7 +10,6 @@ from typing import Any
 from acp import RequestError
 from acp.schema import (
     ElicitationFormSessionMode,
-    ElicitationUrlSessionMode,
     PermissionOption,
     SessionNotification,
     ToolCallUpdate,
@@ -228,11 +227,6 @@ class Turn:
         form = {"sessionId": self.session.id, "requestedSchema": FORM}
         await self.elicit(ElicitationFormSessionMode.model_validate(form))
 
-    async def on_eliciturl(self, _: str) -> None:
-        there = {"elicitationId": "el_1", "url": "https://example.com/sign-in"}
-        await self.elicit(ElicitationUrlSessionMode.model_validate({"sessionId": self.session.id, **there}))
-        await self.client.complete_elicitation(elicitation_id="el_1")
-
     async def on_ext(self, _: str) -> None:
         answer = await self.client.ext_method("rig/ask", {"sessionId": self.session.id, "question": "why"})
         await self.say(f"ext {compact(answer)} ")
@@ -286,15 +280,6 @@ class Turn:
     async def on_noise(self, _: str) -> None:
         os.write(1, b"this is no JSON\n")
 
-    async def on_stray(self, _: str) -> None:
-        async def later() -> None:
-            await asyncio.sleep(0.1)
-            await self.say("stray ")
-
-        task = asyncio.create_task(later())
-        STRAYS.add(task)
-        task.add_done_callback(STRAYS.discard)
-
     async def on_fail(self, _: str) -> None:
         raise RequestError.internal_error({"details": "boom"})
 
@@ -304,7 +289,3 @@ class Turn:
     async def on_exit(self, _: str) -> None:
         await self.say("bye ")
         os._exit(3)
-
-
-STRAYS: set[asyncio.Task[None]] = set()
-"""Keeps what runs beyond its turn from being collected."""

@@ -39,7 +39,6 @@ const nested = z.object({
   answer: z.object({ title: z.string(), lines: z.array(line) }),
   usage: z.record(z.number()),
 });
-const loose = z.object({ text: z.string(), note: z.string().nullable(), data: z.object({}).passthrough() });
 
 function tell(what) {
   console.error(what);
@@ -86,12 +85,6 @@ function addSpeakers(acp) {
     return { answer: { title: words.map((word) => `${word} `).join(""), lines }, usage: { tokens: words.length } };
   };
   add(acp, "nested", "Objects in objects", prompt, nested, objects);
-  const nulls = async ({ prompt }, delta) => {
-    const output = { text: prompt, note: null, data: { none: null, list: [1, null] } };
-    await delta(output);
-    return output;
-  };
-  add(acp, "nulls", "Nulls where there may be some", prompt, loose, nulls);
 }
 
 /** The agents that tell their client more than deltas, or ask it something. */

@@ -11,7 +11,6 @@ the port answers. `agent_communication_agent.mjs` has the same agents, made with
 | `nested` | `{prompt}` | two deltas a word into objects in objects: a list's next item, then more of its last one |
 | `defaults` | `{prompt}` | a delta a word; a number of its model that is 1 unless set is in each of them |
 | `chat` | `{messages: [{role, content}]}` | no delta; how many messages there were, and what was said |
-| `nulls` | `{prompt}` | a delta and an output with nulls in objects and lists |
 | `log` | `{prompt}` | `notifications/message` at four levels and `notifications/progress`, then returns |
 | `ask` | `{prompt}` | asks the client `sampling/createMessage` and `roots/list`; `text` is what came back, as JSON |
 | `fail` | `{prompt}` | one delta, then it raises `boom` |
@@ -110,12 +109,6 @@ class Nested(BaseModel):
     usage: dict[str, int] = {}
 
 
-class Loose(BaseModel):
-    text: str = ""
-    note: str | None = None
-    data: dict[str, Any] = {}
-
-
 class Size(BaseModel):
     chunks: int
     size: int
@@ -169,12 +162,6 @@ def add_speakers(server: Server) -> None:
         lines: list[Line | None] = [Line(text=f"{word}!") for word in words]
         title = "".join(f"{word} " for word in words)
         return Nested(answer=Answer(title=title, lines=lines), usage={"tokens": len(words)})
-
-    @server.agent("nulls", "Nulls where there may be some", input=Prompt, output=Loose)
-    async def nulls(input: Prompt, ctx: Context) -> Loose:
-        output = Loose(text=input.prompt, data={"none": None, "list": [1, None]})
-        await ctx.report_agent_run_progress(output)
-        return output
 
 
 def add_users_of_the_client(server: Server) -> None:

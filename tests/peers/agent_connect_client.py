@@ -15,7 +15,7 @@ The agent is `--agent-id`, or the one that a search for `--name` (or for all) fi
 |---|---|
 | `search` | searches for `--name` (all without it) and gets the first agent found |
 | `descriptor` | the agent's descriptor |
-| `wait`, `wait-async` | creates a run and waits in one call |
+| `wait` | creates a run and waits in one call |
 | `background` | creates a run, polls it until it is not `pending`, waits for the output, searches for it |
 | `stream`, `stream-async` | creates a run and streams it (`--stream-mode` as given; none by default) |
 | `join` | creates a background run and joins its stream |
@@ -314,15 +314,8 @@ class Conversation:
     async def with_async_client(self) -> None:
         asked = self.stateless()
         async with AsyncACPClient(api_client=AsyncApiClient(self.configuration)) as api:
-            if self.args.command == "stream-async":
-                method = api.create_and_stream_stateless_run_output
-                await listen_async(f"{method.__name__} [async]", method(asked))
-                return
-            op = "create_and_wait_for_stateless_run_output [async]"
-            try:
-                tell(op, result=dump(await api.create_and_wait_for_stateless_run_output(asked)))
-            except Exception as error:  # as above
-                complain(op, error)
+            method = api.create_and_stream_stateless_run_output
+            await listen_async(f"{method.__name__} [async]", method(asked))
 
 
 def split(argv: list[str]) -> list[list[str]]:
@@ -340,7 +333,7 @@ def main() -> None:
     names = "search descriptor wait background stream join thread say copy resume cancel delete errors reach"
     commands = {name: getattr(Conversation, name) for name in names.split()}
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=[*commands, "wait-async", "stream-async"])
+    parser.add_argument("command", choices=[*commands, "stream-async"])
     parser.add_argument("--url", required=True, help="the base of the server's paths")
     parser.add_argument("--api-key")
     parser.add_argument("--bearer", help="token that every request of the sync client shows")
