@@ -203,9 +203,8 @@ class Lobby:
     @contextlib.contextmanager
     def join(self, thread: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
         """A watcher of the thread, and a client of it for agents of every process, until the context is left."""
-        with contextlib.ExitStack() as stack:
-            watcher = stack.enter_context(self._watchers.join(thread, caller))
-            lent = stack.enter_context(self.lend(caller)) if caller is not None else None
+        lending = contextlib.nullcontext() if caller is None else self.lend(caller)
+        with self._watchers.join(thread, caller) as watcher, lending as lent:
             joined = self._joined(ThreadJoined(0, new_id(), thread, lent))
             self._told[joined.id] = watcher
             try:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from gateway.wire.ndjson import Unreadable
 
-__all__ = ["LIMIT", "Direct", "Eager", "Pipe", "Unreadable"]
+__all__ = ["LIMIT", "Direct", "Eager", "Pipe", "Telling", "Unreadable"]
 
 LIMIT = 64 * 1024 * 1024
 """The default limit for the bytes of a message."""
@@ -55,4 +55,15 @@ class Direct(Protocol):
         """Give messages that arrive while `receive` waits to `take` first. `receive` gets those that it returns.
 
         `take` returns the tail of the messages that it has not handled. It must not raise.
+        """
+
+
+@runtime_checkable
+class Telling(Direct, Protocol):
+    """Implemented by pipes that need no task which waits for them, as long as all that arrives is taken."""
+
+    def when_left(self, receive: Callable[[], None]) -> None:
+        """Call `receive` once, when something is there for `Pipe.receive`: what was not taken, or the end.
+
+        Until then messages are given to `take` as if `Pipe.receive` waited. `receive` may be called at once.
         """

@@ -18,7 +18,7 @@ class TaskSet:
     __slots__ = ("_failed", "_tasks")
 
     def __init__(self, failed: Callable[[BaseException], object] | None = None) -> None:
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: dict[asyncio.Future[Any], None] = {}  # an empty set is three times as large
         self._failed = failed
 
     def __iter__(self) -> Iterator[asyncio.Future[Any]]:
@@ -36,7 +36,7 @@ class TaskSet:
 
     def hold(self, task: asyncio.Future[Any]) -> None:
         """Hold a task or future that exists already."""
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def cancel(self) -> None:
@@ -50,6 +50,6 @@ class TaskSet:
             await asyncio.wait(self._tasks)
 
     def _done(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if self._failed is not None and not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)

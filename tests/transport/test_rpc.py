@@ -348,6 +348,8 @@ def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(
     async def main() -> None:
         async with one(eager=eager) as (peer, far):
             assert isinstance(peer.pipe, type(far))
+            peer.notify("n", ["first"])
+            await hear(far, 1)
             peer.pipe.record = True
             for n in range(100):
                 peer.notify("n", [n])

@@ -346,6 +346,50 @@ def test_two_peers_of_ours_talk_and_messages_of_sixteen_mebibytes_pass_both_ways
     run(main())
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["early", "late"])
+@pytest.mark.parametrize("last", ["not json", b"binary", '{"jsonrpc":"2.0","method":"slow"}'])
+def test_an_idle_connection_has_no_task_that_reads_or_writes_and_loses_nothing_of_what_needs_one(
+    last: str | bytes, before: bool, run: Run
+) -> None:
+    """`before`: a message is there before its peer is."""
+    handler = Recorder()
+    heard = asyncio.Event()
+    scopes: list[Any] = []
+
+    async def endpoint(websocket: WebSocket) -> None:
+        scopes.append(websocket.scope)
+        pipe = await ServerSocket.accept(websocket)
+        if before:
+            await heard.wait()
+        await Peer(pipe, handler).run()
+
+    def working() -> set[str]:
+        return {task.get_name().split()[-1] for task in asyncio.all_tasks()} & {"reader", "writer"}
+
+    async def main() -> None:
+        async with uvicorn_serving(endpoint) as url, library_connect(url) as client:
+            if before:
+                await client.send('{"jsonrpc":"2.0","method":"early"}')
+                await (await client.ping())
+                heard.set()
+            for n in range(3):
+                await client.send(f'{{"jsonrpc":"2.0","id":{n},"method":"m"}}')
+                assert json.loads(await client.recv())["id"] == n
+            assert not before or handler.heard[0] == ("notify", "early", None)
+            assert working() == ({"reader"} if before else set()) and scopes == [{}]
+            handler.hold = asyncio.Event()
+            await client.send(last)
+            await client.send('{"jsonrpc":"2.0","id":3,"method":"m"}')
+            await (await client.ping())
+            handler.hold.set()
+            while json.loads(await client.recv()).get("id") != 3:
+                pass
+            assert [each[0] for each in handler.heard[-2:]] in (["unreadable", "request"], ["notify", "request"])
+            assert working() == {"reader"}
+
+    run(main())
+
+
 def test_a_message_between_the_limits_is_answered_with_an_error_and_the_next_one_served(run: Run) -> None:
     async def endpoint(websocket: WebSocket) -> None:
         await Peer(await ServerSocket.accept(websocket, limit=1000), Recorder()).run()

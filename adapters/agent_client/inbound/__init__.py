@@ -24,6 +24,7 @@ from typing import Final
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from adapters.agent_client.inbound.client import EditorClients
@@ -78,7 +79,7 @@ class AgentClientInbound:
         return [
             route
             for path in ("/", "/{agent}")
-            for route in (Route(path, self._http), WebSocketRoute(path, self._socket.serve))
+            for route in (Route(path, self._http), WebSocketRoute(path, self._socket))
         ]
 
     def refusal(self, error: InterlinguaError) -> Response:
@@ -110,13 +111,14 @@ class AgentClientInbound:
 
 
 class EditorSocket:
-    """The endpoint; the agent is in the path, or left to the client."""
+    """The endpoint, an ASGI application; the agent is in the path, or left to the client."""
 
     def __init__(self, clients: EditorClients) -> None:
         self._clients = clients
 
-    async def serve(self, websocket: WebSocket) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
+        websocket = WebSocket(scope, receive, send)
         try:
             origin.admit(websocket.headers.get("origin"), websocket.scope, self._clients.options.origins)
             people = self._clients.people

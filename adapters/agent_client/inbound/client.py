@@ -82,7 +82,7 @@ class EditorClients:
         self.people = Authenticator(options.authentication)
         self._connected: set[Visitor] = set()
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
-        self._sessions: dict[str, set[SharedSession]] = {}
+        self._sessions: dict[str, tuple[SharedSession, ...]] = {}
         self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.contextmanager
@@ -132,18 +132,18 @@ class EditorClients:
 
     def opened(self, session: SharedSession) -> None:
         """Register a session that a connection has opened."""
-        self._sessions.setdefault(session.id, set()).add(session)
+        self._sessions[session.id] = (*self.open(session.id), session)
 
     def closed(self, session: SharedSession) -> None:
         """Remove a session that a connection has closed."""
-        there = self._sessions.get(session.id, set())
-        there.discard(session)
-        if not there:
+        if there := tuple(other for other in self.open(session.id) if other is not session):
+            self._sessions[session.id] = there
+        else:
             self._sessions.pop(session.id, None)
 
     def open(self, session_id: str) -> tuple[SharedSession, ...]:
         """List the session as each connection has it open."""
-        return tuple(self._sessions.get(session_id, ()))
+        return self._sessions.get(session_id, ())
 
     def setting(self, session_id: str) -> asyncio.Lock:
         """Held while one of its options is set: the next one, whichever connection sets it, adds to what it is then."""

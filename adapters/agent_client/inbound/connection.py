@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -68,22 +68,8 @@ class EditorConnection:
         self._ready: asyncio.Future[None] | None = None
         self._prompts: dict[jsonrpc.Id, str] = {}
         """The sessions of prompts that are not answered."""
-        self._given_up: set[jsonrpc.Id] = set()
+        self._given_up: dict[jsonrpc.Id, None] = {}
         """Those that were cancelled; that counts until their session, being open, knows."""
-        self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
-            "initialize": self._initialize,
-            "authenticate": self._authenticate,
-            "logout": self._logout,
-            "session/new": self.sessions.new,
-            "session/load": functools.partial(self.sessions.again, "session/load", OpenedBy.LOAD),
-            "session/resume": functools.partial(self.sessions.again, "session/resume", OpenedBy.RESUME),
-            "session/list": self.sessions.list,
-            "session/close": functools.partial(self.sessions.end, "close"),
-            "session/delete": functools.partial(self.sessions.end, "delete"),
-            tunnel.MESSAGE: self._serve,
-            "session/set_mode": functools.partial(self._set, set_option.set_mode),
-            "session/set_config_option": functools.partial(self._set, set_option.set_option),
-        }
 
     async def serve(self) -> None:
         """Until the client has gone, or the caller is cancelled. Its runs go on, and its questions stay open."""
@@ -122,8 +108,8 @@ class EditorConnection:
                 self._visitor.check(method, self.client.agent)
             if method == "session/prompt":
                 return await self._prompt(said if params is given else jsonrpc.unpack(params), id)
-            serve = self._methods.get(method)
-            answer = await (serve(params) if serve is not None else self._other(method, params))
+            serve = _METHODS.get(method)
+            answer = await (serve(self, params) if serve is not None else self._other(method, params))
             return self.client.version.client_answer(method, params, answer, self.sessions.noted)
 
     def refused(self, request: jsonrpc.Request, error: jsonrpc.ErrorObject) -> None:
@@ -164,7 +150,7 @@ class EditorConnection:
         """Cancel what came before, and nothing that comes after. Later messages wait meanwhile, for the store alone,
         never for the agent of a session that is not open.
         """
-        self._given_up |= {id for id, its in self._prompts.items() if its == session_id}
+        self._given_up.update((id, None) for id, its in self._prompts.items() if its == session_id)
         try:
             session = self.sessions.here(session_id)
             if session is not None and session.context.state.opened:
@@ -282,4 +268,21 @@ class EditorConnection:
             return await session.updates.prompt(asked, begin, cancelled=id in self._given_up)
         finally:
             self._prompts.pop(id, None)
-            self._given_up.discard(id)
+            self._given_up.pop(id, None)
+
+
+_METHODS: Final[Mapping[str, Callable[[EditorConnection, Raw], Awaitable[Any]]]] = {
+    "initialize": EditorConnection._initialize,
+    "authenticate": EditorConnection._authenticate,
+    "logout": EditorConnection._logout,
+    "session/new": lambda to, params: to.sessions.new(params),
+    "session/load": lambda to, params: to.sessions.again("session/load", OpenedBy.LOAD, params),
+    "session/resume": lambda to, params: to.sessions.again("session/resume", OpenedBy.RESUME, params),
+    "session/list": lambda to, params: to.sessions.list(params),
+    "session/close": lambda to, params: to.sessions.end("close", params),
+    "session/delete": lambda to, params: to.sessions.end("delete", params),
+    tunnel.MESSAGE: EditorConnection._serve,
+    "session/set_mode": lambda to, params: to._set(set_option.set_mode, params),
+    "session/set_config_option": lambda to, params: to._set(set_option.set_option, params),
+}
+"""One for all connections: of each it would be 1.6 KB."""

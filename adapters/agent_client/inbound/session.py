@@ -56,7 +56,7 @@ class EditorSession:
         self._titled = "title" in context.thread.attributes
         self._following: PromptFollower | None = None
         self._prompted: Agent | None = None
-        self._seen: set[str] = set()
+        self._seen: dict[str, None] = {}
         self._gate = Flag()
         self._ready = Flag()
         self._failed: Exception | None = None
@@ -332,7 +332,7 @@ class EditorSession:
         self, run: Run, *, past: bool = False, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """Tell the client of a run, once (see `PromptFollower.go`)."""
-        self._seen.add(run.id)
+        self._seen[run.id] = None
         agent = self._prompted if self.context.owns(run) else None
         with contextlib.suppress(NotFound):
             agent = agent or await self._gateway.agents.get(run.agent, PROTOCOL)

@@ -67,7 +67,7 @@ class McpServer:
             *(Route(path, self.streamable) for path in ("/mcp", "/mcp/{agent}")),
             *(Route(path, self._events) for path in ("/sse", "/sse/{agent}")),
             Route(MESSAGES, SsePostEndpoint(self._hub, self._events)),
-            *(WebSocketRoute(path, self._socket.serve) for path in SOCKETS),
+            *(WebSocketRoute(path, self._socket) for path in SOCKETS),
             *(Route(path, UpgradeRequired()) for path in SOCKETS),
         ]
 
@@ -78,7 +78,7 @@ class McpServer:
         `ws` over HTTP is no agent's, but answered 426.
         """
         return [
-            *(WebSocketRoute(path + one, self._socket.serve) for one in SOCKETS),
+            *(WebSocketRoute(path + one, self._socket) for one in SOCKETS),
             *(Route(path + one, UpgradeRequired()) for one in SOCKETS),
             *(Route(one, self.streamable) for one in (path or "/", path + "/{agent}")),
         ]

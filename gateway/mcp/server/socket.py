@@ -35,14 +35,14 @@ class UpgradeRequired:
 
 
 class McpSocket:
-    """For the paths `/ws` and `/ws/{agent}`."""
+    """An ASGI application for the paths `/ws` and `/ws/{agent}`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    async def serve(self, websocket: WebSocket) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
-        options = self._hub.options
+        websocket, options = WebSocket(scope, receive, send), self._hub.options
         try:
             origin.admit(websocket.headers.get("origin"), websocket.scope, options.origins)
             visit = self._hub.enter(websocket.scope)

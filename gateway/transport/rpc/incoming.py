@@ -7,7 +7,6 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import copy_context
 
 from msgspec import UNSET
 
@@ -78,7 +77,6 @@ class MessageReader:
     async def run(self) -> None:
         """Read until the other end closes. Raises AgentGone, also if the other end reads no answers."""
         handled = 0
-        self._context = copy_context()
         try:
             while arrived := await self._pipe.receive():
                 at, end = 0, len(arrived)
@@ -104,7 +102,7 @@ class MessageReader:
     def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
         """Handle messages before the reader's task has woken. Passed to `Direct.direct`."""
         try:
-            return arrived[self._context.run(self._pass, arrived, 0) :]
+            return arrived[self._pass(arrived, 0) :]
         except Exception as error:
             self._failed(error)
             return []

@@ -18,18 +18,20 @@ SMALL = 64 * 1024
 class Outbox:
     """Messages queued for `pipe`. `put` never waits; call `drain` after many.
 
-    limit: bytes that may be queued before `drain` waits, until half of them are written.
+    limit: bytes that may be queued before `drain` waits, until half of them are written. start: has a task `run`, and
+    is called once, when something is to be written after `open` that the pipe does not take at once.
     """
 
-    def __init__(self, pipe: Pipe, limit: int) -> None:
+    def __init__(self, pipe: Pipe, limit: int, start: Callable[[], None]) -> None:
         self._pipe = pipe
+        self._start: Callable[[], None] | None = start
         self._offer = pipe.offer if isinstance(pipe, Eager) else None
         self._limit = limit
         self._waiting: list[bytes] = []
         self._size = 0  # of what waits and of what is being written
         self._gone: AgentGone | None = None
         self._due = 0.0  # the loop's time from which on a message goes at once
-        self._idle = False  # `run` has begun, and waits for `_some`
+        self._idle = False  # `run` would wait for `_some`
         self._some = Flag()  # the pipe did not take all that it was offered
         self._room = Flag()
         self._room.set()
@@ -53,7 +55,7 @@ class Outbox:
         self._waiting += messages
         self._size += sum(map(len, messages))
         if first and self._offer is None:
-            self._some.set()
+            self._write()
         elif first:
             loop = asyncio.get_running_loop()
             if (now := loop.time()) < self._due:
@@ -91,6 +93,12 @@ class Outbox:
         self._waiting.clear()
         self._written(self._size)
 
+    def open(self) -> None:
+        """Begin to write."""
+        self._idle = True
+        if self._waiting:
+            self._write()
+
     async def run(self) -> None:
         """Write until cancelled. Raises AgentGone when the other end has gone."""
         while True:
@@ -113,7 +121,13 @@ class Outbox:
             self._waiting = []
             self._written(self._size)
         else:
-            self._some.set()
+            self._write()
+
+    def _write(self) -> None:
+        self._some.set()
+        if self._idle and self._start is not None:
+            start, self._start = self._start, None
+            start()
 
     def _written(self, size: int) -> None:
         self._size -= size

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone
 from gateway.transport.flag import Flag
-from gateway.transport.pipe import Direct, Pipe
+from gateway.transport.pipe import Direct, Pipe, Telling
 from gateway.transport.rpc.asking import Answer, OutgoingRequests
 from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
 from gateway.transport.rpc.incoming import MessageReader
@@ -74,7 +76,7 @@ class Peer:
         self._agent = agent
         self._linger = linger
         self._grace = grace
-        self._outbox = Outbox(pipe, queue_bytes)
+        self._outbox = Outbox(pipe, queue_bytes, self._begin_writing)
         self._asking = OutgoingRequests(pipe.name, self._outbox, first_id)
         self._serving = IncomingRequests(pipe.name, handler, self._outbox, errors)
         self._incoming = MessageReader(
@@ -104,10 +106,26 @@ class Peer:
     def start(self) -> None:
         """Begin to read and write. Once, on the running loop."""
         with about(None):  # whoever has it started: others use it as well
-            self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
-            self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
+            self._context = copy_context()
+        self._outbox.open()
         if isinstance(self.pipe, Direct):
-            self.pipe.direct(self._incoming.at_once)
+            within: Any = self._context.run
+            self.pipe.direct(partial(within, self._incoming.at_once))
+        if isinstance(self.pipe, Telling):
+            self.pipe.when_left(self._begin_reading)
+        else:
+            self._begin_reading()
+
+    def _begin_reading(self) -> None:
+        if self._ending is None:
+            self._reader = self._begin(self._read(), "reader")
+
+    def _begin_writing(self) -> None:
+        self._writer = self._begin(self._write(), "writer")
+
+    def _begin(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        """Tasks of which an idle connection needs none."""
+        return self._context.run(partial(asyncio.create_task, work, name=f"{self.pipe.name} {what}"))
 
     async def run(self) -> AgentGone:
         """Start, wait until the connection ends, and return the reason. Cancelling closes it."""

@@ -73,7 +73,7 @@ class IncomingRequests:
         self._outbox = outbox
         self._errors = errors
         self._tasks: dict[asyncio.Task[None], Id] = {}
-        self._cancelled: set[asyncio.Task[None]] = set()
+        self._cancelled: dict[asyncio.Task[None], None] = {}
         self._mute = False
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class IncomingRequests:
         wanted = [task for task, its in self._tasks.items() if its == id and not isinstance(id, bool)]
         for task in wanted:
             if task not in self._cancelled:  # a second time would hit it while it cleans up
-                self._cancelled.add(task)
+                self._cancelled[task] = None
                 task.cancel()
         return bool(wanted)
 
@@ -135,4 +135,4 @@ class IncomingRequests:
 
     def _served(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        self._cancelled.discard(task)
+        self._cancelled.pop(task, None)

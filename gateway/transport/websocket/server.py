@@ -32,6 +32,9 @@ class TextMessages(Protocol):
     def direct(self, take: Callable[[bytes], bool]) -> None:
         """Give each message that arrives while none waits to `take` first. ASGI gets it where that returns False."""
 
+    def when_left(self, receive: Callable[[], None]) -> None:
+        """Call `receive` once, when there is something that ASGI gets."""
+
     def offer(self, messages: Sequence[bytes]) -> bool:
         """Write now. False if the client is behind, or nothing can be sent any more."""
 
@@ -42,7 +45,8 @@ class TextMessages(Protocol):
 class ServerSocket:
     """A Pipe over Starlette's WebSocket, which is accepted already. The endpoint returns after `aclose`.
 
-    The server must let messages of HARD_LIMIT through. Without a `receive` nothing is read from the network.
+    The server must let messages of HARD_LIMIT through. Without a `receive` nothing is read from the network. The
+    WebSocket's scope is emptied: with its headers it is 3 KB, which nothing asks for after the upgrade.
     """
 
     def __init__(self, websocket: WebSocket, *, limit: int = LIMIT) -> None:
@@ -56,6 +60,8 @@ class ServerSocket:
         self._receiving = False
         client = websocket.client
         self._name = f"the client at {client.host}:{client.port}" if client else "a client"
+        websocket.headers.raw.clear()
+        websocket.scope.clear()
 
     @classmethod
     async def accept(
@@ -115,6 +121,17 @@ class ServerSocket:
 
         if self._texts is not None:
             self._texts.direct(taken)
+
+    def when_left(self, receive: Callable[[], None]) -> None:
+        def left() -> None:
+            self._receiving = False
+            receive()
+
+        if self._texts is None:
+            receive()
+        else:
+            self._receiving = True
+            self._texts.when_left(left)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """Receive one message. If others have arrived, the next call returns at once."""

@@ -58,6 +58,10 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         """See `TextMessages`."""
         self._take = take
 
+    def when_left(self, receive: Callable[[], None]) -> None:
+        """See `TextMessages`."""
+        self.queue.when_filled(receive)
+
     def pause_writing(self) -> None:
         """Called when the transport's buffer is full."""
         self.behind = True
@@ -100,7 +104,8 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         if self.close_sent:
             self.handshake_complete = True
         elif message["type"] == "websocket.accept":
-            del self.request, self.response  # nothing asks for them, and their headers are 3 KB
+            self.request.headers.clear()  # the library's parser keeps the request as long as the connection
+            del self.request, self.response
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         """Write text messages now. False if the client is behind or nothing can be sent any more."""
@@ -127,11 +132,19 @@ class MessageProtocol(WebSocketsSansIOProtocol):
 class ReceivedEvents:
     """As `asyncio.Queue`, which is 4 KB of a connection: most messages come by `direct`."""
 
-    __slots__ = ("_events", "_there")
+    __slots__ = ("_events", "_filled", "_there")
 
     def __init__(self) -> None:
         self._events: deque[ASGIReceiveEvent] | None = None
+        self._filled: Callable[[], None] | None = None
         self._there = Flag()
+
+    def when_filled(self, filled: Callable[[], None]) -> None:
+        """Call `filled` once there is an event."""
+        if self._events is None:
+            self._filled = filled
+        else:
+            filled()
 
     def put_nowait(self, event: ASGIReceiveEvent) -> None:
         """Add an event."""
@@ -139,6 +152,9 @@ class ReceivedEvents:
             self._events = deque()
         self._events.append(event)
         self._there.set()
+        if self._filled is not None:
+            filled, self._filled = self._filled, None
+            filled()
 
     def empty(self) -> bool:
         """Whether `get` would wait."""
