@@ -35,7 +35,7 @@ class Local:
         store = config.store.model_copy(update={"url": f"sqlite:///{self._directory.name}/runs.db"})
         own = config.model_copy(update={"store": store, "inbound": {}})
         self._app = App(own, serving=serving)
-        self._run: str | None = None
+        self._begun: asyncio.Future[Run] | None = None
         self._answered = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -68,8 +68,9 @@ class Local:
         gateway = self._app.gateway
         found = await gateway.agents.get(agent, OPERATOR)
         said = {} if prompt == "" else document
-        run = await gateway.runs.start(RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR))
-        self._run = run.id
+        request = RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR)
+        self._begun = asyncio.ensure_future(gateway.runs.start(request))
+        run = await asyncio.shield(self._begun)
         output, text = Output(found), AnswerText("")
         async with gateway.runs.watch(run.id) as watch:
             while (batch := await next_batch(watch)) is not None:
@@ -102,9 +103,10 @@ class Local:
                 yield line
 
     async def answer(self, value: Any) -> None:
-        assert self._run is not None, "a question belongs to a run"
-        asked = (await self._app.gateway.runs.get(self._run)).interrupts
-        run = await self._app.gateway.runs.answer(self._run, Answer(value=value, by=_user()))
+        assert self._begun is not None, "a question belongs to a run"
+        id = (await self._begun).id
+        asked = (await self._app.gateway.runs.get(id)).interrupts
+        run = await self._app.gateway.runs.answer(id, Answer(value=value, by=_user()))
         if asked and run.interrupts[:1] == asked[:1]:
             raise Conflict("the answer counts, and it takes those of others as well: nobody else is here to give them")
         self._answered.set()
@@ -112,9 +114,12 @@ class Local:
     def read(self, file: File) -> AsyncIterator[bytes]:
         return self._app.gateway.files.open(file.id)
 
-    async def cancel(self) -> None:
-        if self._run is not None:
-            await self._app.gateway.runs.cancel(self._run, reason="given up at the terminal", wait=True)
+    async def cancel(self) -> bool:
+        if self._begun is None:
+            return False
+        run = await asyncio.shield(self._begun)
+        await self._app.gateway.runs.cancel(run.id, reason="given up at the terminal", wait=True)
+        return True
 
     async def leave(self) -> str:
         """See `Talk.leave`: the run ends with this program."""

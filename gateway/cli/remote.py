@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Generator, Sequence
@@ -96,10 +97,10 @@ class Remote:
             auth=_Token(self._url, token) if token else None,
         )
         self._door: str | None = None
-        self._run: str | None = None
+        self._begun: asyncio.Future[JsonObject] | None = None
         self._asked: PendingQuestion | None = None
         self._answered = False
-        self._at = ""  # the last frame's id, after which the stream goes on
+        self._at = "0"  # the last frame's id, after which the stream goes on
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,12 +120,13 @@ class Remote:
         """Implements `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
         agent_id, _, specs = await self._descriptor(agent)
         said = document if prompt is None else prompt
-        body: JsonObject = {"agent_id": agent_id, "input": said, "on_disconnect": "continue"}
+        body: JsonObject = {"agent_id": agent_id, "input": said}
         modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
-        method, path = "POST", "/runs/stream"
+        self._begun = asyncio.ensure_future(self._json("POST", "/runs", {**body, "stream_mode": modes or ["values"]}))
+        path = f"/runs/{await self._id()}/stream"
         while True:
             self._asked, self._answered = None, False
-            async for item in self._stream(method, path, {**body, "stream_mode": modes or ["values"]}, specs):
+            async for item in self._stream(path, specs):
                 if isinstance(item, PendingQuestion):
                     self._asked = item
                 yield item
@@ -132,7 +134,6 @@ class Remote:
                     return
             if not (self._asked and self._answered):
                 raise AgentGone("the gateway closed the stream before the run had ended")
-            method, path, body = "GET", f"/runs/{self._run}/stream", {}
 
     async def wants(self, agent: str) -> Wants:
         _, about, specs = await self._descriptor(agent)
@@ -154,7 +155,7 @@ class Remote:
         return agent_id, told["metadata"], told["specs"]
 
     async def answer(self, value: Any) -> None:
-        await self._json("POST", f"/runs/{self._run}", value)
+        await self._json("POST", f"/runs/{await self._id()}", value)
         self._answered = True
 
     async def read(self, file: File) -> AsyncIterator[bytes]:
@@ -165,39 +166,41 @@ class Remote:
             async for piece in response.aiter_bytes():
                 yield piece
 
-    async def cancel(self) -> None:
-        if self._run is not None:
-            await self._json("POST", f"/runs/{self._run}/cancel")
+    async def cancel(self) -> bool:
+        if self._begun is None:
+            return False
+        await self._json("POST", f"/runs/{await self._id()}/cancel")
+        return True
+
+    async def _id(self) -> str:
+        """The run's id, as soon as the gateway has said it."""
+        assert self._begun is not None, "called once a run is asked for"
+        return str((await asyncio.shield(self._begun))["run_id"])
 
     async def leave(self) -> str:
         """Implements `Talk.leave`: the run waits at the gateway."""
-        address = await self._address(f"/runs/{self._run}")
+        run = await self._id()
+        address = await self._address(f"/runs/{run}")
         example = json.dumps(as_answer("ANSWER", self._asked.schema if self._asked else {}))
         return (
-            f"run {self._run} waits for the answer: curl {address} -H 'content-type: application/json' -d '{example}'\n"
+            f"run {run} waits for the answer: curl {address} -H 'content-type: application/json' -d '{example}'\n"
             f"or is given up: curl -X POST {address}/cancel"
         )
 
     # --- the wire ----------------------------------------------------------------------------------------------
 
-    async def _stream(self, method: str, path: str, body: JsonObject, specs: JsonObject) -> AsyncIterator[Item]:
+    async def _stream(self, path: str, specs: JsonObject) -> AsyncIterator[Item]:
         output = text_pointer(specs.get("output"))
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
         decoder, last, short = sse.SseDecoder(), AnswerText(""), ""
-        headers = {"Last-Event-ID": self._at} if method == "GET" else None
-        async with (
-            Reached(self._url),
-            self._http.stream(
-                method, await self._address(path), json=body if method == "POST" else None, headers=headers
-            ) as response,
-        ):
+        headers = {"Last-Event-ID": self._at}
+        async with Reached(self._url), self._http.stream("GET", await self._address(path), headers=headers) as response:
             if response.status_code >= REQUEST_WRONG:
                 raise _refused(response.status_code, await response.aread())
             async for chunk in response.aiter_raw():
                 for frame in decoder.feed(chunk):
                     self._at = frame.id or self._at
                     told = json.loads(frame.data)
-                    self._run = told.get("run_id") or self._run
                     if told["type"] == "values":
                         last = as_text(told.get("values"), output)
                     if told["type"] == "custom" and told["update"].get("type") == "run_finished":

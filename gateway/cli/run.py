@@ -233,14 +233,13 @@ class _Following:
         self._cancelling = asyncio.ensure_future(cancel())
 
     async def _cancel(self) -> bool:
-        """Cancel the run. Returns whether that was possible; if not, prints why."""
+        """Cancel the run. Returns whether there is one that is cancelled; prints why one is not."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self._place.cancel()
+                return await self._place.cancel()
         except (InterlinguaError, TimeoutError) as error:
             self._shown.note(f"the run could not be cancelled: {str(error) or 'no answer'}")
             return False
-        return True
 
     async def _items(self, agent: str, prompt: str | None, document: Any) -> int:
         async with aclosing(self._place.run(agent, prompt, document)) as items:  # type: ignore[type-var]

@@ -110,8 +110,8 @@ class Talk(Protocol):
     def read(self, file: File) -> AsyncIterator[bytes]:
         """Read a file of the run, in pieces."""
 
-    async def cancel(self) -> None:
-        """Cancel the run. Safe to call at any time."""
+    async def cancel(self) -> bool:
+        """Cancel the run, whose end `run` then yields. False if none was asked for. Safe to call at any time."""
 
     async def leave(self) -> str:
         """Leave the open question. Returns a line that says where the run waits, or that it was cancelled."""

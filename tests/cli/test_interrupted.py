@@ -7,9 +7,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from tests.support.processes import PROGRAM, start
+from tests.support.processes import PROGRAM, Gateway, start
 
 TABLE = "routes: [{{name: mute, target: {{protocol: agent_connect, url: '{mute}'}}}}]\n"
 
@@ -26,9 +27,11 @@ def mute() -> Iterator[socket.socket]:
     "arguments",
     [
         "agents mute",
+        "run mute hello",
         "check --connect",
         "manifest mute",
         "agents --gateway {mute}",
+        "run mute hello --gateway {mute}",
         "revoke mute --gateway {mute}",
         "runs --gateway {mute}",
         "top --gateway {mute}",
@@ -47,3 +50,20 @@ def test_a_command_that_waits_ends_as_cancelled(arguments: str, mute: socket.soc
             running.signal(signal.SIGINT)
             assert running.wait(60) == 130
         assert running.stderr() == "cancelled\n"
+
+
+def test_a_run_whose_agent_has_said_nothing_yet_is_cancelled_at_the_gateway(
+    mute: socket.socket, tmp_path: Path
+) -> None:
+    host, port = mute.getsockname()
+    table = f"routes: [{{name: mute, target: {{protocol: example, url: 'http://{host}:{port}'}}}}]\n"
+    with (
+        Gateway(table, tmp_path) as gateway,
+        start([*PROGRAM, "run", "mute", "hello", "--gateway", gateway.url]) as running,
+    ):
+        asking, _ = mute.accept()
+        with asking:
+            running.signal(signal.SIGINT)
+            assert running.wait(60) == 130
+            (run,) = httpx2.get(f"{gateway.url}/admin/runs", trust_env=False).json()["runs"]
+            assert run["status"] == "cancelled"
