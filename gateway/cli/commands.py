@@ -19,20 +19,23 @@ from click import BadParameter, Choice, Context, Group, IntRange, Parameter, arg
 from click import Path as PathType
 
 from gateway.cli.codes import CANCELLED, FAILED, USAGE, leave
+from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.version import version
 
 
 class CommandGroup(Group):
-    """Its help names commands in the order of this file, and Ctrl-C ends each of them with CANCELLED."""
+    """Its help names commands in the order of this file. What a command raises becomes one line and an exit code."""
 
     group_class = type
 
     def invoke(self, ctx: Context) -> Any:
-        """See the class: click's own answer to Ctrl-C is that of a failure."""
+        """See the class. Click's own answer to Ctrl-C is that of a failure."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             leave(CANCELLED, "cancelled")
+        except InterlinguaError as error:
+            leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
 
     def list_commands(self, ctx: Context) -> list[str]:
         """See the class."""
@@ -51,6 +54,17 @@ def app() -> None:
     """A gateway between the agent protocols called ACP: any client of one reaches any agent of another."""
 
 
+def _address(context: Context, parameter: Parameter, url: str | None) -> str | None:
+    """Refuse what no part of can be read. The rest is told by whoever asks there."""
+    from urllib.parse import urlsplit
+
+    try:
+        urlsplit(url or "").port  # noqa: B018 - that is where it is read
+    except ValueError as error:
+        raise BadParameter(f"{url} is no URL: {error}") from None
+    return url
+
+
 PATH = PathType(path_type=Path)
 LEVELS = Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
 HERE = "http://127.0.0.1:8080"
@@ -60,8 +74,8 @@ level_option = partial(
 )
 
 routes_file = file_option("--routes", help="Run the agents of this route table here. [default: routes.yaml]")
-some_gateway = option("--gateway", metavar="URL", help="Use a running gateway instead.")
-this_gateway = option("--gateway", default=HERE, metavar="URL", help="The running gateway.")
+some_gateway = option("--gateway", metavar="URL", callback=_address, help="Use a running gateway instead.")
+this_gateway = option("--gateway", default=HERE, metavar="URL", callback=_address, help="The running gateway.")
 token_file = file_option("--token-file", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]")
 log_level = level_option(default="warning")
 workers = option(
@@ -245,7 +259,7 @@ def stdio(
 
 @app.command()
 @argument("agent", help="The agent's id, or its name.")
-@option("--gateway", required=True, metavar="URL", help="The running gateway.")
+@option("--gateway", required=True, metavar="URL", callback=_address, help="The running gateway.")
 @option("--reason", metavar="TEXT", help="Why, for the log and agent://status.")
 @option("--restore", is_flag=True, help="Give the access back instead.")
 @token_file
@@ -266,10 +280,11 @@ def revoke(
 
 
 def _operate(gateway: str, token_file: Path | None, work: Any) -> NoReturn:
-    from gateway.cli.operate import operated
+    from gateway.cli import loop
+    from gateway.cli.operate import AdminClient
     from gateway.cli.stdio import token
 
-    raise SystemExit(operated(gateway, token(gateway, token_file), work))
+    raise SystemExit(loop.run(work(AdminClient(gateway, token(gateway, token_file)))))
 
 
 @app.command()

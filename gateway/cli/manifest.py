@@ -5,23 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.cli import loop
-from gateway.cli.codes import FAILED, OK, USAGE, leave
+from gateway.cli.codes import OK
 from gateway.cli.files import chosen, read
 from gateway.config import Config, Route
-from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import Agent
 from gateway.governance.printing import bridge, page
 
 
 def print_manifest(agent: str, routes: Path | None) -> int:
-    """Print it. Asks the agent what it can do; leaves with FAILED if it does not say, USAGE if there is none."""
+    """Print it. Asks the agent what it can do: raises NotFound if there is none, and whatever its target raises."""
     table = chosen(routes, None)
     assert table is not None, "without a gateway there is a table"
     config = read(table)
-    try:
-        found, route = loop.run(_asked(config, agent))
-    except InterlinguaError as error:
-        leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
+    found, route = loop.run(_asked(config, agent))
     print(written(config, found, route), end="")
     return OK
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import httpx2
 
-from gateway.cli import loop
-from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, USAGE, leave
-from gateway.cli.remote import CONNECT_SECONDS, Reached
+from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, leave
+from gateway.cli.remote import CONNECT_SECONDS, Reached, http_client
 from gateway.cli.talk import File, as_answer, asks, note
 from gateway.core.errors import AgentFailed, InterlinguaError, Invalid, NotFound
 from gateway.core.types import JsonObject, RunStatus
@@ -35,12 +33,7 @@ class AdminClient:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url.rstrip("/")
-        self._http = httpx2.AsyncClient(
-            headers={"authorization": f"Bearer {token}"} if token else {},
-            timeout=httpx2.Timeout(SECONDS, connect=CONNECT_SECONDS),
-            trust_env=False,
-            verify=ssl.create_default_context(),
-        )
+        self._http = http_client(self._url, token, SECONDS)
 
     async def get(self, path: str, **query: Any) -> JsonObject:
         given = {name: value for name, value in query.items() if value is not None}
@@ -93,22 +86,8 @@ def _said(answer: httpx2.Response) -> JsonObject:
     raise kinds.get(answer.status_code, AgentFailed)(message)
 
 
-Work = Callable[[AdminClient], Awaitable[int]]
-
-
-def operated(url: str, token: str | None, work: Work) -> int:
-    """Do something at a gateway and return the exit code. Errors are one line."""
-    try:
-        return loop.run(_work(AdminClient(url, token), work))
-    except NotFound as error:
-        leave(USAGE, str(error))
-    except InterlinguaError as error:
-        leave(FAILED, str(error))
-
-
-async def _work(client: AdminClient, work: Work) -> int:
-    """In a coroutine of its own, since `loop.run` takes no other awaitable."""
-    return await work(client)
+Work = Callable[[AdminClient], Coroutine[Any, Any, int]]
+"""Does something at a gateway. The result is the exit code."""
 
 
 def list_runs(agent: str | None, status: str | None, limit: int) -> Work:

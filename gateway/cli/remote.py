@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import httpx2
 
 from gateway.cli import loop
-from gateway.cli.codes import FAILED, OK, leave
+from gateway.cli.codes import OK
 from gateway.cli.talk import (
     AnswerText,
     File,
@@ -44,13 +44,10 @@ SECONDS = 60.0
 
 
 def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | None, restore: bool) -> int:
-    """Revoke or restore an agent and print that. Exits with FAILED if the gateway refuses or cannot be reached."""
+    """Revoke or restore an agent and print that. Raises Denied if the gateway refuses, and as `Reached` does."""
     method = "agent/restore" if restore else "agent/revoke"
     params = {"agentId": agent, **({} if reason is None or restore else {"reason": reason})}
-    try:
-        result = loop.run(_asked(gateway.rstrip("/"), token, method, params))
-    except InterlinguaError as error:
-        leave(FAILED, str(error))
+    result = loop.run(_asked(gateway.rstrip("/"), token, method, params))
     unknown = "" if result.get("known", True) else ", although there is no such agent now"
     print(f"{agent}: {result.get('status', 'done')}{unknown}")
     return OK
@@ -59,17 +56,9 @@ def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | N
 async def _asked(url: str, token: str | None, method: str, params: JsonObject) -> JsonObject:
     """Make one request. The door is at its own path below the URL, or the URL is the door's own."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with (
-        Reached(url),
-        httpx2.AsyncClient(
-            timeout=httpx2.Timeout(SECONDS, connect=CONNECT_SECONDS),
-            trust_env=False,
-            verify=ssl.create_default_context(),
-        ) as http,
-    ):
+    async with Reached(url), http_client(url, token, SECONDS) as http:
         for address in (url + CONTEXT_DOOR, url):
-            response = await http.post(address, json=message, headers=headers)
+            response = await http.post(address, json=message)
             if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
                 break
     try:
@@ -88,14 +77,7 @@ class Remote:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
-        # A run may be silent for as long as its agent thinks.
-        # Without `trust_env` httpx2 takes no proxy from the environment, but no SSL_CERT_FILE either: `ssl` does.
-        self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
-            trust_env=False,
-            verify=ssl.create_default_context(),
-            auth=_Token(self._url, token) if token else None,
-        )
+        self._http = http_client(self._url, token, None)  # a run may be silent for as long as its agent thinks
         self._door: str | None = None
         self._begun: asyncio.Future[JsonObject] | None = None
         self._asked: PendingQuestion | None = None
@@ -237,6 +219,16 @@ class Remote:
                 raise AgentGone(f"{self._url} is no gateway with an Agent Connect door ({found.status_code})")
             self._door = self._url + (DOOR if here is found else "")
         return self._door + path
+
+
+def http_client(url: str, token: str | None, seconds: float | None) -> httpx2.AsyncClient:
+    """A client that shows a token to the gateway alone. `seconds`: how long the gateway may say nothing."""
+    return httpx2.AsyncClient(
+        auth=_Token(url, token) if token else None,
+        timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
+        trust_env=False,  # no proxy of the environment, but no SSL_CERT_FILE either, which `ssl` takes
+        verify=ssl.create_default_context(),
+    )
 
 
 class _Token(httpx2.Auth):

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +23,7 @@ from gateway.cli.view import View, view
 from gateway.contract.reading import meant, merged
 from gateway.core import wording
 from gateway.core.delta import ABSENT
-from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.projection import unwrap, wrap
 from gateway.core.types import JsonObject, RunStatus
 
@@ -72,40 +72,28 @@ def talk(
     Without `running` agents are only listed, which takes no audit log.
     """
     table = chosen(routes, gateway)
-    if table is not None:
-        return _local(table, running)
-    assert gateway is not None
-    return _remote(gateway, token_file)
+    if table is None:
+        from gateway.cli.remote import Remote
+        from gateway.cli.stdio import token
 
-
-@asynccontextmanager
-async def _remote(url: str, token_file: Path | None) -> AsyncIterator[Talk]:
-    from gateway.cli.remote import Remote
-    from gateway.cli.stdio import token
-
-    async with Remote(url, token(url, token_file)) as remote:
-        yield remote
-
-
-@asynccontextmanager
-async def _local(routes: Path, running: bool) -> AsyncIterator[Talk]:
+        assert gateway is not None
+        return Remote(gateway, token(gateway, token_file))
     from gateway.cli.files import read
     from gateway.cli.local import Local
 
-    async with Local(read(routes), serving=running) as local:
-        yield local
+    return Local(read(table), serving=running)
 
 
 def list_agents(routes: Path | None, gateway: str | None, token_file: Path | None) -> int:
     """Print the agents: a table on a terminal, otherwise a tab-separated line each."""
 
-    async def listed() -> None:
+    async def listed() -> int:
         async with talk(routes, gateway, token_file, running=False) as place:
             agents = await place.agents()
         if not sys.stdout.isatty():
             for agent in agents:
                 print(agent.name, agent.version, " ".join(agent.description.split()), sep="\t")
-            return
+            return OK
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table
@@ -114,8 +102,9 @@ def list_agents(routes: Path | None, gateway: str | None, token_file: Path | Non
         for agent in agents:
             table.add_row(escape(agent.name), escape(agent.version), escape(agent.description))
         Console().print(table)
+        return OK
 
-    return _guarded(listed())
+    return loop.run(listed())
 
 
 def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file: Path | None) -> int:
@@ -124,7 +113,7 @@ def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file:
     from gateway.cli.banner import called, example
     from gateway.cli.files import read
 
-    async def shown() -> None:
+    async def shown() -> int:
         async with talk(routes, gateway, token_file, running=False) as place:
             wants = await place.wants(agent)
         known, name = wants.agent, wants.agent.name
@@ -151,8 +140,9 @@ def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file:
             if adapters[one].example:
                 line = example(adapters[one], url, path, name, document=document, prompt=prompt)
                 print(f"\n{adapters[one].title}:\n  {line}")
+        return OK
 
-    return _guarded(shown())
+    return loop.run(shown())
 
 
 def run_agent(
@@ -177,15 +167,7 @@ def run_agent(
             with view(agent) as shown:
                 return await _Following(place, shown, list(answers), folder).follow(agent, prompt, document)
 
-    return _guarded(run())
-
-
-def _guarded(work: object) -> int:
-    """Run a coroutine. An InterlinguaError becomes one line and an exit code."""
-    try:
-        return loop.run(work) or OK  # type: ignore[arg-type]
-    except InterlinguaError as error:
-        leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
+    return loop.run(run())
 
 
 class _Following:

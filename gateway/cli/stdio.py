@@ -122,7 +122,7 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str 
     assert adapter.socket is not None
     scheme, _, rest = gateway.partition("://")
     below = adapter.socket.replace("/{agent}", f"/{agent}" if agent else "")
-    url = f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{rest}{adapter.path}{below}"
+    url = f"{scheme.replace('http', 'ws')}://{rest}{adapter.path}{below}"
     own = OwnPipe(LIMIT)
     try:
         far = await connect(url, headers={"Authorization": f"Bearer {token}"} if token else None, limit=LIMIT)

@@ -78,6 +78,8 @@ def test_schema_prints_the_published_schema() -> None:
         (["serve", "--port", "99999"], "--port"),
         (["serve", "--port", "http"], "--port"),
         (["run", "a", "b", "--routes", "x.yaml", "--gateway", "http://x"], "give --routes or --gateway, not both"),
+        (["agents", "--gateway", "http://["], "http://[ is no URL: Invalid IPv6 URL"),
+        (["runs", "--gateway", "http://127.0.0.1:99999"], "http://127.0.0.1:99999 is no URL: Port out of range"),
         (["run", "a", "b"], "there is no routes.yaml here; name one with --routes FILE"),
         (["agents", "--routes", "missing.yaml"], "missing.yaml: no such file or directory"),
         (["serve", "--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning'"),
