@@ -7,6 +7,7 @@ that know the same name mean the same principal.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -368,6 +369,15 @@ class ScopedRuns:
         if self._visit.lasting:
             return await self._inner.wait(run_id, timeout)
         return await waited(lambda seconds: self._inner.wait(run_id, seconds), timeout, self._visit)
+
+    async def ended(self, run_id: str, beside: Collection[type[Event]]) -> Run | None:
+        await self.get(run_id)
+        if self._visit.lasting:
+            return await self._inner.ended(run_id, beside)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._visit.left()):
+                    return await self._inner.ended(run_id, beside)
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:

@@ -171,8 +171,8 @@ class GatewayRuns(Protocol):
 
         `files` are given to the agent with it, and belong to the run and its thread (see `RunContext.uploads`).
         `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked. Without
-        `told` nobody is told that there is a run before it has stopped: then one without a thread does not wait for the
-        disk, neither for its creation nor for its end, which are there moments later.
+        `told` nobody is told that there is a run before it has stopped, or is watched: then one without a thread does
+        not wait for the disk, neither for its creation nor for its end, which are there moments later.
         Raises Invalid (with path), NotFound, Conflict (busy thread), TooLarge, and Unsupported, also for
         a file that the agent does not take unless its route is `lossy: allow`.
         """
@@ -186,8 +186,16 @@ class GatewayRuns(Protocol):
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
         """The run once it has stopped (ended or interrupted); None when `timeout` seconds passed first."""
 
+    async def ended(self, run_id: str, beside: Collection[type[Event]]) -> Run | None:
+        """The run once it has ended, for who tells of nothing else. None as soon as there may be more to tell: a
+        question, or an event of the types in `beside` (`Custom`, `ArtifactAdded`). Then watch it.
+        """
+
     def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
-        """Follow a run from event `after` + 1. With `deltas=False` a lagging watcher skips text deltas."""
+        """Follow a run from event `after` + 1. With `deltas=False` a lagging watcher skips text deltas.
+
+        A run that was started without `told` is on the disk when the block begins.
+        """
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:
         """The run's log so far, whole."""

@@ -266,7 +266,20 @@ class EngineRuns:
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
         if (live := self._named(run_id)) is None:
             return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
-        return live.record.run if await live.stopped(timeout) else None
+        if timeout is None:
+            await live.until(lambda: live.record.run.status.stopped)
+            return live.record.run
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await live.until(lambda: live.record.run.status.stopped)
+                return live.record.run
+        return None
+
+    async def ended(self, run_id: str, beside: Collection[type[e.Event]]) -> Run | None:
+        if (live := self._named(run_id)) is None:
+            return None
+        await live.until(lambda: live.record.run.status.stopped or not live.beside.isdisjoint(beside))
+        return live.record.run if live.record.run.status.ended and live.beside.isdisjoint(beside) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
@@ -280,6 +293,7 @@ class EngineRuns:
             output.finish(e.RunFinished(output=run.output))
             yield StoredWatch(self._store, run, output, after, deltas=deltas)
             return
+        await live.record.show()
         watch = LogWatch(live.log, self._store, live.record, after, deltas=deltas)
         protocol = live.run.request.protocol
         tracing.metrics.watchers.add(1, protocol)

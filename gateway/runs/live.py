@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
+BESIDE: Final[frozenset[type[e.Event]]] = frozenset({e.Custom, e.ArtifactAdded})
+"""Events that are no part of the output."""
 _MESSAGE_ENDS: list[type[e.Event]] = [e.PartEnded, e.MessageEnded]
 
 
@@ -129,6 +132,8 @@ class LiveRun:
         self.artifacts: list[Artifact] = []
         self.interceptor = intercepting.intercept(self) if intercepting else None
         self.outbound: Runner = self.interceptor or entry.outbound
+        self.beside: frozenset[type[e.Event]] = BESIDE if log.last else frozenset()
+        """Which of BESIDE the agent may have said."""
         self._filled = filled
         missing = filled is None or filled.form is not None
         self._incomplete = run.request.prompt is not None and not run.dispatched and missing
@@ -236,6 +241,9 @@ class LiveRun:
                 self._usage = event
             elif isinstance(event, e.TOOL_CALL_ENDS) and self.span is not None:
                 self.span.record_tool(event)
+            elif (kind := type(event)) in BESIDE and kind not in self.beside:
+                self.beside |= {kind}
+                self.record.wake()
         legal: list[e.Event] = []
         try:
             self.log.opener.feed(events, legal)
@@ -527,30 +535,16 @@ class LiveRun:
         accepts = self.interceptor.accepts if self.interceptor is not None else None
         await self.questions.answer(answer, interrupt_id, cancelled=self.cancelled, span=self.span, accepts=accepts)
 
-    async def stopped(self, timeout: float | None) -> bool:
-        """Wait until the run has ended or asks something; False when `timeout` seconds passed first.
-
-        Raises Unavailable if the gateway lets go of the run before.
-        """
-        record = self.record
-        if timeout is not None:
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self.stopped(None)
-            except TimeoutError:
-                return False
-        while not record.run.status.stopped:
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait until that is true. Raises Unavailable if the gateway lets go of the run before."""
+        while not true():
             if self.detached and not self._ending:
-                raise let_go_of(record.run.id)
-            await record.woken()
-        return True
+                raise let_go_of(self.record.run.id)
+            await self.record.woken()
 
     async def over(self) -> None:
         """Wait until the run has ended, answers and all. Raises Unavailable if the gateway lets go of it before."""
-        while not self.ended:
-            if self.detached and not self._ending:
-                raise let_go_of(self.run.id)
-            await self.record.woken()
+        await self.until(lambda: self.ended)
 
     # --- inside ------------------------------------------------------------------------------------------------
 

@@ -109,6 +109,16 @@ class RunRecord:
         self.run, self.unseen = run, False
         self._told(owed)
 
+    async def show(self) -> None:
+        """Wait until the run is on the disk: somebody besides the client that waits for its end is to be told of it."""
+        if self.unseen:
+            await self.change(self._show())
+
+    async def _show(self) -> None:
+        async with self.lock:
+            if self.unseen and not self.run.status.ended:
+                await self.write((), self.run)
+
     async def conclude(
         self, agent: Agent, thread: Thread | None, artifacts: Sequence[Artifact], end: e.Event, *, recalled: bool
     ) -> None:
@@ -122,7 +132,7 @@ class RunRecord:
         checkpoint = checkpoint_of(run, agent, artifacts) if run.request.thread is not None else None
         known = None if thread is None else known_now(thread, run, agent, checkpoint, recalled)
         change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=owed, release=True)
-        soon = self.unseen and owed is None and not self.log.readers
+        soon = self.unseen and owed is None
         await self.log.commit(last, change, soon=soon)
         self.run = run
         if owed is not None:

@@ -134,6 +134,81 @@ def test_the_end_of_a_run_that_somebody_knows_of_is_told_when_it_is_on_the_disk(
     aio.run(story())
 
 
+def test_who_watches_a_run_that_nobody_was_told_of_is_told_of_it_when_it_is_on_the_disk(
+    tmp_path: Path, disk: Stuck
+) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Agent(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            disk.go.clear()
+            run = await engine.runs.start(request(), told=False)
+            numbers: list[int] = []
+
+            async def watching() -> None:
+                async with engine.runs.watch(run.id) as watch:
+                    await watch.follow(lambda batch: numbers.append(batch.last))
+
+            watchers = [asyncio.ensure_future(watching()) for _ in range(2)]
+            await until(lambda: bool(agent.found))
+            await asyncio.wait(watchers, timeout=0.05)
+            assert numbers == []
+            disk.go.set()
+            await until(lambda: numbers == [1, 1])
+            agent.go.set()
+            await asyncio.wait_for(asyncio.gather(*watchers), LONG)
+
+    aio.run(story())
+
+
+FILE, OWN = e.ArtifactAdded, e.Custom
+
+
+@pytest.mark.parametrize(
+    ("said", "beside", "told"),
+    [
+        ("", {FILE, OWN}, True),
+        ("own", {FILE}, True),
+        ("own", {FILE, OWN}, False),
+        ("file", {FILE}, False),
+        ("question", {FILE, OWN}, False),
+    ],
+)
+def test_who_only_tells_of_the_end_hears_at_once_of_more(said: str, beside: set[type[e.Event]], told: bool) -> None:
+    go = asyncio.Event()
+
+    async def works(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="so"))
+        if said == "own":
+            context.emit(e.Custom(name="acme", data={}))
+        elif said == "file":
+            await context.add_artifact("a.txt", b"made")
+        elif said == "question":
+            await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
+        await go.wait()
+        context.emit(e.RunFinished())
+
+    async def story() -> None:
+        agent = Scripted(works)
+        async with scripted.engine((scripted.route(), agent)) as engine:
+            run = await engine.runs.start(request(), told=False)
+            ending = asyncio.ensure_future(engine.runs.ended(run.id, beside))
+            if told:
+                await until(lambda: bool(agent.contexts))
+                go.set()
+                ended = await asyncio.wait_for(ending, LONG)
+                assert ended is not None and ended.status is RunStatus.SUCCESS
+                assert await engine.runs.ended(run.id, beside) is None, "it is not in memory any more"
+            else:
+                assert await asyncio.wait_for(ending, LONG) is None
+                assert await engine.runs.ended(run.id, beside) is None
+                assert not (await engine.runs.get(run.id)).status.ended
+                await engine.runs.cancel(run.id)
+            go.set()
+
+    aio.run(story())
+
+
 def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_on_the_disk(tmp_path: Path, disk: Stuck) -> None:
     async def story() -> None:
         file = tmp_path / "store.db"

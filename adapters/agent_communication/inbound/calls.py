@@ -45,7 +45,11 @@ class Notifications:
 
     @property
     def needed(self) -> bool:
-        return self._call.method == RUN or self._call.log_level is not None
+        return self._call.log_level is not None or (self.ends and self._call.progress_token is not None)
+
+    @property
+    def ends(self) -> bool:
+        return self._call.method == RUN
 
     def takes(self, event: e.Custom) -> bool:
         return event.name == PROTOCOL and NOTIFICATION in (event.data or ())
@@ -57,7 +61,7 @@ class Notifications:
         if method == MESSAGE:
             if not isinstance(params, dict) or not wanted(self._call.log_level, params.get("level", INFO)):
                 return
-        elif token is None or self._call.method != RUN:
+        elif token is None or not self.ends:
             return
         elif method == PROGRESS:
             params = {**(params if isinstance(params, dict) else {}), PROGRESS_TOKEN: token}

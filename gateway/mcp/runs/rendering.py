@@ -116,8 +116,7 @@ class ToolRendering:
         return []
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
-        made = self._made if end is not None else await self._runs.gateway.files.list(run=run.id)
-        return self._refusals.told(self._tools.result(self._agent, run, self._version, made))
+        return self._refusals.told(self._tools.result(self._agent, run, self._version, self._made))
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
         return self._tools.interrupted(self._agent, run, interrupt, output)

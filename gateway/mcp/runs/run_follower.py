@@ -26,7 +26,9 @@ from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
 LAGGING = 32
 """Events at once from which on neighbouring deltas are joined, for any agent."""
-HEARD: Final = frozenset({e.Interrupted, e.Resumed, e.ArtifactAdded, e.Custom, *e.TERMINAL})
+FILES: Final = frozenset({e.ArtifactAdded})
+BESIDE: Final = FILES | {e.Custom}
+HEARD: Final = BESIDE | {e.Interrupted, e.Resumed, *e.TERMINAL}
 """Events that concern a call whose client is told nothing on the way."""
 
 
@@ -39,7 +41,11 @@ class Native(Protocol):
 
     @property
     def needed(self) -> bool:
-        """Whether it passes on anything at all, or the answer needs the agent's last event. Does not change."""
+        """Whether it passes on anything at all. Does not change."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the answer needs the agent's last event. Does not change."""
 
     def takes(self, event: e.Custom) -> bool:
         """Whether `pass_on` is for this one."""
@@ -79,7 +85,7 @@ class RunFollower:
         self._rendering = rendering
         self._asker = asker or ELICITATION
         self._outlives = outlives
-        heeded = native is not None and native.needed and runs.documents.native(agent) is not None
+        heeded = native is not None and (native.needed or native.ends) and runs.documents.native(agent) is not None
         self._native = native if heeded else None
         self._quiet = not (rendering.tells or wanted(call.log_level, INFO))
         self._counted: Counter[str] = Counter()
@@ -88,8 +94,10 @@ class RunFollower:
 
     @property
     def hears(self) -> bool:
-        """Whether the call's client may be told anything of the run before that has stopped."""
-        return not self._quiet or self._native is not None
+        """Whether the run is followed from its beginning. If not, its client is told of it once it has stopped, or once
+        its agent has said something beside its output.
+        """
+        return not self._quiet or (self._native is not None and self._native.ends)
 
     async def go(self, run: Run) -> Any:
         """Tell the client of the run from its beginning, and return the answer of its call, or raise it.
@@ -115,8 +123,8 @@ class RunFollower:
         gateway = self._runs.of(self._call.session)
         asked = bool(self._run.interrupts)  # what its questions come to is told with the result
         if not (self.hears or asked):  # then nothing is worth a look before it stops
-            run = await gateway.runs.wait(self._run.id)
-            if run is not None and run.status.ended:
+            run = await gateway.runs.ended(self._run.id, FILES if self._native is None else BESIDE)
+            if run is not None:
                 return await self._ended(run)
         async with gateway.runs.watch(self._run.id) as watch:
 

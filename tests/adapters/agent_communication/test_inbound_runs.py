@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Run, RunQuery, RunStatus
-from gateway.mcp.wire import META_LOG_LEVEL
-from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, held, rig, says, scripted
+from gateway.mcp.wire import MESSAGE, META_LOG_LEVEL
+from gateway.store.sqlite import disk_thread
+from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, held, native, rig, says, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import AGENT, echo, until
 
+AS_NATIVE = replace(AGENT, extra={"agent_communication": {"name": "far"}})
+"""The scripted agent, as one that speaks the protocol itself."""
 RUN: dict[str, Any] = {"name": "scripted", "input": {"message": "one two three"}}
 
 
@@ -227,14 +233,22 @@ def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -> None
     run(main())
 
 
+@pytest.mark.parametrize("of_the_protocol", [False, True])
 @pytest.mark.parametrize(
-    ("meta", "told"), [({}, False), ({"progressToken": 1}, True), ({META_LOG_LEVEL: "info"}, True)], ids=str
+    ("meta", "told"),
+    [
+        ({}, False),
+        ({"progressToken": 1}, True),
+        ({META_LOG_LEVEL: "info"}, True),
+        ({META_LOG_LEVEL: "warning"}, False),
+    ],
+    ids=str,
 )
 def test_only_a_run_of_which_its_client_hears_on_the_way_waits_for_the_disk(
-    meta: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch
+    meta: dict[str, Any], told: bool, of_the_protocol: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        async with rig(scripted(echo)) as made:
+        async with rig(native(echo, agent=AS_NATIVE) if of_the_protocol else scripted(echo)) as made:
             start, asked = made.engine.runs.start, []
 
             async def starting(*given: Any, **named: Any) -> Run:
@@ -244,6 +258,41 @@ def test_only_a_run_of_which_its_client_hears_on_the_way_waits_for_the_disk(
             monkeypatch.setattr(made.engine.runs, "start", starting)
             await made.call("tools/call", name="scripted", arguments={"message": "hi"}, meta=meta)
             assert asked == [told]
+
+    run(main())
+
+
+def test_what_an_agent_notifies_during_a_call_of_a_tool_reaches_the_client_when_its_run_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spun, go = threading.Event(), asyncio.Event()
+    sync = disk_thread.sync
+    monkeypatch.setattr(disk_thread, "sync", lambda descriptor: (spun.wait(30), sync(descriptor)))
+
+    async def script(context: RunContext) -> None:
+        for level in ("warning", "debug"):
+            said = {"notification": MESSAGE, "params": {"level": level, "data": level}}
+            context.emit(e.Custom(name="agent_communication", data=said))
+        await go.wait()
+        context.emit(e.PartDelta(part="text", delta="done"), e.RunFinished())
+
+    async def main() -> None:
+        agent = native(script, agent=AS_NATIVE)
+        spun.set()
+        async with rig(agent, file=tmp_path / "store.db") as made:
+            spun.clear()
+            params = {"name": "scripted", "arguments": {"message": "hi"}}
+            call = made.make("tools/call", params, made.session(level="warning"))
+            serving = asyncio.create_task(made.serve(call))
+            await until(lambda: bool(agent[1].contexts))
+            await asyncio.wait([serving], timeout=0.05)
+            assert not call.said
+            spun.set()
+            await until(lambda: bool(call.said))
+            assert not serving.done()
+            go.set()
+            assert (await serving)["structuredContent"] == {"message": "done"}
+            assert call.params_of(MESSAGE) == [{"level": "warning", "data": "warning"}]
 
     run(main())
 
