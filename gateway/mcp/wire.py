@@ -176,6 +176,13 @@ def meta_of(params: msgspec.Raw) -> JsonObject:
     return delta.sound(meta) if isinstance(meta, dict) else {}
 
 
+def declares(capabilities: Any, *path: str) -> bool:
+    """Whether an end declared a capability, e.g. `"elicitation", "url"`: the key is there and no null or false."""
+    for key in path:
+        capabilities = capabilities.get(key) if isinstance(capabilities, dict) else None
+    return capabilities is not None and capabilities is not False
+
+
 def header_value(value: str) -> str:
     """How a header says `value` (2026-07-28, `Mcp-Name`): as it is, or in base64 where it would not survive."""
     if _PLAIN.fullmatch(value) and value == value.strip() and not _WRAPPED.fullmatch(value):

@@ -16,6 +16,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.target_server import TargetList, TargetNews, TargetPools, few, gateway_info
+from gateway.mcp.wire import declares
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,10 @@ def has_agents(session: UpstreamSession) -> JsonObject:
     """Return the server's capability for agents. Raises AgentError if it has none."""
     capabilities = session.server.get("capabilities")
     capabilities = capabilities if isinstance(capabilities, dict) else {}
-    agents = capabilities.get("agents")
-    if agents is None or agents is False:
-        has = few([name for name, value in capabilities.items() if value not in (None, False)])
+    if not declares(capabilities, "agents"):
+        has = few([name for name in capabilities if declares(capabilities, name)])
         raise AgentError(f"the server has no agents (no capability `agents`); it has {has or 'nothing else either'}")
+    agents = capabilities["agents"]
     return agents if isinstance(agents, dict) else {}
 
 

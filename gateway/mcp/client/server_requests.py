@@ -15,7 +15,7 @@ from gateway.contract import Caller
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, JsonObject
 from gateway.mcp import forms
-from gateway.mcp.wire import ELICIT, ROOTS, SAMPLE
+from gateway.mcp.wire import ELICIT, ROOTS, SAMPLE, declares
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -35,16 +35,12 @@ def capabilities(caller: Caller | None, protocol: str, always: JsonObject) -> Js
     if caller is None or caller.protocol != protocol or not (able := caller.capabilities):
         return always
     declared = dict(always)
-    if _has(able.get("elicitation"), forms.URL):
+    if declares(able, "elicitation", forms.URL):
         declared["elicitation"] = {forms.FORM: {}, forms.URL: {}}
     for name, kinds in _KINDS.items():
-        if _has(able, name):
-            declared[name] = {kind: {} for kind in kinds if _has(able[name], kind)}
+        if declares(able, name):
+            declared[name] = {kind: {} for kind in kinds if declares(able, name, kind)}
     return declared
-
-
-def _has(capabilities: Any, name: str) -> bool:
-    return isinstance(capabilities, dict) and capabilities.get(name) not in (None, False)
 
 
 class ServerRequests:
@@ -78,7 +74,7 @@ class ServerRequests:
 
     async def _elicited(self, params: Raw) -> JsonObject:
         interrupt = forms.elicitation(read(params), self.numbered("elicitation"))
-        if interrupt.payload["mode"] == forms.URL and not _has(self._declared["elicitation"], forms.URL):
+        if interrupt.payload["mode"] == forms.URL and not declares(self._declared, "elicitation", forms.URL):
             raise Invalid("the client has not declared this mode", path="/mode")
         return forms.elicitation_result(await self._ask(interrupt), interrupt.payload)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from gateway.core.types import Answer, Interrupt, Json, JsonObject
+from gateway.mcp import forms
 from gateway.mcp.runs import questions
 from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import ELICIT
@@ -37,7 +38,7 @@ class Elicitation:
         return {**params, "message": f"{why}\n\n{params.get('message', '')}"}
 
     def answer(self, interrupt: Interrupt, result: Json) -> Answer:
-        return questions.answer_of(interrupt, result)
+        return forms.elicitation_answer(interrupt, result)
 
 
 ELICITATION: Final = Elicitation()

@@ -15,23 +15,9 @@ from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp import forms
-from gateway.mcp.forms import elicitation_answer as answer_of
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
 from gateway.mcp.server.contract import McpClient
 from gateway.wire.jsonrpc import RpcError
-
-__all__ = [
-    "ANSWER",
-    "answer_of",
-    "as_input",
-    "carried",
-    "elicitation",
-    "given",
-    "handle",
-    "interrupted_error",
-    "resumed",
-    "takes",
-]
 
 ANSWER: Final = "answer"
 """The key of an answer that is no object: `input` is one."""
@@ -41,10 +27,7 @@ _OUTCOME_PATH: Final = "/_meta/" + delta.escape(OUTCOME)
 
 
 def elicitation(interrupt: Interrupt, client: McpClient) -> JsonObject | None:
-    """Params of an `elicitation/create` for that client, None if it takes none, or the question has no form.
-
-    `answer_of(interrupt, result)` reads what comes back.
-    """
+    """Params of an `elicitation/create` for that client, None if it takes none, or the question has no form."""
     modes = forms.elicitation_modes(client.capabilities, client.version)
     return forms.as_elicitation(interrupt, modes, forms.dialect(client.version))
 

@@ -97,9 +97,9 @@ class Tools:
                 content.append(_text(f"Its output so far:\n\n{words}"))
         return {"content": content, "isError": True, "_meta": said}
 
-    def interrupted(self, agent: Agent, run: Run, interrupt: Interrupt, output: bytes | None = None) -> JsonObject:
+    def interrupted(self, agent: Agent, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
         """The result for a run that waits for an answer; `output` is the agent's own document so far."""
-        published = None if output is None or output == b"null" else self._documents.output_of(agent, output)
+        published = None if output == b"null" else self._documents.output_of(agent, output)
         carried = questions.carried(run, interrupt, published)
         question = interrupt.message or f"The agent asks: {interrupt.kind}"
         lines = [question, ""]
@@ -111,12 +111,11 @@ class Tools:
             deltas.encode(interrupt.answer_schema or {}).decode(),
         ]
         content = [_text("\n".join(lines))]
-        words = _words(agent, output, deltas.decode(output)) if output is not None and output != b"null" else ""
-        if words:
-            content.insert(0, _text(words))
         said = {**told(run), INTERRUPT: carried["interrupt"], RESUME: carried["resume"]}
         if published is not None:
             said[OUTPUT] = Raw(published)
+            if words := _words(agent, output, deltas.decode(output)):
+                content.insert(0, _text(words))
         return {"content": content, "isError": True, "_meta": said}
 
     def answer_tool(self) -> JsonObject:

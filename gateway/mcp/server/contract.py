@@ -17,6 +17,7 @@ import msgspec
 
 from gateway.access import Visit
 from gateway.core.types import JsonObject
+from gateway.mcp import wire
 from gateway.wire.jsonrpc import Id
 
 ProgressToken = str | int | float
@@ -36,11 +37,8 @@ class McpClient(msgspec.Struct, frozen=True):
     dialect: str | None = None
 
     def can(self, *path: str) -> bool:
-        """Whether it declared a capability, e.g. `can("elicitation", "url")`: the key is there and no null or false."""
-        at: Any = self.capabilities
-        for key in path:
-            at = at.get(key) if isinstance(at, dict) else None
-        return at is not None and at is not False
+        """See `wire.declares`."""
+        return wire.declares(self.capabilities, *path)
 
 
 class ServerIdentity(msgspec.Struct, frozen=True):

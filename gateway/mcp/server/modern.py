@@ -19,7 +19,6 @@ from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refus
 from gateway.mcp.server.contract import SUBSCRIBED, InputRequired, McpClient, ServerIdentity
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
-from gateway.mcp.server.state import McpSessionState, SessionEvent, after
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Notification, Request, RpcError
 
@@ -115,13 +114,13 @@ class ModernSession:
         self.visit = carrier.visit
         self._carrier = carrier
         self._plain = plain
-        self._state = McpSessionState.READY
+        self._over = False
         self._wanted = Wanted()
         self._listens: tuple[Id, Out] | None = None
 
     @property
     def alive(self) -> bool:
-        return self._state is McpSessionState.READY and self._carrier.alive
+        return not self._over and self._carrier.alive
 
     @property
     def can_ask(self) -> bool:
@@ -150,7 +149,7 @@ class ModernSession:
 
     def end(self) -> None:
         """Its only message is served. Again: no effect."""
-        self._state = after(self._state, SessionEvent.GONE)
+        self._over = True
 
     async def serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         """The result of the request, with all that results of these revisions have. Raises RpcError.
@@ -231,19 +230,14 @@ def notified(hub: Hub, agent: str | None, told: Notification, meta: JsonObject, 
 def _wanted(params: Raw, identity: ServerIdentity) -> Wanted:
     """The part of the client's subscription that the server offers. Raises Invalid."""
     given = read(params, _Listen).notifications
-    kinds = {key for key in SUBSCRIBED.values() if given.get(key) is True and _offered(identity, *OFFERED.get(key, ()))}
+    offered = identity.capabilities
+    kinds = {
+        key for key in SUBSCRIBED.values() if given.get(key) is True and wire.declares(offered, *OFFERED.get(key, ()))
+    }
     uris = given.get(RESOURCES) or []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise Invalid(f"{RESOURCES} must be an array of URIs")
-    return Wanted(frozenset(kinds), frozenset(uris if _offered(identity, *OFFERED[RESOURCES]) else ()))
-
-
-def _offered(identity: ServerIdentity, *path: str) -> bool:
-    """Whether the server declares a capability."""
-    at: Any = identity.capabilities
-    for key in path:
-        at = at.get(key) if isinstance(at, dict) else None
-    return bool(at)
+    return Wanted(frozenset(kinds), frozenset(uris if wire.declares(offered, *OFFERED[RESOURCES]) else ()))
 
 
 def _whole(value: Any, kind: str, info: JsonObject, extra: JsonObject | None = None) -> JsonObject:

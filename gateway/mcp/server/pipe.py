@@ -36,23 +36,10 @@ async def converse(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0)
     """
     try:
         with hub.connected():
-            await serve(hub, pipe, agent, linger)
+            await PipeSession(hub, agent).run(pipe, linger)
     finally:
         with contextlib.suppress(AgentGone):
             await pipe.aclose()
-
-
-async def serve(
-    hub: Hub,
-    pipe: Pipe,
-    agent: str | None,
-    linger: float = 0.0,
-    *,
-    bearer: str | None = None,
-    visit: Visit | None = None,
-) -> None:
-    """The same for a client that is seated already. `bearer`, `visit`: see `McpSession`."""
-    await PipeSession(hub, agent, bearer=bearer, visit=visit).run(pipe, linger)
 
 
 class PipeSession(HandshakeSession):

@@ -1,7 +1,6 @@
-"""The states of a client's session, and which event leads from which to which.
+"""The states of the session of a client that shook hands, and which event leads from which to which.
 
-A session of a revision with a handshake is ready once `initialize` was answered, which may come again. A request of
-2026-07-28 is a session of its own, and ready from its beginning.
+It is ready once `initialize` was answered, which may come again.
 """
 
 from __future__ import annotations

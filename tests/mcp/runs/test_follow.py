@@ -134,7 +134,9 @@ def test_what_a_protocol_cannot_read_as_an_answer_is_a_refusal() -> None:
 def test_the_tool_that_answers_is_called_as_the_adapter_says() -> None:
     tools = Tools(Documents("own"), answer="ownAnswer")
     waiting = run_of(MESSAGE, b"null", status=RunStatus.INTERRUPTED)
-    assert "call the tool ownAnswer with" in tools.interrupted(MESSAGE, waiting, ANSWERED)["content"][0]["text"]
+    assert (
+        "call the tool ownAnswer with" in tools.interrupted(MESSAGE, waiting, ANSWERED, b"null")["content"][0]["text"]
+    )
     assert tools.answer_tool()["name"] == "ownAnswer"
 
 

@@ -9,6 +9,7 @@ from msgspec import json
 
 from gateway.core import errors
 from gateway.core.types import Interrupt, Outcome, RunStatus
+from gateway.mcp import forms
 from gateway.mcp.runs import questions
 from gateway.mcp.server.contract import McpClient
 from tests.mcp.runs.documents import MESSAGE, run_of
@@ -32,7 +33,7 @@ def test_a_client_that_takes_forms_is_asked_with_one() -> None:
     form = questions.elicitation(CHOICE, client)
     assert form is not None
     valid("2025-11-25", "ElicitRequest", {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": form})
-    assert questions.answer_of(CHOICE, {"action": "accept", "content": {"value": True}}).value is True
+    assert forms.elicitation_answer(CHOICE, {"action": "accept", "content": {"value": True}}).value is True
     assert questions.elicitation(FREE, client) is None
     assert questions.elicitation(CHOICE, McpClient(version="2025-11-25")) is None
     assert questions.elicitation(CHOICE, McpClient(version="2024-11-05", capabilities={"elicitation": {}})) is None

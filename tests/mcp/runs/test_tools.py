@@ -119,7 +119,7 @@ def test_a_question_says_how_it_is_answered(version: str) -> None:
     assert meta["interlingua/resume"] == "r1.q1"
     assert meta["interlingua/interrupt"]["answerSchema"] == {"type": "boolean"}
     assert meta["interlingua/output"] == {"message": "so f"}
-    assert len(shown(version, TOOLS.interrupted(MESSAGE, run, QUESTION))["content"]) == 1
+    assert len(shown(version, TOOLS.interrupted(MESSAGE, run, QUESTION, b"null"))["content"]) == 1
     valid(version, "Tool", TOOLS.answer_tool())
 
 

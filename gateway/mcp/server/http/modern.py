@@ -47,10 +47,9 @@ async def serve(
     plain: the request names no revision and no session. It is a session of its own all the same, of a client that
     cannot be asked; the answer is a JSON body, and a stream only where `Accept` names that.
     """
-    post = Post(exchange, visit)
     if isinstance(message, Notification):
         said = wire.meta_of(message.params)
-        notified(hub, exchange.agent, message, {**said, **PLAIN} if plain else said, post)
+        notified(hub, exchange.agent, message, {**said, **PLAIN} if plain else said, _Post(exchange, visit))
         return Reply(202)
     if isinstance(message, Malformed):
         return no_message(message)
@@ -63,11 +62,15 @@ async def serve(
             meta = {**meta, **PLAIN}
         else:
             _agree(exchange, message, meta)
+        post = _Exchange(hub, exchange, visit, message, streams=streams)
         session = ModernSession(hub, exchange.agent, meta, post, plain=plain)
     except RpcError as error:
         return answer(wire.STATUS.get(error.error.code, 200), message.id, error.error)
-    with hub.connected():
-        return await _Exchange(hub, post, session, message, meta, streams=streams).run()
+    hub.connect()
+    try:
+        return await post.run(session, meta)
+    finally:
+        hub.disconnect()
 
 
 def _agree(exchange: HttpRequest, request: Request, meta: JsonObject) -> None:
@@ -90,42 +93,38 @@ def _agree(exchange: HttpRequest, request: Request, meta: JsonObject) -> None:
             raise RpcError(wire.HEADER_MISMATCH, f"the header {wire.NAME_HEADER} is not the {member} of the params")
 
 
-class Post:
-    """See `Carrier`. Not alive once it is not its client that ends it."""
+class _Post:
+    """See `Carrier`."""
 
     def __init__(self, exchange: HttpRequest, visit: Visit | None) -> None:
         self.alive = True
         self.visit = visit
         self.bearer = bearer(exchange)
-        self.exchange = exchange
-
-    def let_go(self) -> None:
-        """The gateway ends it, and not its client."""
-        self.alive = False
 
 
-class _Exchange:
-    """One request, until it is answered. streams: whether the client takes a stream as well as a JSON body."""
+class _Exchange(_Post):
+    """One request, until it is answered. Not alive once it is not its client that ends it.
+
+    streams: whether the client takes a stream as well as a JSON body.
+    """
 
     def __init__(
-        self, hub: Hub, post: Post, session: ModernSession, request: Request, meta: JsonObject, *, streams: bool
+        self, hub: Hub, exchange: HttpRequest, visit: Visit | None, request: Request, *, streams: bool
     ) -> None:
+        super().__init__(exchange, visit)
         self._hub = hub
-        self._exchange = post.exchange
-        self._post = post
-        self._session = session
+        self._exchange = exchange
         self._request = request
-        self._meta = meta
         self._answer = PostAnswer("", 0)
         self._streams = streams
         self._status = 200
         self._why = "the gateway is stopping"
 
-    async def run(self) -> Reply | None:
+    async def run(self, session: ModernSession, meta: JsonObject) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
         keep_alive = self._hub.options.keep_alive
-        listens = self._post.visit is not None and self._request.method == wire.LISTEN
-        call = asyncio.create_task(self._call(), name=self._request.method)
+        listens = self.visit is not None and self._request.method == wire.LISTEN
+        call = asyncio.create_task(self._call(session, meta), name=self._request.method)
         try:
             with self._hub.stopping(lambda: self._stop(call)), self._heard(call) if listens else nullcontext():
                 with WhileConnected(self._exchange):
@@ -141,14 +140,14 @@ class _Exchange:
 
     def _stop(self, call: asyncio.Task[None]) -> None:
         """The gateway stops: who listens ends in good order, any other call is cut off."""
-        self._post.let_go()
+        self.alive = False
         if self._request.method != wire.LISTEN:
             call.cancel()
 
     @contextmanager
     def _heard(self, call: asyncio.Task[None]) -> Iterator[None]:
         """In the block who listens is told no more once the token has expired; other calls see to that themselves."""
-        visit = self._post.visit
+        visit = self.visit
         assert visit is not None
         visit.enter(lambda: self._expire(call))
         try:
@@ -160,11 +159,11 @@ class _Exchange:
         self._why = EXPIRED
         call.cancel()
 
-    async def _call(self) -> None:
+    async def _call(self, session: ModernSession, meta: JsonObject) -> None:
         id = self._request.id
         out = ResponseOut(self._answer) if self._streams else Nowhere()
         try:
-            result = await self._session.serve(out, self._request, self._meta)
+            result = await session.serve(out, self._request, meta)
             self._answer.reply(jsonrpc.result(id, result))
         except RpcError as error:
             self._status = wire.STATUS.get(error.error.code, 200)
