@@ -61,9 +61,9 @@ class Log:
         """Whether anything is told of what happens on the way."""
 
     def feed(self, events: Iterable[tuple[int, e.Event]]) -> None:
-        """Tell what of these is told; every event of the run, in order. Tokens of thoughts should come joined."""
-        if not self.on:
-            return
+        """Tell what of these is told; every event of the run, in order, if it is on. Tokens of thoughts should come
+        joined.
+        """
         for _, event in events:
             if isinstance(event, e.PartStarted) and event.kind == "thought":
                 self._thoughts.add(event.part)

@@ -11,7 +11,7 @@ from gateway.core import choices
 from gateway.core import events as e
 from gateway.core.types import Agent, Answer, Artifact, Interrupt, JsonObject, Outcome, Run
 from gateway.mcp.runs.client_runs import ClientRuns
-from gateway.mcp.runs.tools import ToolProgress, Tools
+from gateway.mcp.runs.tools import ToolProgress
 from gateway.mcp.server.contract import McpCall
 
 Events = Sequence[tuple[int, e.Event]]
@@ -87,11 +87,10 @@ def _refusal(asked: Interrupt, answer: Answer) -> str | None:
 class ToolRendering:
     """Renders a run for a model, as the result of a tool."""
 
-    def __init__(self, runs: ClientRuns, call: McpCall, agent: Agent, tools: Tools | None = None) -> None:
-        self._runs = runs
+    def __init__(self, runs: ClientRuns, call: McpCall, agent: Agent) -> None:
         self._agent = agent
         self._version = call.client.version
-        self._tools = runs.tools if tools is None else tools
+        self._tools = runs.tools
         token = call.progress_token
         self._refusals = Refusals()
         self._made: list[Artifact] = []

@@ -21,7 +21,7 @@ from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, told
 from gateway.mcp.wire import PROGRESS
 
 ANSWER: Final = "interlingua_answer"
-"""The name of the tool that answers a question, unless an adapter has another."""
+"""The name of the tool that answers a question."""
 RESUME_PATH: Final = "/arguments/resume"
 """Where a call of it has the handle in its params."""
 
@@ -31,11 +31,10 @@ JUDGES: Final = 256
 
 
 class Tools:
-    """The answers of `tools/call`. `documents`: how the protocol publishes them; `answer`: the tool that answers."""
+    """The answers of `tools/call`. `documents`: how the protocol publishes them."""
 
-    def __init__(self, documents: Documents, answer: str = ANSWER) -> None:
+    def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._answer = answer
         self._judges: dict[str, tuple[Agent, fitting.SchemaJudge]] = {}
         """Of the output schemas that the agents' tools are listed with, by the agents' names."""
 
@@ -106,7 +105,7 @@ class Tools:
         if interrupt.payload is not None and interrupt.kind != "elicitation":
             lines += ["About: " + deltas.encode(interrupt.payload).decode(), ""]
         lines += [
-            f"Nothing is done before this is answered. To answer, call the tool {self._answer} with `resume` "
+            f"Nothing is done before this is answered. To answer, call the tool {ANSWER} with `resume` "
             f'"{carried["resume"]}" and `answer` as JSON of this schema:',
             deltas.encode(interrupt.answer_schema or {}).decode(),
         ]
@@ -121,7 +120,7 @@ class Tools:
     def answer_tool(self) -> JsonObject:
         """The tool that answers a question, as it is listed."""
         return {
-            "name": self._answer,
+            "name": ANSWER,
             "description": "Answers the question that the result of another tool has asked, and goes on with that "
             "call.",
             "inputSchema": {
@@ -185,7 +184,6 @@ class ToolProgress:
         self._token = token
         self._text = deltas.split(agent.text_output or "")
         self._data: set[str] = set()
-        self._quiet: set[str] = set()
 
     def feed(self, events: Sequence[tuple[int, e.Event]]) -> list[bytes]:
         """Whole notifications: new text, thoughts, and the names of tools that are called."""

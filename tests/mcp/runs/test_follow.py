@@ -14,12 +14,11 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Run, RunQuery, RunRequest, RunStatus
-from gateway.mcp.runs import CallCaller, ClientRuns, Documents, QuestionFormat, RunFollower, ToolRendering, Tools, keys
+from gateway.mcp.runs import CallCaller, ClientRuns, QuestionFormat, RunFollower, ToolRendering, keys
 from gateway.mcp.server.contract import McpCall, McpClient
 from gateway.runs import Engine
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 from tests.adapters.agent_communication.inbound_rig import YES_NO, FakeCall, FakeSession, asking
-from tests.mcp.runs.documents import MESSAGE, run_of
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Script, Scripted, engine, route, until
 
@@ -129,15 +128,6 @@ def test_what_a_protocol_cannot_read_as_an_answer_is_a_refusal() -> None:
         assert "declined None" in result["content"][0]["text"] and len(call.asked) == 1
 
     run(main())
-
-
-def test_the_tool_that_answers_is_called_as_the_adapter_says() -> None:
-    tools = Tools(Documents("own"), answer="ownAnswer")
-    waiting = run_of(MESSAGE, b"null", status=RunStatus.INTERRUPTED)
-    assert (
-        "call the tool ownAnswer with" in tools.interrupted(MESSAGE, waiting, ANSWERED, b"null")["content"][0]["text"]
-    )
-    assert tools.answer_tool()["name"] == "ownAnswer"
 
 
 # --- a client that has gone --------------------------------------------------------------------------------------

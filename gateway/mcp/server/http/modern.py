@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from msgspec import Struct
@@ -123,10 +121,12 @@ class _Exchange(_Post):
     async def run(self, session: ModernSession, meta: JsonObject) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
         keep_alive = self._hub.options.keep_alive
-        listens = self.visit is not None and self._request.method == wire.LISTEN
+        visit = self.visit if self._request.method == wire.LISTEN else None  # other calls see to its end themselves
         call = asyncio.create_task(self._call(session, meta), name=self._request.method)
+        if visit is not None:
+            visit.enter(lambda: self._expire(call))
         try:
-            with self._hub.stopping(lambda: self._stop(call)), self._heard(call) if listens else nullcontext():
+            with self._hub.stopping(lambda: self._stop(call)):
                 with WhileConnected(self._exchange):
                     silent = await self._answer.silent(keep_alive if self._streams else None)
                 if silent:
@@ -134,6 +134,8 @@ class _Exchange(_Post):
                 await self._answer.stream.write(self._exchange, keep_alive)
                 return None
         finally:
+            if visit is not None:
+                visit.leave()
             if not call.done():
                 call.cancel()
                 await asyncio.wait([call], timeout=END_SECONDS)
@@ -143,17 +145,6 @@ class _Exchange(_Post):
         self.alive = False
         if self._request.method != wire.LISTEN:
             call.cancel()
-
-    @contextmanager
-    def _heard(self, call: asyncio.Task[None]) -> Iterator[None]:
-        """In the block who listens is told no more once the token has expired; other calls see to that themselves."""
-        visit = self.visit
-        assert visit is not None
-        visit.enter(lambda: self._expire(call))
-        try:
-            yield
-        finally:
-            visit.leave()
 
     def _expire(self, call: asyncio.Task[None]) -> None:
         self._why = EXPIRED
