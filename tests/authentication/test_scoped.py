@@ -131,6 +131,7 @@ OF_RUNS: dict[str, Call] = {
     "artifacts": lambda gateway, id: gateway.files.list(run=id),
     "add_artifact": lambda gateway, id: gateway.files.add(uploaded(run=id), content()),
     "wait": lambda gateway, id: gateway.runs.wait(id, 0),
+    "ended": lambda gateway, id: gateway.runs.ended(id, ()),
     "answer": lambda gateway, id: gateway.runs.answer(id, Answer(value={"ok": True})),
     "cancel": lambda gateway, id: gateway.runs.cancel(id),
     "delete_run": lambda gateway, id: gateway.runs.delete(id),
@@ -494,6 +495,7 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
                         next_batch(bounded, 5000),
                         ana.runs.wait(other.id),
                         ana.runs.wait(other.id, 5000),
+                        ana.runs.ended(other.id, ()),
                     )
                 ]
                 await later(50)
