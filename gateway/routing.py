@@ -86,20 +86,23 @@ def _awaiting(app: ASGIApp, look: Callable[[Scope], object]) -> ASGIApp:
 
 
 def _admitted(app: ASGIApp, admit: Admit, identify: Identify | None, refusal: Refusal) -> ASGIApp:
-    async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
+    def admitted(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         try:
             slots = admit(None if identify is None else identify(scope))
         except AwaitsKeys as awaits:
-            return await awaits.then(lambda: admitted(scope, receive, send))
+            return awaits.then(lambda: admitted(scope, receive, send))
         except InterlinguaError as error:
-            return await refusal(error)(scope, receive, send)
-        try:
-            await app(scope, receive, send)
-        finally:
-            if slots is not None:
-                slots.free()
+            return refusal(error)(scope, receive, send)
+        return app(scope, receive, send) if slots is None else _holding(slots, app, scope, receive, send)
 
     return admitted
+
+
+async def _holding(slots: Slots, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    try:
+        await app(scope, receive, send)
+    finally:
+        slots.free()
 
 
 def _counted(app: ASGIApp, protocol: str, path: str) -> ASGIApp:

@@ -189,12 +189,16 @@ class Lobby:
     @contextlib.contextmanager
     def lend(self, caller: Caller) -> Iterator[LentCaller]:
         """Let others ask a client until the context is left."""
-        lent = LentCaller(new_id(), caller.protocol, caller.capabilities)
-        self._lent[lent.id] = caller
+        lent = self._lend(caller)
         try:
             yield lent
         finally:
             del self._lent[lent.id]
+
+    def _lend(self, caller: Caller) -> LentCaller:
+        lent = LentCaller(new_id(), caller.protocol, caller.capabilities)
+        self._lent[lent.id] = caller
+        return lent
 
     def borrow(self, process: str, lent: LentCaller) -> Caller:
         """A client that another process has lent."""
@@ -203,15 +207,19 @@ class Lobby:
     @contextlib.contextmanager
     def join(self, thread: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
         """A watcher of the thread, and a client of it for agents of every process, until the context is left."""
-        lending = contextlib.nullcontext() if caller is None else self.lend(caller)
-        with self._watchers.join(thread, caller) as watcher, lending as lent:
-            joined = self._joined(ThreadJoined(0, new_id(), thread, lent))
-            self._told[joined.id] = watcher
-            try:
-                yield watcher
-            finally:
-                del self._told[joined.id]
-                self._left(joined)
+        watcher = ThreadWatcher(caller)
+        lent = None if caller is None else self._lend(caller)
+        joined = self._joined(ThreadJoined(0, new_id(), thread, lent))
+        self._told[joined.id] = watcher
+        self._watchers.add(thread, watcher)
+        try:
+            yield watcher
+        finally:
+            del self._told[joined.id]
+            self._left(joined)
+            if lent is not None:
+                del self._lent[lent.id]
+            self._watchers.remove(thread, watcher)
 
     def hold(self, thread: str, agent: str) -> Callable[[], None]:
         """See `ThreadContext.hold`."""

@@ -7,10 +7,9 @@ agents that offer neither.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -237,16 +236,6 @@ class ThreadWatchers:
 
     def __init__(self) -> None:
         self._by_thread: dict[str, list[ThreadListener]] = {}
-
-    @contextlib.contextmanager
-    def join(self, thread_id: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
-        """A new watcher of the thread, until the context is left."""
-        watcher = ThreadWatcher(caller)
-        self.add(thread_id, watcher)
-        try:
-            yield watcher
-        finally:
-            self.remove(thread_id, watcher)
 
     def add(self, thread_id: str, watcher: ThreadListener) -> None:
         """One more watches the thread."""

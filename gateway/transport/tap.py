@@ -119,6 +119,9 @@ def enter(subject: NotedWork | None) -> None:
 @contextlib.contextmanager
 def about(subject: NotedWork | None) -> Iterator[None]:
     """What is done in the block, and in tasks that begin there, is about that. None: about no run."""
+    if subject is _SUBJECT.get():  # a context in which nothing is set takes no memory
+        yield
+        return
     token = _SUBJECT.set(subject)
     try:
         yield

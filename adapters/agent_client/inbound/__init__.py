@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
@@ -103,8 +104,11 @@ class AgentClientInbound:
         """The same for a client of whom this much is known."""
         try:
             name = self.clients.agent(agent, visitor)
-            with self.clients.connected(visitor):
+            self.clients.connect(visitor)
+            try:
                 await EditorConnection(self.clients, pipe, name, visitor, linger=self.linger).serve()
+            finally:
+                self.clients.disconnect(visitor)
         finally:
             with contextlib.suppress(InterlinguaError):
                 await pipe.aclose()
@@ -120,11 +124,12 @@ class EditorSocket:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
         websocket = WebSocket(scope, receive, send)
         try:
-            origin.admit(websocket.headers.get("origin"), websocket.scope, self._clients.options.origins)
+            origin.admit(Headers(scope=scope).get("origin"), scope, self._clients.options.origins)
             people = self._clients.people
-            visitor = Visitor(people, shown(people, websocket.scope), self._clients.gateway.agents.created)
+            visitor = Visitor(people, shown(people, scope), self._clients.gateway.agents.created)
             agent = self._clients.agent(websocket.path_params.get("agent"), visitor)
-            with self._clients.connected(visitor) as id:
+            id = self._clients.connect(visitor)
+            try:
                 limit = self._clients.options.max_message
                 pipe = await _Door.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
                 pipe.closes_for(visitor)
@@ -132,6 +137,8 @@ class EditorSocket:
                 if (idle := self._clients.options.socket_idle) is not None:
                     pipe.close_when_idle(idle, lambda: connection.busy)
                 await connection.serve()
+            finally:
+                self._clients.disconnect(visitor)
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:

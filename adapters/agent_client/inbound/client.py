@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -83,10 +83,9 @@ class EditorClients:
         self._connected: set[Visitor] = set()
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
         self._sessions: dict[str, tuple[SharedSession, ...]] = {}
-        self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._alone: WeakValueDictionary[tuple[str, object], asyncio.Lock] = WeakValueDictionary()
 
-    @contextlib.contextmanager
-    def connected(self, visitor: Visitor) -> Iterator[str]:
+    def connect(self, visitor: Visitor) -> str:
         """Counts as a connection, whose new id it gives. Raises Unavailable where there are as many as may be.
 
         Of those who have not said who they are there may be a quarter: they keep nobody else out.
@@ -96,10 +95,11 @@ class EditorClients:
         if len(self._connected) >= most or strangers >= max(most // 4, 1):
             raise Unavailable("too many clients are connected; try again later")
         self._connected.add(visitor)
-        try:
-            yield uuid.uuid4().hex
-        finally:
-            self._connected.discard(visitor)
+        return uuid.uuid4().hex
+
+    def disconnect(self, visitor: Visitor) -> None:
+        """It has gone."""
+        self._connected.discard(visitor)
 
     @property
     def connections(self) -> int:
@@ -145,9 +145,13 @@ class EditorClients:
         """List the session as each connection has it open."""
         return self._sessions.get(session_id, ())
 
+    def alone(self, session_id: str, what: object) -> asyncio.Lock:
+        """Held while somebody does `what` with a session: whoever would do the same waits."""
+        return self._alone.setdefault((session_id, what), asyncio.Lock())
+
     def setting(self, session_id: str) -> asyncio.Lock:
         """Held while one of its options is set: the next one, whichever connection sets it, adds to what it is then."""
-        return self._setting.setdefault(session_id, asyncio.Lock())
+        return self.alone(session_id, None)
 
 
 def _code(error: Exception) -> int:

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
-from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
@@ -202,11 +201,10 @@ class EditorSessions:
         self._agent = client.agent
         self._whole = client.clients.whole
         self._open: dict[str, EditorSession] = {}
-        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _alone(self, session_id: str) -> asyncio.Lock:
         """Held while a session is opened: what asks for it in the meantime finds it open, and opens no second one."""
-        return self._opening.setdefault(session_id, asyncio.Lock())
+        return self._client.clients.alone(session_id, self)
 
     def here(self, session_id: str) -> EditorSession | None:
         """One that is open on this connection. Never waits."""

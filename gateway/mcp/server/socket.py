@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -44,12 +45,14 @@ class McpSocket:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
         websocket, options = WebSocket(scope, receive, send), self._hub.options
         try:
-            origin.admit(websocket.headers.get("origin"), websocket.scope, options.origins)
-            visit = self._hub.enter(websocket.scope)
-            token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
+            headers = Headers(scope=scope)
+            origin.admit(headers.get("origin"), scope, options.origins)
+            visit = self._hub.enter(scope)
+            token = bearer(headers.getlist(wire.AUTHORIZATION))
+            del headers
             agent = websocket.path_params.get("agent")
             session = PipeSession(self._hub, agent, bearer=token, visit=visit, admit=self._hub.admit).admitted()
-            named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
+            named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in scope.get("subprotocols", ()) else None
             with self._hub.connected():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
                 if options.socket_idle is not None:

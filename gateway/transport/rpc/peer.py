@@ -131,7 +131,9 @@ class Peer:
         """Start, wait until the connection ends, and return the reason. Cancelling closes it."""
         self.start()
         try:
-            return await self.wait_closed()
+            await self._closed.wait()
+            assert self._gone is not None
+            return self._gone
         finally:
             await self.aclose()
 

@@ -46,7 +46,8 @@ class ServerSocket:
     """A Pipe over Starlette's WebSocket, which is accepted already. The endpoint returns after `aclose`.
 
     The server must let messages of HARD_LIMIT through. Without a `receive` nothing is read from the network. The
-    WebSocket's scope is emptied: with its headers it is 3 KB, which nothing asks for after the upgrade.
+    WebSocket's scope is emptied: with its headers it is 3 KB, which nothing asks for after the upgrade; only
+    Starlette's `websocket.headers` would keep them.
     """
 
     def __init__(self, websocket: WebSocket, *, limit: int = LIMIT) -> None:
@@ -60,7 +61,6 @@ class ServerSocket:
         self._receiving = False
         client = websocket.client
         self._name = f"the client at {client.host}:{client.port}" if client else "a client"
-        websocket.headers.raw.clear()
         websocket.scope.clear()
 
     @classmethod
@@ -113,25 +113,26 @@ class ServerSocket:
         return self._texts is not None and self._texts.offer(messages)
 
     def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
-        def taken(data: bytes) -> bool:
-            if not self._receiving or self._ended:
-                return False
-            self._used = monotonic()
-            return not take([judged(data, self._limit)])
-
+        self._take = take
         if self._texts is not None:
-            self._texts.direct(taken)
+            self._texts.direct(self._taken)
+
+    def _taken(self, data: bytes) -> bool:
+        if not self._receiving or self._ended:
+            return False
+        self._used = monotonic()
+        return not self._take([judged(data, self._limit)])
 
     def when_left(self, receive: Callable[[], None]) -> None:
-        def left() -> None:
-            self._receiving = False
-            receive()
-
         if self._texts is None:
             receive()
         else:
-            self._receiving = True
-            self._texts.when_left(left)
+            self._receiving, self._receive = True, receive
+            self._texts.when_left(self._left)
+
+    def _left(self) -> None:
+        self._receiving = False
+        self._receive()
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """Receive one message. If others have arrived, the next call returns at once."""
