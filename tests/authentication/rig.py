@@ -19,7 +19,6 @@ from typing import Any
 import httpx2
 import jwt
 import pytest
-import uvicorn
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -31,7 +30,8 @@ from gateway.core import events as e
 from gateway.core.types import Interrupt
 from gateway.routing import served
 from gateway.runs import Engine
-from tests.support.scripted import AGENT, Scripted, echo, engine, route, until
+from tests.support.scripted import AGENT, Scripted, echo, engine, held, route
+from tests.support.serving import serving
 
 ANA, BOB, CARL, OLGA = (f"{name}-token-0123456789" for name in ("ana", "bob", "carl", "olga"))
 SECRET = "a secret of the issuer that is long enough for HS256"
@@ -182,23 +182,15 @@ async def doors(
             asked.append(Authenticator(options.authentication))  # type: ignore[attr-defined]
             routes = served(routes, adapter.name, inbound[adapter.name].refusal, identify=identifying(asked[-1]))
         mounts.append(Mount(adapter.path, routes=list(routes)))
-    config = uvicorn.Config(
-        Starlette(routes=mounts), port=0, lifespan="off", log_level="warning", ws="websockets-sansio"
-    )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    try:
-        async with httpx2.AsyncClient(timeout=None) as http:
-            yield Doors(url, running, inbound, gate or asyncio.Event(), http, asked)
-    finally:
-        inbound["agent_client"].quiet()
-        inbound["agent_communication"].quiet()
-        await inbound["agent_communication"].server.aclose()
-        server.should_exit = server.force_exit = True
-        await task
-        await inbound["agent_communication"].runs.settled()
+    async with serving(Starlette(routes=mounts)) as url:
+        try:
+            async with httpx2.AsyncClient(timeout=None) as http:
+                yield Doors(url, running, inbound, gate or asyncio.Event(), http, asked)
+        finally:
+            inbound["agent_client"].quiet()
+            inbound["agent_communication"].quiet()
+            await inbound["agent_communication"].server.aclose()
+    await inbound["agent_communication"].runs.settled()
 
 
 @asynccontextmanager
@@ -206,14 +198,11 @@ async def house(authentication: dict[str, Any] | None = AUTHENTICATION, file: An
     """The same with agents: `echo`, `asker`, `held`, and `maker`, of which others can be made."""
     gate = asyncio.Event()
 
-    async def held(context: RunContext) -> None:
-        context.emit(e.PartDelta(part="text", delta="before "))
-        await context.drain()
-        await gate.wait()
-        context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
-
     tone = {"type": "object", "properties": {"tone": {"type": "string"}}}
-    agents = [(route(name), Scripted(script)) for name, script in (("echo", echo), ("asker", asker), ("held", held))]
+    agents = [
+        (route(name), Scripted(script))
+        for name, script in (("echo", echo), ("asker", asker), ("held", held(lambda: gate)))
+    ]
     agents.append((route("maker"), Scripted(echo, agent=replace(AGENT, config_schema=tone))))
     async with engine(*agents, file=file) as running, doors(running, authentication, gate) as there:
         try:

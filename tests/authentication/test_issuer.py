@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import jwt
 import pytest
-import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
@@ -31,6 +30,7 @@ from tests.support.aio import run
 from tests.support.peers import oidc_provider
 from tests.support.processes import Process, free_port
 from tests.support.scripted import bound, until
+from tests.support.serving import serving
 
 AUDIENCE = "https://gateway.example.com"
 
@@ -314,13 +314,8 @@ async def issuing(keys: Any, metadata: Callable[[str], Any] | None = None, statu
         return Response(told if isinstance(told, str) else json.dumps(told), status)
 
     app = Starlette(routes=[Route("/{path:path}", answer)])
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    async with serving(app, listener):
         yield url
-    finally:
-        server.should_exit = server.force_exit = True
-        await task
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-import uvicorn
 
 from gateway import tracing
 from gateway.app import App
 from gateway.config import loads
-from gateway.contract import RunContext
-from gateway.core import events as e
 from tests.authentication.rig import bearer
-from tests.support.scripted import Scripted, bound, echo, route, until, use
+from tests.support.scripted import Scripted, bound, echo, held, route, use
+from tests.support.serving import serving
 
 ANA, BOB = "ana-token-0123456789", "bob-token-0123456789"
 PEOPLE = f"""
@@ -73,25 +71,15 @@ async def gateway(routes: str, **limits: Any) -> AsyncIterator[Limited]:
         there = Limited(url, app, http)
         app.gateway.limits.rates.now = there.clock
 
-        async def held(context: RunContext) -> None:
-            context.emit(e.PartDelta(part="text", delta="before "))
-            await context.drain()
-            await there.gate.wait()
-            context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
-
-        use(app.gateway, (route("echo"), Scripted(echo)), (route("held", limits=limits), Scripted(held)))
+        holding = Scripted(held(lambda: there.gate))
+        use(app.gateway, (route("echo"), Scripted(echo)), (route("held", limits=limits), holding))
         await app.start()
-        config = uvicorn.Config(
-            app.asgi, interface="asgi3", lifespan="off", log_level="warning", ws="websockets-sansio"
-        )
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
         try:
-            yield there
+            async with serving(app.asgi, listener, interface="asgi3"):
+                try:
+                    yield there
+                finally:
+                    there.gate.set()
+                    app.quiet()
         finally:
-            there.gate.set()
-            app.quiet()
-            server.should_exit = server.force_exit = True
-            await task
             await app.stop()

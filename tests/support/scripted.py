@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from gateway.agents.entry import Entry
@@ -113,10 +114,43 @@ async def engine(
         await made.close()
 
 
+def held(until: Callable[[], asyncio.Event]) -> Script:
+    """An agent that says one thing, waits, and says another."""
+
+    async def script(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="before "))
+        await context.drain()
+        await until().wait()
+        context.emit(e.PartDelta(part="text", delta="after"))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    return script
+
+
 def request(message: Json = "hello there", **fields: Json) -> RunRequest:
     """What a client would ask of the agent `scripted`."""
     fields = {"agent": "scripted", "protocol": "test", "input": {"message": message}, **fields}
     return RunRequest(**fields)
+
+
+@contextmanager
+def faultless() -> Iterator[None]:
+    """AssertionError at the end if an error was logged or a task of the loop failed: nothing that a client or an agent
+    does is an error of ours.
+
+    What asyncio logs of the loop goes to its handler; the rest of it is the garbage of a test before.
+    """
+    mistakes: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(str(context)))
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: record.name == "asyncio" or mistakes.append(handler.format(record))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not mistakes, mistakes
 
 
 async def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:

@@ -22,7 +22,6 @@ from typing import Any
 
 import httpx2
 import msgspec
-import uvicorn
 from msgspec import Raw
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
@@ -37,6 +36,7 @@ from gateway.transport.pipe import Pipe
 from gateway.transport.rpc import Peer
 from gateway.wire.jsonrpc import RpcError
 from tests.support.scripted import until
+from tests.support.serving import serving
 
 WITHIN = 30.0
 CONNECTION, SESSION = "Acp-Connection-Id", "Acp-Session-Id"
@@ -197,22 +197,6 @@ async def rig(
             yield state
         finally:
             await state.server.aclose()
-
-
-@contextlib.asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """uvicorn on a free port; its URL. Clients drop connections that nobody uses before it does."""
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", http="httptools", timeout_keep_alive=120
-    )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = server.force_exit = True
-        await task
 
 
 async def dropped(server: HttpServer, session: str | None = None) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, MemoryPipe, pair
-from tests.support.scripted import AGENT, Script, Scripted, engine, route
+from tests.support.scripted import AGENT, Script, Scripted, engine, faultless, route
 
 YES_NO: dict[str, Any] = {"type": "boolean"}
 NATIVE = replace(
@@ -145,31 +144,9 @@ async def rig(
     *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, **options: Any
 ) -> AsyncIterator[Rig]:
     """An inbound half with these agents. AssertionError at the end if an error was logged, or a task failed."""
-    mistakes: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(str(context)))
-    handler = _Errors(mistakes)
-    logging.getLogger().addHandler(handler)
-    try:
+    with faultless():
         async with engine(*agents, file=file, rules=rules) as made, AsyncExitStack() as stack:
             yield Rig(made, AgentClientServe(**options), stack)
-    finally:
-        logging.getLogger().removeHandler(handler)
-    assert not mistakes, mistakes
-
-
-class _Errors(logging.Handler):
-    """Collects what is logged as an error: nothing that a client or an agent does is one of ours.
-
-    Not what asyncio logs: of the test's own loop that goes to its handler, so it is the garbage of a test before.
-    """
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name != "asyncio":
-            self._found.append(self.format(record))
 
 
 def scripted(script: Script, name: str = "scripted", **fields: Any) -> tuple[Route, Scripted]:
@@ -189,20 +166,6 @@ def asking(schema: dict[str, Any], *, id: str = "q1", kind: str = "input", messa
         context.emit(e.PartDelta(part="text", delta="Let me see. "))
         answer = await context.ask(Interrupt(id=id, kind=kind, message=message, answer_schema=schema))
         context.emit(e.PartDelta(part="text", delta=f"{answer.outcome.value} {answer.value}."))
-        context.emit(e.RunFinished())
-        await context.drain()
-
-    return script
-
-
-def held(until: Callable[[], asyncio.Event]) -> Script:
-    """An agent that says one thing, waits, and says another."""
-
-    async def script(context: RunContext) -> None:
-        context.emit(e.PartDelta(part="text", delta="before "))
-        await context.drain()
-        await until().wait()
-        context.emit(e.PartDelta(part="text", delta="after"))
         context.emit(e.RunFinished())
         await context.drain()
 

@@ -34,10 +34,11 @@ from tests.adapters.agent_client.authentication_rig import (
     token,
 )
 from tests.adapters.agent_client.editor import Editor, Refused
-from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, MOUNT, SESSION, Client, serving
+from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, MOUNT, SESSION, Client
 from tests.adapters.agent_client.inbound_rig import native, rig
 from tests.support import scripted
 from tests.support.aio import run
+from tests.support.serving import serving
 
 PROMPT = {"prompt": [{"type": "text", "text": "hello"}]}
 

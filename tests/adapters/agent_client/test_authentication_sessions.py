@@ -26,9 +26,9 @@ from tests.adapters.agent_client.authentication_rig import (
     token,
 )
 from tests.adapters.agent_client.editor import Editor, Refused
-from tests.adapters.agent_client.inbound_rig import NATIVE, Native, held, native, rig, scripted
+from tests.adapters.agent_client.inbound_rig import NATIVE, Native, native, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import echo, held
 
 FOLDER = {"cwd": "/work", "mcpServers": []}
 OF_SESSIONS: dict[str, dict[str, Any]] = {

@@ -14,9 +14,10 @@ from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
 from gateway.contract import RunContext
 from gateway.core import events as e
-from tests.adapters.agent_client.http_rig import CONNECTION, MOUNT, Client, Stream, client, dropped, serving
+from tests.adapters.agent_client.http_rig import CONNECTION, MOUNT, Client, Stream, client, dropped
 from tests.support import scripted
 from tests.support.aio import run
+from tests.support.serving import serving
 
 
 @contextlib.asynccontextmanager

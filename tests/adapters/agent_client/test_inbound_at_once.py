@@ -10,9 +10,9 @@ import pytest
 from adapters.agent_client.inbound.updates import SessionUpdates
 from gateway.core.errors import Unavailable
 from tests.adapters.agent_client.editor import Editor, Refused, said
-from tests.adapters.agent_client.inbound_rig import Rig, held, native, rig, scripted
+from tests.adapters.agent_client.inbound_rig import Rig, native, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
 
 CANCELLED = {"stopReason": "cancelled"}
 

@@ -14,9 +14,9 @@ from gateway.core.errors import AgentFailed, Unavailable
 from gateway.core.types import Interrupt, Outcome, RunStatus
 from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import asking, held, rig, scripted
+from tests.adapters.agent_client.inbound_rig import asking, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
 
 CANCELLED = {"stopReason": "cancelled"}
 

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.contract import RunContext
 from gateway.core import events as e
-from tests.adapters.agent_client.inbound_rig import held, native, rig, scripted
+from tests.adapters.agent_client.inbound_rig import native, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import echo, held
 
 CONFIG: dict[str, Any] = {
     "type": "object",

@@ -16,10 +16,10 @@ from gateway import tracing
 from gateway.transport.pipe import Unreadable
 from gateway.transport.rpc import Peer
 from tests.adapters.agent_client.editor import Refused, said
-from tests.adapters.agent_client.inbound_rig import held, rig, scripted
+from tests.adapters.agent_client.inbound_rig import rig, scripted
 from tests.support.aio import run
 from tests.support.pipes import pair
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
 
 # --- initialize ---------------------------------------------------------------------------------------------------
 

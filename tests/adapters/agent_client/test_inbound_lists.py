@@ -9,9 +9,9 @@ import pytest
 
 from gateway.core.types import RunQuery, RunStatus
 from tests.adapters.agent_client.editor import Editor, said
-from tests.adapters.agent_client.inbound_rig import asking, held, rig, scripted
+from tests.adapters.agent_client.inbound_rig import asking, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
 
 # --- two connections ----------------------------------------------------------------------------------------------
 

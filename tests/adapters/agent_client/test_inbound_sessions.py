@@ -13,9 +13,9 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import ChatMessage, Role, RunRequest, RunStatus, Thread
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import asking, held, rig, scripted
+from tests.adapters.agent_client.inbound_rig import asking, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
 
 
 def test_a_loaded_session_replays_the_conversation_before_it_answers() -> None:

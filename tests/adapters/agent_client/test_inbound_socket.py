@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -19,10 +18,11 @@ from gateway.core import events as e
 from gateway.core.types import RunStatus
 from gateway.transport.websocket import HARD_LIMIT, UpgradeRefused, connect
 from tests.adapters.agent_client.editor import Editor, said
-from tests.adapters.agent_client.inbound_rig import Rig, asking, held, rig, scripted
+from tests.adapters.agent_client.inbound_rig import Rig, asking, rig, scripted
 from tests.support.agent_client import agent_client_conversations, asked, errors, results, text, updates
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
+from tests.support.serving import serving
 
 
 @asynccontextmanager
@@ -30,17 +30,8 @@ async def server(*agents: Any, **options: Any) -> AsyncIterator[tuple[Rig, str]]
     """The inbound half on a socket, and its address."""
     async with rig(*agents, **options) as gateway:
         app = Starlette(routes=[Mount("/agent-client", routes=list(gateway.inbound.routes()))])
-        config = uvicorn.Config(
-            app, port=0, lifespan="off", log_level="warning", ws="websockets-sansio", ws_max_size=HARD_LIMIT
-        )
-        made = uvicorn.Server(config)
-        task = asyncio.create_task(made.serve())
-        await until(lambda: made.started)
-        try:
-            yield gateway, f"http://127.0.0.1:{made.servers[0].sockets[0].getsockname()[1]}/agent-client"
-        finally:
-            made.should_exit = made.force_exit = True
-            await task
+        async with serving(app, ws_max_size=HARD_LIMIT) as url:
+            yield gateway, f"{url}/agent-client"
 
 
 @asynccontextmanager

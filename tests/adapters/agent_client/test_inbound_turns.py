@@ -14,9 +14,9 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, NotFound
 from gateway.core.types import Agent, AgentCapabilities, IfBusy, RunRequest, StopReason
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import held, rig, scripted
+from tests.adapters.agent_client.inbound_rig import rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import AGENT, Scripted, echo, route, until
+from tests.support.scripted import AGENT, Scripted, echo, held, route, until
 
 
 def test_a_prompt_streams_its_text_and_ends_the_turn() -> None:

@@ -16,10 +16,10 @@ from websockets.asyncio.server import ServerConnection
 
 from adapters.agent_client import ADAPTER
 from adapters.agent_client.tunnel.http_doors import MOUNT
-from tests.adapters.agent_client.http_rig import serving
 from tests.adapters.agent_client.tunnel_agent import Agent
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, Rig, rig
 from tests.support.aio import run
+from tests.support.serving import serving
 from tests.support.websockets import library_serving
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}

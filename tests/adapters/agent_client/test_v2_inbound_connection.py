@@ -13,10 +13,10 @@ from gateway.core import events as e
 from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import held, native, rig, scripted
+from tests.adapters.agent_client.inbound_rig import native, rig, scripted
 from tests.adapters.agent_client.v2_editor import connect, idle, raw
 from tests.support.aio import run
-from tests.support.scripted import echo, until
+from tests.support.scripted import echo, held, until
 
 MODES: dict[str, Any] = {
     "currentModeId": "ask",

@@ -14,10 +14,10 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed, NotFound
 from gateway.core.types import RunRequest, RunStatus, StopReason
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import held, native, rig, scripted
+from tests.adapters.agent_client.inbound_rig import native, rig, scripted
 from tests.adapters.agent_client.v2_editor import RUNNING, connect, idle
 from tests.support.aio import run
-from tests.support.scripted import AGENT, echo
+from tests.support.scripted import AGENT, echo, held
 
 # --- the order ----------------------------------------------------------------------------------------------------
 

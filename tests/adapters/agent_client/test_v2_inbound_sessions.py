@@ -12,10 +12,10 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt, RunRequest, RunStatus, ThreadUpdate
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import asking, held, native, rig, scripted
+from tests.adapters.agent_client.inbound_rig import asking, native, rig, scripted
 from tests.adapters.agent_client.v2_editor import RUNNING, START, WAITING, connect, idle
 from tests.support.aio import run
-from tests.support.scripted import Script, echo
+from tests.support.scripted import Script, echo, held
 
 CHOICE = {"enum": ["red", "blue"]}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from gateway.mcp.wire import META_LOG_LEVEL
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.wire.jsonrpc import ErrorObject, RpcError
-from tests.support.scripted import AGENT, Script, Scripted, engine, route
+from tests.support.scripted import AGENT, Script, Scripted, engine, faultless, route
 
 YES_NO: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 PROGRESS = "notifications/agents/run/progress"
@@ -201,33 +200,11 @@ async def rig(
     *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, **options: Any
 ) -> AsyncIterator[Rig]:
     """An inbound half with these agents. AssertionError at the end if an error was logged, or a task failed."""
-    mistakes: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(str(context)))
-    handler = _Errors(mistakes)
-    logging.getLogger().addHandler(handler)
-    try:
+    with faultless():
         async with engine(*agents, file=file, rules=rules) as made:
             found = Rig(made, AgentCommunicationServe(**options))
             yield found
             await found.inbound.runs.settled()
-    finally:
-        logging.getLogger().removeHandler(handler)
-    assert not mistakes, mistakes
-
-
-class _Errors(logging.Handler):
-    """Collects what is logged as an error: nothing that a client or an agent does is one of ours.
-
-    Not what asyncio logs: of the test's own loop that goes to its handler, so it is the garbage of a test before.
-    """
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name != "asyncio":
-            self._found.append(self.format(record))
 
 
 def scripted(script: Script, name: str = "scripted", **fields: Any) -> tuple[Route, Scripted]:
@@ -272,19 +249,5 @@ def says(*events: e.Event) -> Script:
             context.emit(event)
             await context.drain()
             await asyncio.sleep(0)
-
-    return script
-
-
-def held(until: Callable[[], asyncio.Event]) -> Script:
-    """An agent that says one thing, waits, and says another."""
-
-    async def script(context: RunContext) -> None:
-        context.emit(e.PartDelta(part="text", delta="before "))
-        await context.drain()
-        await until().wait()
-        context.emit(e.PartDelta(part="text", delta="after"))
-        context.emit(e.RunFinished())
-        await context.drain()
 
     return script

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvicorn
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -30,7 +29,8 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.runs import Engine
 from tests.adapters.agent_communication.inbound_rig import YES_NO, asking
-from tests.support.scripted import AGENT, Scripted, bound, echo, engine, route, until
+from tests.support.scripted import AGENT, Scripted, bound, echo, engine, held, route
+from tests.support.serving import serving
 
 TONE: dict[str, Any] = {"type": "object", "properties": {"tone": {"type": "string"}}, "required": ["tone"]}
 
@@ -74,13 +74,7 @@ async def served(**options: Any) -> AsyncIterator[Served]:
     """One on a free port of this machine, in this loop, while the block lasts."""
     gate = asyncio.Event()
 
-    async def held(context: RunContext) -> None:
-        context.emit(e.PartDelta(part="text", delta="before "))
-        await context.drain()
-        await gate.wait()
-        context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
-
-    agents = {"echo": echo, "asker": asking(YES_NO), "held": held, "failer": failer, "filer": filer}
+    agents = {"echo": echo, "asker": asking(YES_NO), "held": held(lambda: gate), "failer": failer, "filer": filer}
     mute = replace(AGENT, capabilities=replace(AGENT.capabilities, interrupts=False))
     made = [(route(n), Scripted(script, agent=AGENT if n == "asker" else mute)) for n, script in agents.items()]
     made.append((route("maker"), Scripted(maker, agent=replace(mute, config_schema=TONE))))
@@ -91,18 +85,11 @@ async def served(**options: Any) -> AsyncIterator[Served]:
         inbound = AgentCommunicationInbound(AgentCommunicationServe(**options), running)
         running.agents.on_change(inbound.agents_changed)
         app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
-        how: dict[str, Any] = {"lifespan": "off", "log_level": "warning"}
-        how["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
-        config = uvicorn.Config(app, **how)
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        try:
-            yield Served(f"{address}{ADAPTER.path}", running, inbound, gate)
-        finally:
-            gate.set()
-            inbound.quiet()
-            await inbound.server.aclose()
-            server.should_exit = server.force_exit = True
-            await task
-            await inbound.runs.settled()
+        async with serving(app, listener):
+            try:
+                yield Served(f"{address}{ADAPTER.path}", running, inbound, gate)
+            finally:
+                gate.set()
+                inbound.quiet()
+                await inbound.server.aclose()
+        await inbound.runs.settled()

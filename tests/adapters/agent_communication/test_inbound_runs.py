@@ -17,9 +17,9 @@ from gateway.core.errors import AgentFailed
 from gateway.core.types import Run, RunQuery, RunStatus
 from gateway.mcp.wire import MESSAGE, META_LOG_LEVEL
 from gateway.store.sqlite import disk_thread
-from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, held, native, rig, says, scripted
+from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, native, rig, says, scripted
 from tests.support.aio import run
-from tests.support.scripted import AGENT, echo, until
+from tests.support.scripted import AGENT, echo, held, until
 
 AS_NATIVE = replace(AGENT, extra={"agent_communication": {"name": "far"}})
 """The scripted agent, as one that speaks the protocol itself."""

@@ -18,12 +18,12 @@ from gateway.contract import CallingBack, Conversing, Inbound, Informed, Leaving
 from gateway.core.errors import Denied, NotFound, Unavailable, Unsupported
 from gateway.core.types import RunStatus
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
-from tests.adapters.agent_communication.inbound_rig import YES_NO, Rig, asking, held, rig, scripted
+from tests.adapters.agent_communication.inbound_rig import YES_NO, Rig, asking, rig, scripted
 from tests.adapters.agent_communication.inbound_server import served
 from tests.support.aio import run
 from tests.support.pipes import MemoryPipe, pair
 from tests.support.rpc import hear, say
-from tests.support.scripted import Scripted, echo, route, until, use
+from tests.support.scripted import Scripted, echo, held, route, until, use
 
 BOTH = {"accept": "application/json, text/event-stream"}
 MODERN = {

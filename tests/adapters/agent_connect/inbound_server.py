@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import msgspec
-import uvicorn
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -38,6 +37,7 @@ from gateway.runs.rules import Rules
 from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support import scripted
 from tests.support.scripted import AGENT, Scripted, route
+from tests.support.serving import serving
 
 T = TypeVar("T")
 WITHIN = 60.0
@@ -181,18 +181,10 @@ class Server:
             assert ADAPTER.serve is not None
             inbound = ADAPTER.serve(self.options, self.engine)
             app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
-            options: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "http": PieceProtocol}
-            options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
-            config = uvicorn.Config(app, host="127.0.0.1", port=0, **options)
-            server = uvicorn.Server(config)
-            task = asyncio.create_task(server.serve())
-            await scripted.until(lambda: server.started)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            self.url = f"http://127.0.0.1:{port}{ADAPTER.path}"
-            self._ready.set()
-            await self._stop.wait()
-            server.should_exit = server.force_exit = True
-            await task
+            async with serving(app, http=PieceProtocol) as url:
+                self.url = f"{url}{ADAPTER.path}"
+                self._ready.set()
+                await self._stop.wait()
 
     def run(self) -> None:
         """The thread."""

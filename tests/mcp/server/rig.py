@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 
 import httpx2
 import jsonschema
-import uvicorn
 from msgspec import Raw
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -43,6 +42,7 @@ from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
 from tests.support.scripted import until
+from tests.support.serving import serving
 
 WITHIN = 30.0
 MOUNT = "/rig"
@@ -202,7 +202,7 @@ async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> A
     words.server = server = McpServer(words, McpServeOptions(**options), dialects=dialects or {})
     before = asyncio.all_tasks()
     mounts = [Mount(MOUNT, routes=list(server.routes())), Mount(ROOT, routes=list(server.at()))]
-    async with serving(FixedPaths(Starlette(routes=mounts), mounts)) as url:
+    async with serving(FixedPaths(Starlette(routes=mounts), mounts), interface="asgi3") as url:
         try:
             yield Rig(words, server, url)
         finally:
@@ -211,22 +211,6 @@ async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> A
     if left:  # uvicorn does not wait for what it was about to end
         await asyncio.wait(left, timeout=30)
     assert not server.sessions and all(task.done() for task in left), left
-
-
-@contextlib.asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """uvicorn on a free port; its URL."""
-    options: dict[str, Any] = {"interface": "asgi3", "lifespan": "off", "log_level": "warning", "http": "httptools"}
-    options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, ws="websockets-sansio", **options)
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = server.force_exit = True
-        await task
 
 
 class Events:
