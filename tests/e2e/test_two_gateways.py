@@ -391,10 +391,10 @@ def listed(gateway: Gateway, name: str = "mason") -> bool:
     return name in json.dumps(found)
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(true: Callable[[], bool], found: Callable[[], object] = lambda: "") -> None:
     end = time.monotonic() + PATIENCE
     while not true():
-        assert time.monotonic() < end, "it does not come true"
+        assert time.monotonic() < end, f"it does not come true: {found()}"
         time.sleep(0.02)
 
 
@@ -514,7 +514,8 @@ def test_an_agent_has_no_more_tasks_than_it_may_from_all_gateways_together_and_n
         """Tasks of another agent are done before and after."""
         for _ in range(2):
             assert assigned(gateway, "carpenter", "runs/wait").json()["run"]["status"] == "success"
-        until(lambda: left(gateway) == ["pending"] * 3 + ["running"])  # an agent is asked before it is told of
+        wanted = ["pending"] * 3 + ["running"]
+        until(lambda: left(gateway) == wanted, lambda: read(gateway, "agent://tasks"))  # asked, then told of
         assert len(agent.asked) == 1
 
     with mason(pair[1]) as agent, mason(pair[1], "carpenter") as other:
