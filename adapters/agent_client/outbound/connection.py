@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -211,22 +211,22 @@ class AgentConnection:
         finally:
             self._asking.pop(taken, None)
 
-    def prompt(self, params: JsonObject, context: ThreadContext, answered: Answered) -> jsonrpc.Id:
-        """Send a `session/prompt`; see `Peer.send_request`."""
+    def send(self, method: str, params: Any, context: ThreadContext, answered: Answered) -> jsonrpc.Id:
+        """Send a request in the words of version 1; see `Peer.send_request`. The answer is in the agent's own."""
 
         def came(answer: Raw | InterlinguaError) -> None:
             self._asking.pop(asked, None)
             answered(answer)
 
-        asked = self._peer.send_request(*self.version.to_agent("session/prompt", params, self._options), came)
+        asked = self._peer.send_request(*self.version.to_agent(method, params, self._options), came)
         self._asking[asked] = context
         return asked
 
-    def withdraw(self, prompt: jsonrpc.Id) -> None:
-        """Tell the agent that the answer to a `session/prompt` is not waited for any more, and forget it."""
-        self._asking.pop(prompt, None)
-        self._peer.forget(prompt)
-        self.tell(*cancel_request(prompt))
+    def withdraw(self, asked: jsonrpc.Id) -> None:
+        """Tell the agent that the answer to a request that was sent is not waited for any more, and forget it."""
+        self._asking.pop(asked, None)
+        self._peer.forget(asked)
+        self.tell(*cancel_request(asked))
 
     def tell(self, method: str, params: Any) -> None:
         """A notification; dropped if the agent has gone."""
@@ -239,20 +239,19 @@ class AgentConnection:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def opening(self, session: ConnectedSession) -> Iterator[None]:
-        """While a session is being made: updates that name it before its id is known are kept."""
+    def opens(self, session: ConnectedSession) -> None:
+        """A session is being made, until `opened`: updates that name it before its id is known are kept."""
         self._opening.append(session)
-        try:
-            yield
-        finally:
-            self._opening.remove(session)
-            if not self._opening:
-                for name in [name for name in self._early if name not in self._unclaimed]:
-                    early = self._early.pop(name)
-                    log.info("%s: %d updates of a session %s that is not open", self.name, len(early), name)
-                self._early_count = sum(map(len, self._early.values()))
-                self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
+
+    def opened(self, session: ConnectedSession) -> None:
+        """It is made, or not."""
+        self._opening.remove(session)
+        if self._early_count and not self._opening:
+            for name in [name for name in self._early if name not in self._unclaimed]:
+                early = self._early.pop(name)
+                log.info("%s: %d updates of a session %s that is not open", self.name, len(early), name)
+            self._early_count = sum(map(len, self._early.values()))
+            self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
 
     def register(self, name: str, session: ConnectedSession) -> None:
         """The session has that id here, and gets what came for it. Raises AgentBroken if another one is busy there."""

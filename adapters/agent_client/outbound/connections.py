@@ -233,12 +233,20 @@ class ConnectionLease:
 
     async def connect(self, shared: SharedConnection) -> AgentConnection:
         """The connection, started if need be. Raises as `Supervisor.join` does."""
-        if (connection := self.connected(shared)) is not None:
+        if (connection := self.connect_now(shared)) is not None:
             return connection
         self.release()
         self._connection = await shared.join()
         self._of = shared
         return self._connection
+
+    def connect_now(self, shared: SharedConnection) -> AgentConnection | None:
+        """The connection, where nothing has to be waited for; None otherwise."""
+        connection = self.connected(shared)
+        if connection is None and (connection := shared.join_now()) is not None:
+            self.release()
+            self._connection, self._of = connection, shared
+        return connection
 
     def connected(self, shared: SharedConnection) -> AgentConnection | None:
         """The connection, if it is held already and alive."""

@@ -15,13 +15,14 @@ from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.governed import preface
 from adapters.agent_client.outbound.prompts import AcknowledgedPrompt, Answered, AnsweredPrompt
 from adapters.agent_client.outbound.session import AgentSession
-from adapters.agent_client.outbound.sessions import AgentSessions
+from adapters.agent_client.outbound.sessions import AgentSessions, Opening
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import PROTOCOL, cancel_request, taken_in_prompts
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
-from gateway.core.errors import Conflict, Invalid, Unsupported
+from gateway.core.errors import AgentTimeout, Conflict, Invalid, Unsupported
 from gateway.core.types import Artifact, Json, JsonObject
+from gateway.transport.deadline import Deadline
 from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -49,6 +50,8 @@ class PromptedRun:
         self._stop = self._told = self._forgotten = False
         self._opened = Flag()
         """Set when what is awaited before the prompt has come, or the run is cancelled."""
+        self._opening: Opening | None = None
+        """The session that the agent makes for the run."""
 
     async def run(self) -> None:
         session = self._session
@@ -63,9 +66,12 @@ class PromptedRun:
             await self.context.drain()
         finally:
             session.leave(self._turn)
-            session.lease.give_back()
-            if session.thread is None:
-                self._sessions.close_soon(session)
+            if session.thread is not None:
+                session.lease.give_back()
+            else:
+                if self._opening is not None:
+                    self._opening.withdraw()
+                self._sessions.end(session)
 
     async def cancel(self) -> None:
         self._stop = True
@@ -80,7 +86,7 @@ class PromptedRun:
     def asks(self, answered: Answered) -> None:
         connection = self._asked = self._session.connection
         assert connection is not None
-        self._prompt_id = connection.prompt(self._params, self.context, answered)
+        self._prompt_id = connection.send("session/prompt", self._params, self.context, answered)
 
     def withdraws(self) -> None:
         if self._asked is not None:
@@ -105,12 +111,8 @@ class PromptedRun:
 
     async def _ended(self, session: AgentSession) -> list[e.Event]:
         """From opening the session to the agent's answer, or its cancellation."""
-        opened = None if self._stopped else self._sessions.there(session, self.context)
-        if opened is None:
-            opened = await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
-        if opened is None:
+        if self._stopped or (connection := await self._open(session)) is None:
             return [self._cancelled()]
-        connection = opened
         self._turn.speak(connection.version, session.spoken)
         rules = governing.run_governor_of(self.context)
         if self._forgotten and rules is not None:
@@ -141,6 +143,26 @@ class PromptedRun:
             self._give_up(prompt)
             raise
         return [*before, self._cancelled() if self._stop and isinstance(end, e.RunFinished) else end]
+
+    async def _open(self, session: AgentSession) -> AgentConnection | None:
+        """The session's connection; None if the run is cancelled first."""
+        if session.thread is None:
+            self._opening = self._sessions.begin(session, self.context, self._opened.set)
+        if (opening := self._opening) is None:
+            there = self._sessions.there(session, self.context)
+            return there or await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
+        patience = self._target.request_timeout
+        try:
+            with Deadline(patience):
+                await self._opened.wait()
+        except TimeoutError:
+            if opening.answer is None:
+                name = opening.connection.name
+                raise AgentTimeout(f"{name} did not answer session/new within {patience:g} seconds") from None
+        if self._stopped:
+            return None
+        self._opening = None
+        return self._sessions.begun(opening)
 
     def _lost(self, what: str) -> None:
         self._forgotten = True

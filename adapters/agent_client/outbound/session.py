@@ -366,7 +366,7 @@ class AgentSession:
             self.work = Foreground() if connection.version.acknowledges else None
         self.name, self.connection = name, connection
         connection.register(name, self)
-        if self._release is None and self.context is not None:
+        if self.thread is not None and self._release is None and self.context is not None:
             self._release = self.context.hold()
 
     def detach(self, connection: AgentConnection) -> None:
@@ -387,14 +387,23 @@ class AgentSession:
 
     async def aclose(self) -> None:
         """Forget it, and let its connection go."""
+        if not self.drop():
+            await self.commands.end()
+            if self._refusing:
+                await self._refused()
+            self.lease.release()
+
+    def drop(self) -> bool:
+        """The same at once; False if there is more to be waited for."""
         self.lease.stop()
         if self.connection is not None:
             self.detach(self.connection)
-        self._detached(self)
-        await self.commands.end()
-        if self._refusing:
-            await self._refused()
+        else:
+            self._detached(self)
+        if self.commands.terminals is not None or self._refusing:
+            return False
         self.lease.release()
+        return True
 
     # --- what the agent says --------------------------------------------------------------------------------------
 

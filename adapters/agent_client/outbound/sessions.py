@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import OURS, PROTOCOL, as_object, auth_methods, takes_up, with_meta
 from gateway.contract import ThreadContext, governing
 from gateway.core import delta
-from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
+from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout, Denied, InterlinguaError, Unsupported
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -34,6 +35,47 @@ log = logging.getLogger(__name__)
 FORGOTTEN = "session_forgotten"
 Lost = Callable[[str], None]
 _encode = msgspec.json.encode
+
+
+class Opening:
+    """A session that the agent was asked to make: for `AgentSessions.begun` once it has answered, or to be withdrawn.
+
+    answer: None before it comes.
+    """
+
+    def __init__(
+        self,
+        session: AgentSession,
+        connection: AgentConnection,
+        record: SessionRecord,
+        context: ThreadContext,
+        answered: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self.connection = connection
+        self.record = record
+        self.answer: Raw | InterlinguaError | None = None
+        self._answered = answered
+        connection.opens(session)
+        try:
+            params = Raw(_encode(record.setup(connection.offers)))
+            self._asked = connection.send("session/new", params, context, self._came)
+        except AgentGone as error:
+            self._came(error)
+
+    def _came(self, answer: Raw | InterlinguaError) -> None:
+        self.answer = answer
+        self._answered()
+
+    def over(self) -> None:
+        """It is made, or not."""
+        self.connection.opened(self.session)
+
+    def withdraw(self) -> None:
+        """It is not wanted any more."""
+        if self.answer is None:
+            self.connection.withdraw(self._asked)
+        self.over()
 
 
 class AgentSessions:
@@ -114,6 +156,32 @@ class AgentSessions:
         session.seen(context)
         return connection
 
+    def begin(self, session: AgentSession, context: ThreadContext, answered: Callable[[], None]) -> Opening | None:
+        """Have the agent make the session of a run without a thread, where nothing has to be waited for before that;
+        None elsewhere. `answered` is called when it has answered.
+        """
+        if governing.governor_of(context) is not None:
+            return None
+        session.seen(context)
+        profile = self._connections.profile(context.caller)
+        connection = session.lease.connect_now(self._connections.shared(context, profile))
+        if connection is None:
+            return None
+        return Opening(session, connection, replace(self._plain, profile=profile), context, answered)
+
+    def begun(self, opening: Opening) -> AgentConnection:
+        """The session, now that the agent has answered. Raises as `open` does."""
+        session, connection, answer = opening.session, opening.connection, opening.answer
+        opening.over()
+        if isinstance(answer, RpcError):
+            raise self._denied(answer, connection, session.context) from answer
+        if isinstance(answer, InterlinguaError):
+            raise answer
+        assert answer is not None
+        self._made(session, connection, connection.version.agent_answer("session/new", answer), in_run=True)
+        session.recorded(replace(opening.record, session=session.name))
+        return connection
+
     async def new(self, context: ThreadContext, params: Raw) -> Raw:
         """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""
         session = self.of(context)
@@ -184,9 +252,12 @@ class AgentSessions:
         await self._tell_closed(session)
         await self.forget(session)
 
-    def close_soon(self, session: AgentSession) -> None:
-        """The same in the background."""
-        self._closing.start(self.close(session))
+    def end(self, session: AgentSession) -> None:
+        """The run without a thread is over that had the session: the same, in the background if it takes time."""
+        connection = session.connection
+        tells = connection is not None and connection.alive and connection.offers("sessionCapabilities", "close")
+        if tells or not session.drop():
+            self._closing.start(self.close(session))
 
     def _unused(self, session: AgentSession) -> None:
         """Close what the agent can find again: neither it nor the gateway may grow with every conversation."""
@@ -249,24 +320,29 @@ class AgentSessions:
         in_run: bool = False,
     ) -> Raw:
         sent, lost = await self.given(session, connection, params)
+        connection.opens(session)
         try:
-            with connection.opening(session):
-                result = await connection.ask(
-                    "session/new", sent, timeout=self._target.request_timeout, context=session.context
-                )
-                answer = jsonrpc.unpack(result)
-                name = answer.get("sessionId") if isinstance(answer, dict) else None
-                if not isinstance(name, str) or not name or delta.sound(name) != name:
-                    raise AgentBroken(f"{self._connections.name} made a session without an id that can be kept")
-                session.bind(connection, name)
+            result = await connection.ask(
+                "session/new", sent, timeout=self._target.request_timeout, context=session.context
+            )
+            self._made(session, connection, result, in_run=in_run)
         except RpcError as error:
             raise self._denied(error, connection, session.context) from error
         finally:
+            connection.opened(session)
             if not session.open:
                 self._tunnels.forget(session)
-        session.settings.settle(answer, in_run=in_run)
         await self._record(session, record)
         return losing(result, lost)
+
+    def _made(self, session: AgentSession, connection: AgentConnection, result: Raw, *, in_run: bool) -> None:
+        """The agent has answered `session/new`. Raises AgentBroken."""
+        answer = jsonrpc.unpack(result)
+        name = answer.get("sessionId") if isinstance(answer, dict) else None
+        if not isinstance(name, str) or not name or delta.sound(name) != name:
+            raise AgentBroken(f"{self._connections.name} made a session without an id that can be kept")
+        session.bind(connection, name)
+        session.settings.settle(answer, in_run=in_run)
 
     async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss, if it cannot have all of them."""
@@ -357,15 +433,22 @@ class AgentSessions:
 
     async def _record(self, session: AgentSession, record: SessionRecord) -> None:
         session.recorded(replace(record, session=session.name))
-        if session.context is not None:
+        if session.thread is not None and session.context is not None:
             await session.context.set_thread(session.record.upstream)
 
     def _default(self, governor: governing.Governor | None) -> SessionRecord:
         """For a client that names no folder."""
+        plain, target = self._plain, self._target
+        if governor is None or target.cwd or target.workspace or not governor.home:
+            return plain
+        return replace(plain, cwd=os.path.abspath(governor.home))
+
+    @functools.cached_property
+    def _plain(self) -> SessionRecord:
+        """The same, where no rules govern the route."""
         target = self._target
         named = target.cwd or (target.workspace.root if target.workspace else None)
-        folder = named or (governor.home if governor else None) or os.getcwd()
-        return SessionRecord(session="", cwd=os.path.abspath(folder))
+        return SessionRecord(session="", cwd=os.path.abspath(named or os.getcwd()))
 
     def _denied(
         self, error: RpcError, connection: AgentConnection, context: ThreadContext | None

@@ -142,6 +142,14 @@ class Supervisor(Generic[C]):
             self.leave(None)
             raise
 
+    def join_now(self) -> C | None:
+        """The same, where it is connected already and nothing has to be waited for; None otherwise."""
+        live = self._live
+        if self._closed or live is None or live.closed.done() or not live.alive:
+            return None
+        self._users += 1
+        return live
+
     async def aclose(self) -> None:
         """Close the connection and cancel a start; users that wait for it get Unavailable. Idempotent."""
         self._closed = True
