@@ -20,6 +20,7 @@ from gateway.config import Route
 from gateway.contract import Demanding, Discovering, Extended, Intercepting, Outbound, Placed, Supervised
 from gateway.contract.filling import Filling
 from gateway.contract.fitting import SchemaJudge, fault
+from gateway.contract.optional import Preparing
 from gateway.contract.options import RouteLimits
 from gateway.core import files, memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unavailable, Unsupported
@@ -58,6 +59,8 @@ class Entry:
     """The target, if it offers what only some adapters know of."""
     placed: Placed | None = field(init=False)
     """The target, if only one gateway process can run it."""
+    preparing: Preparing | None = field(init=False)
+    """The target, if it has work for a run that is not stored yet."""
     _judges: dict[str, SchemaJudge] = field(default_factory=dict)
     _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
@@ -71,6 +74,7 @@ class Entry:
         self.demanding = outbound if isinstance(outbound, Demanding) else None
         self.extended = outbound if isinstance(outbound, Extended) else None
         self.placed = outbound if isinstance(outbound, Placed) else None
+        self.preparing = outbound if isinstance(outbound, Preparing) else None
         if self.targets is not None:
             self.targets.follow(self._moved)
 

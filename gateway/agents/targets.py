@@ -25,7 +25,7 @@ from gateway import tracing
 from gateway.agents.breaker import Breaker
 from gateway.config import Route
 from gateway.contract import CallNews, Outbound, RuleKeeping, RunContext, ThreadContext
-from gateway.contract.optional import Discovering, Relay, Stateful, Supervised
+from gateway.contract.optional import Discovering, Preparing, Relay, Stateful, Supervised
 from gateway.contract.options import TargetOptions
 from gateway.contract.wrapping import WrappedRun, WrappedThread
 from gateway.core import errors, memory, projection, thread_state
@@ -159,6 +159,9 @@ class TargetGroup:
         self.route = route
         self._draw = draw
         self._several = len(members) > 1
+        only = None if self._several else members[0].half
+        self._preparing = only if isinstance(only, Preparing) else None
+        """Of several targets it is not known before a run is sent which one takes it."""
         self._at: dict[str, RouteTarget] = {}
         """By id of a run, the target that works on it."""
 
@@ -243,6 +246,14 @@ class TargetGroup:
             tries += 1
             await asyncio.sleep(max(pause, last.retry_after or 0.0))
             tracing.metrics.retries.add(1, tracing.metrics.agent(self.route.name))
+
+    def prepare(self, context: RunContext) -> None:
+        if self._preparing is not None:
+            self._preparing.prepare(context)
+
+    def unprepare(self, context: RunContext) -> None:
+        if self._preparing is not None:
+            self._preparing.unprepare(context)
 
     async def attach(self, context: RunContext) -> None:
         """At the target that it was sent to."""

@@ -22,6 +22,7 @@ Outbound halves:
 | `Demanding` | `agents.entry` | before every run, and for readiness |
 | `Extended` | `agents.entry` | for `agents.extension` |
 | `Placed` | `agents.entry` | before every run |
+| `Preparing` | `runs` | before a new run without a thread is stored |
 | `Intercepting` (interception.py) | `agents.entry` | for every run |
 """
 
@@ -33,7 +34,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from gateway.contract.backchannel import ThreadContext
-from gateway.contract.outbound import Outbound
+from gateway.contract.outbound import Outbound, RunContext
 from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject, Run
 from gateway.transport.pipe import Pipe
 
@@ -236,6 +237,21 @@ class Placed(Protocol):
 
     def doubt(self) -> None:
         """Called when that process is dead, or does not drive them: the next `Hosting.refresh` looks who does."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """Offered by outbound halves that can do some of a run's work while it is being stored.
+
+    Nothing of the run may be sent by then: only what the agent may be asked for whether the run comes or not. It is not
+    asked of a run that is held, intercepted, recorded or queued, nor of one on a thread.
+    """
+
+    def prepare(self, context: RunContext) -> None:
+        """Called once, before the run is stored, in the task of whoever starts it. Must not raise."""
+
+    def unprepare(self, context: RunContext) -> None:
+        """Called after `run`, and where the run is not stored: let go of what was not taken. Must not raise."""
 
 
 @runtime_checkable

@@ -130,6 +130,7 @@ class LiveRun:
         self._route = entry.route
         self._clock = Clock(self._route.timeout)
         self.artifacts: list[Artifact] = []
+        self._all_here = not run.dispatched  # else its agent may have made some before a restart
         self.interceptor = intercepting.intercept(self) if intercepting else None
         self.outbound: Runner = self.interceptor or entry.outbound
         self.beside: frozenset[type[e.Event]] = BESIDE if log.last else frozenset()
@@ -177,7 +178,7 @@ class LiveRun:
 
     @property
     def caller(self) -> Caller | None:
-        return self.conversation.caller
+        return self._client if self.thread is None else self.conversation.caller
 
     @property
     def callers(self) -> Sequence[Caller]:
@@ -328,7 +329,7 @@ class LiveRun:
         return artifact
 
     async def uploads(self) -> Sequence[Artifact]:
-        thread = self.conversation.thread
+        thread = self.thread
         if not self.record.run.request.files and (thread is None or not thread.attributes.get(UPLOADS)):
             return []
         found = await self._store.artifacts(run=self.run.id, thread=self.run.thread)
@@ -390,6 +391,8 @@ class LiveRun:
             return self._end_of(error)
         finally:
             self._calling = False
+            if self.entry.preparing is not None:
+                self.entry.preparing.unprepare(self)
         return None
 
     def _end_of(self, error: Exception | asyncio.CancelledError) -> e.Event:
@@ -456,8 +459,9 @@ class LiveRun:
             try:
                 if type(end) is not e.RunFinished or end.origin is not None:  # a document is encoded already
                     end = delta.sound(end)
+                made = len(self.artifacts) if self._all_here else None
                 conclude = partial(
-                    self.record.conclude, self.agent, self.thread, self.artifacts, recalled=self._recalled
+                    self.record.conclude, self.agent, self.thread, self.artifacts, recalled=self._recalled, made=made
                 )
                 if self.interceptor is None:
                     await conclude(end)

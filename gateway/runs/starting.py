@@ -19,6 +19,7 @@ from gateway.agents.roster import Roster
 from gateway.contract import Caller
 from gateway.contract.filling import Filled
 from gateway.contract.interception import RunRecorder
+from gateway.contract.optional import Preparing
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.files import LOST, Attachment
@@ -159,6 +160,7 @@ class Starter:
             thread=request.thread,
             queues=request.if_busy is IfBusy.ENQUEUE,
         )
+        preparing: Preparing | None = None
         try:
             agent = await entry.need()
             request = self._completed(request, agent, entry)
@@ -188,6 +190,10 @@ class Starter:
             at_once = (request.start_at is None or request.start_at <= now) and request.if_busy is IfBusy.REJECT
             told = told or thread is not None or live.interceptor is not None
             started = live.record.begins(not live.held, told=told) if at_once else []
+            if at_once and thread is None and not (live.interceptor or live.held or self._recorder.on):
+                preparing = entry.preparing
+                if preparing is not None:
+                    preparing.prepare(live)
             if started and live.interceptor is not None:
                 async with live.interceptor.starting():
                     turn = await self._create(live, started, thread)
@@ -195,6 +201,8 @@ class Starter:
                 turn = await self._create(live, started, thread)
         except BaseException:
             slots.free()
+            if preparing is not None:
+                preparing.unprepare(live)
             raise
         if thread is not None:
             self._conversations.watchers.tell(thread.id, live.record.run)

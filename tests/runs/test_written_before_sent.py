@@ -9,6 +9,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 
 from gateway.contract import RunContext
 from gateway.core import events as e
+from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus, Thread
 from gateway.runs import Engine
 from gateway.store.sqlite import disk_thread
@@ -224,5 +226,70 @@ def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_on_the_disk(tmp_path
             done = await engine.runs.wait(run.id, LONG)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert agent.found == ["running"]
+
+    aio.run(story())
+
+
+class Preparing(Agent):
+    """Notes whether a run is stored when its work is prepared, and what becomes of that."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.noted: list[str] = []
+        self.go.set()
+
+    def prepare(self, context: RunContext) -> None:
+        with contextlib.closing(sqlite3.connect(self.file)) as connection:
+            ((count,),) = connection.execute("SELECT count(*) FROM runs WHERE id = ?", (context.run.id,)).fetchall()
+        self.noted.append(f"prepared, {count} stored")
+
+    def unprepare(self, context: RunContext) -> None:
+        self.noted.append(f"over, {len(self.found)} sent")
+
+
+def test_what_needs_nothing_of_a_run_is_done_before_it_is_stored(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Preparing(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            for told in (True, False):
+                agent.noted.clear()
+                agent.found.clear()
+                run = await engine.runs.start(request(), told=told)
+                await engine.runs.wait(run.id, LONG)
+                await until(lambda: len(agent.noted) == 2)
+                assert agent.noted == ["prepared, 0 stored", "over, 1 sent"]
+
+    aio.run(story())
+
+
+def test_what_was_prepared_for_a_run_that_is_not_stored_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object, **__: object) -> None:
+        raise Unavailable("the store failed")
+
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Preparing(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            monkeypatch.setattr(engine.store, "create_run", full)
+            with pytest.raises(Unavailable):
+                await engine.runs.start(request())
+            assert agent.noted == ["prepared, 0 stored", "over, 0 sent"]
+
+    aio.run(story())
+
+
+def test_nothing_is_prepared_for_a_run_on_a_thread_or_for_later(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Preparing(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+            for each in (request(thread=thread.id), request(start_at=time.time() + 0.01)):
+                run = await engine.runs.start(each)
+                await engine.runs.wait(run.id, LONG)
+            assert agent.noted == [] and agent.found == ["running"] * 2
 
     aio.run(story())

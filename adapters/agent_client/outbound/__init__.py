@@ -40,7 +40,7 @@ OWN = (INITIALIZE, "session/prompt", CANCEL_REQUEST)
 
 
 class AgentClientOutbound:
-    """See `gateway.contract.Outbound`, `Relay` and `Supervised`, and
+    """See `gateway.contract.Outbound`, `Preparing`, `Relay` and `Supervised`, and
     `gateway.contract.governing.RuleKeeping`.
     """
 
@@ -53,6 +53,7 @@ class AgentClientOutbound:
         self._connections = AgentConnections(target, AgentRequests(target, self._tunnels))
         self._sessions = AgentSessions(target, self._connections, self._tunnels)
         self._runs: dict[str, PromptedRun] = {}
+        self._prepared: dict[str, PromptedRun] = {}
 
     async def describe(self) -> Agent:
         """The agent's answer of `initialize`; starts it if it does not run."""
@@ -61,8 +62,19 @@ class AgentClientOutbound:
             bridged = {"bridged": True} if self._tunnels.possible(connection) else {}
             return replace(connection.agent, extra={**connection.agent.extra, agents.BRIDGED: bridged})
 
+    def prepare(self, context: RunContext) -> None:
+        """The run's session is made while the run is being stored."""
+        run = PromptedRun(self._target, self._sessions, context)
+        if run.begin():
+            self._prepared[context.run.id] = run
+
+    def unprepare(self, context: RunContext) -> None:
+        if (run := self._prepared.pop(context.run.id, None)) is not None:
+            run.drop()
+
     async def run(self, context: RunContext) -> None:
-        run = self._runs[context.run.id] = PromptedRun(self._target, self._sessions, context)
+        run = self._prepared.pop(context.run.id, None) or PromptedRun(self._target, self._sessions, context)
+        self._runs[context.run.id] = run
         try:
             await run.run()
         finally:

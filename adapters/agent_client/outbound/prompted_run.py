@@ -53,6 +53,18 @@ class PromptedRun:
         self._opening: Opening | None = None
         """The session that the agent makes for the run."""
 
+    def begin(self) -> bool:
+        """Have the agent make the run's session, which is not one of a thread; False where that has to wait."""
+        self._opening = self._sessions.begin(self._session, self.context, self._opened.set)
+        return self._opening is not None
+
+    def drop(self) -> None:
+        """It has begun, and is not run."""
+        if (opening := self._opening) is not None:
+            self._opening = None
+            self._sessions.give_up(opening)
+        self._sessions.end(self._session)
+
     async def run(self) -> None:
         session = self._session
         session.enter(self._turn)
@@ -69,9 +81,7 @@ class PromptedRun:
             if session.thread is not None:
                 session.lease.give_back()
             else:
-                if self._opening is not None:
-                    self._opening.withdraw()
-                self._sessions.end(session)
+                self.drop()
 
     async def cancel(self) -> None:
         self._stop = True
@@ -146,19 +156,20 @@ class PromptedRun:
 
     async def _open(self, session: AgentSession) -> AgentConnection | None:
         """The session's connection; None if the run is cancelled first."""
-        if session.thread is None:
-            self._opening = self._sessions.begin(session, self.context, self._opened.set)
+        if self._opening is None and session.thread is None:
+            self.begin()
         if (opening := self._opening) is None:
             there = self._sessions.there(session, self.context)
             return there or await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
         patience = self._target.request_timeout
-        try:
-            with Deadline(patience):
-                await self._opened.wait()
-        except TimeoutError:
-            if opening.answer is None:
-                name = opening.connection.name
-                raise AgentTimeout(f"{name} did not answer session/new within {patience:g} seconds") from None
+        if opening.answer is None:
+            try:
+                with Deadline(patience):
+                    await self._opened.wait()
+            except TimeoutError:
+                if opening.answer is None:
+                    name = opening.connection.name
+                    raise AgentTimeout(f"{name} did not answer session/new within {patience:g} seconds") from None
         if self._stopped:
             return None
         self._opening = None

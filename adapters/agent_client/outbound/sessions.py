@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -72,9 +73,8 @@ class Opening:
         self.connection.opened(self.session)
 
     def withdraw(self) -> None:
-        """It is not wanted any more."""
-        if self.answer is None:
-            self.connection.withdraw(self._asked)
+        """The answer is not waited for any more."""
+        self.connection.withdraw(self._asked)
         self.over()
 
 
@@ -181,6 +181,14 @@ class AgentSessions:
         self._made(session, connection, connection.version.agent_answer("session/new", answer), in_run=True)
         session.recorded(replace(opening.record, session=session.name))
         return connection
+
+    def give_up(self, opening: Opening) -> None:
+        """The session is not wanted any more."""
+        if opening.answer is None:
+            opening.withdraw()
+        else:
+            with contextlib.suppress(InterlinguaError):
+                self.begun(opening)
 
     async def new(self, context: ThreadContext, params: Raw) -> Raw:
         """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""

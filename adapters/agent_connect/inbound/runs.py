@@ -178,6 +178,8 @@ class RunOperations:
 
     async def _messages(self, run: Run) -> Sequence[wire.ConnectMessage]:
         """The messages of a result beside its values: the files that the agent made."""
+        if run.made == 0:
+            return ()
         agent = await self._agent(run.request.agent)
         if agent is not None and not agent.capabilities.artifacts:
             return ()

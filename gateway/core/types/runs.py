@@ -106,7 +106,7 @@ class Run(Record, frozen=True, kw_only=True):
 
     `interrupts` are the open ones, oldest first. `upstream` is whatever the outbound adapter needs to find the
     run again after a restart; `dispatched` is set before the run is sent. `losses` counts what could not be
-    said, by name.
+    said, by name. `made` is how many files its agent made, of a run that has ended; None where that is not known.
     """
 
     id: str
@@ -122,6 +122,7 @@ class Run(Record, frozen=True, kw_only=True):
     upstream: JsonObject | None = None
     cancel_reason: str | None = None
     losses: dict[str, int] = {}
+    made: int | None = None
 
     @property
     def agent(self) -> str:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from gateway.core import events as e
-from gateway.core.errors import Invalid, Unavailable, Unsupported
+from gateway.core.errors import AgentTimeout, Invalid, Unavailable, Unsupported
 from gateway.core.types import Artifact, StopReason
-from tests.adapters.agent_client.outbound_agent import Refusal, chunk, rig, settled, update
+from tests.adapters.agent_client.outbound_agent import MANUAL, Refusal, chunk, rig, settled, update
 from tests.support.aio import run
 
 
@@ -368,6 +368,96 @@ def test_files_that_the_agent_shows_are_kept_for_clients_of_other_protocols() ->
                 it.wire.end(await it.wire.prompt())
                 await task
                 assert [data for _, data in context.artifacts] == [b"hi"] * kept
+
+    run(body())
+
+
+def test_a_session_that_is_made_while_the_run_is_stored_is_the_runs() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            await it.turn(it.context(run="r1"), "a")
+            context = it.context(run="r2")
+            it.outbound.prepare(context)
+            await settled()
+            assert len(it.wire.sent("session/new")) == 2
+            await it.turn(context, "b")
+            it.outbound.unprepare(context)
+            assert [prompt["sessionId"] for prompt in it.wire.sent("session/prompt")] == ["s1", "s2"]
+            assert len(it.wire.sent("session/new")) == 2 and context.output == {"message": "b"}
+
+    run(body())
+
+
+def test_nothing_is_prepared_where_the_agent_does_not_run_yet() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context()
+            it.outbound.prepare(context)
+            assert not it.wires
+            await it.turn(context, "a")
+            assert context.output == {"message": "a"}
+
+    run(body())
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_session_of_a_run_that_is_not_stored_is_given_up(answered: bool) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(sessionCapabilities={"close": {}})
+            it.handlers["session/close"] = lambda _: {}
+            await it.turn(it.context(run="r1"), "a")
+            await it.wire.find("session/close")
+            if not answered:
+                it.handlers["session/new"] = lambda _: MANUAL
+            context = it.context(run="r2")
+            it.outbound.prepare(context)
+            await settled()
+            it.outbound.unprepare(context)
+            if answered:
+                assert (await it.wire.find("session/close"))["params"] == {"sessionId": "s2"}
+            else:
+                asked = [message for message in it.wire.got if message.get("method") == "session/new"][-1]
+                assert (await it.wire.find("$/cancel_request"))["params"] == {"requestId": asked["id"]}
+            it.handlers["session/new"] = lambda _: {"sessionId": "s3"}
+            await it.turn(it.context(run="r3"), "c")
+            assert it.wire.sent("session/prompt")[-1]["sessionId"] == "s3"
+
+    run(body())
+
+
+def test_an_agent_that_makes_no_session_for_a_run_in_time_is_told_that_nobody_waits() -> None:
+    async def body() -> None:
+        async with rig(request_timeout=0.05) as it:
+            await it.turn(it.context(run="r1"), "a")
+            it.handlers["session/new"] = lambda _: MANUAL
+            with pytest.raises(AgentTimeout, match=r"did not answer session/new within 0\.05 seconds"):
+                await it.outbound.run(it.context(run="r2"))
+            await it.wire.find("$/cancel_request")
+
+    run(body())
+
+
+@pytest.mark.parametrize("by", ["a cancel", "the end of its task"])
+def test_a_run_that_ends_while_its_own_session_is_made_withdraws_the_request(by: str) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            await it.turn(it.context(run="r1"), "a")
+            it.handlers["session/new"] = lambda _: MANUAL
+            context = it.context(run="r2")
+            task = asyncio.create_task(it.outbound.run(context))
+            await settled()
+            if by == "a cancel":
+                context.cancel_now()
+                await it.outbound.cancel(context)
+                await task
+                assert isinstance(context.end, e.RunCancelled)
+            else:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await it.wire.find("$/cancel_request")
+            assert len(it.wire.sent("session/prompt")) == 1
 
     run(body())
 
