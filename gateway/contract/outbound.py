@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from gateway.contract.backchannel import ThreadContext
@@ -47,6 +47,12 @@ class RunContext(ThreadContext, Protocol):
 
         After the terminal event it commits the end, for who has more to do then; else that is done when `Outbound.run`
         returns, and there is no need to call it.
+        """
+
+    def afterwards(self, then: Callable[[], None]) -> None:
+        """Call `then` when the run's end has been told, for what stands behind it; once, and it must not raise.
+
+        Not called where the gateway stops and lets go of the run.
         """
 
     @property

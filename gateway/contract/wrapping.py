@@ -82,6 +82,9 @@ class WrappedRun(WrappedThread):
     def emit(self, *events: Event) -> None:
         self._context.emit(*events)
 
+    def afterwards(self, then: Callable[[], None]) -> None:
+        self._context.afterwards(then)
+
     async def drain(self) -> None:
         await self._context.drain()
 

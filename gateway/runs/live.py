@@ -89,6 +89,7 @@ class LiveRun:
     task: asyncio.Task[None] | None = None
     """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
     span: tracing.RunSpan | None = None
+    then: Callable[[], None] | None = None
     ended = False
     detached = False
     """The gateway stops, and will find the run again."""
@@ -130,7 +131,6 @@ class LiveRun:
         self._route = entry.route
         self._clock = Clock(self._route.timeout)
         self.artifacts: list[Artifact] = []
-        self._all_here = not run.dispatched  # else its agent may have made some before a restart
         self.interceptor = intercepting.intercept(self) if intercepting else None
         self.outbound: Runner = self.interceptor or entry.outbound
         self.beside: frozenset[type[e.Event]] = BESIDE if log.last else frozenset()
@@ -269,6 +269,9 @@ class LiveRun:
         waits = self._terminal is not None or self.log.holding or self._route.backpressure
         return not waits and self._store.backlog <= BACKLOG_BYTES
 
+    def afterwards(self, then: Callable[[], None]) -> None:
+        self.then = then
+
     async def thread_state(self) -> Checkpoint | None:
         return None if self.thread is None else await self._commons.states.for_run(self.thread, self.agent)
 
@@ -403,7 +406,7 @@ class LiveRun:
             return e.RunCancelled(reason=self.run.cancel_reason or str(error))
         if isinstance(error, TimeoutError):
             if self._clock.expired:
-                self._tell_agent()
+                self._commons.calling(asyncio.ensure_future(self.call_cancel()))
             return timed_out(self._route.timeout if self._clock.expired else None)
         return of_error(error, f"run {self.run.id} of {self.agent.name}")
 
@@ -459,9 +462,8 @@ class LiveRun:
             try:
                 if type(end) is not e.RunFinished or end.origin is not None:  # a document is encoded already
                     end = delta.sound(end)
-                made = len(self.artifacts) if self._all_here else None
                 conclude = partial(
-                    self.record.conclude, self.agent, self.thread, self.artifacts, recalled=self._recalled, made=made
+                    self.record.conclude, self.agent, self.thread, self.artifacts, recalled=self._recalled
                 )
                 if self.interceptor is None:
                     await conclude(end)
@@ -559,11 +561,8 @@ class LiveRun:
 
     def _stop_agent(self) -> None:
         """Tell the agent to stop, and wait no longer for it than the grace."""
-        self._tell_agent()
-        asyncio.get_running_loop().call_later(self._commons.rules.cancel_grace, self._grace_over)
-
-    def _tell_agent(self) -> None:
         self._commons.calling(asyncio.ensure_future(self.call_cancel()))
+        asyncio.get_running_loop().call_later(self._commons.rules.cancel_grace, self._grace_over)
 
     async def call_cancel(self) -> None:
         """Tell the agent to stop; whatever comes of it is counted or logged, never raised. In a task of its own."""

@@ -63,6 +63,8 @@ class RunRecord:
         self._owed = owed
         self._changing = changing
         self._waiting: set[asyncio.Future[None]] = set()
+        self._sent_before = run.dispatched
+        """Before a restart: its agent may have made files then that are not known here."""
 
     # --- changes ------------------------------------------------------------------------------------------------
 
@@ -120,20 +122,14 @@ class RunRecord:
                 await self.write((), self.run)
 
     async def conclude(
-        self,
-        agent: Agent,
-        thread: Thread | None,
-        artifacts: Sequence[Artifact],
-        end: e.Event,
-        *,
-        recalled: bool,
-        made: int | None,
+        self, agent: Agent, thread: Thread | None, artifacts: Sequence[Artifact], end: e.Event, *, recalled: bool
     ) -> None:
         """Commit the last record with its events, and what becomes of the thread. Called with `lock` held."""
         if self.log.holding:  # the document is whole only when nothing is held back
             await self.log.settled()
         if self.log.wrong is not None and isinstance(end, e.RunFinished):  # the adapter has not heard of it
             end = of_error(self.log.wrong, f"run {self.run.id}")
+        made = None if self._sent_before else len(artifacts)
         run, last = concluded(self.run, end, self.log, updated_at=time.time(), losses=dict(self.losses), made=made)
         owed = delivery(run, self.run) if run.request.webhook is not None else None
         checkpoint = checkpoint_of(run, agent, artifacts) if run.request.thread is not None else None

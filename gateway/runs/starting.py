@@ -399,6 +399,8 @@ class Starter:
         if (thread := run.request.thread) is not None:
             self._queues.ended(thread)
         self._memory.add(live)
+        if live.then is not None:
+            live.then()
 
     def wait_for(self, work: asyncio.Future[None]) -> None:
         self._unfinished.hold(work)

@@ -249,3 +249,20 @@ def test_nothing_that_an_adapter_does_after_the_agents_last_word_changes_the_end
             assert done is not None and (done.status, done.failure) == (RunStatus.SUCCESS, None)
 
     run(scene())
+
+
+def test_what_stands_behind_the_end_is_done_once_that_is_told() -> None:
+    async def scene() -> None:
+        seen: list[RunStatus] = []
+
+        async def script(context: RunContext) -> None:
+            context.afterwards(lambda: seen.append(context.run.status))
+            context.emit(e.RunFinished())
+
+        async with engine((route(), Scripted(script))) as gateway:
+            run_ = await gateway.runs.start(request())
+            assert not seen
+            done = await gateway.runs.wait(run_.id, PATIENCE)
+            assert done is not None and seen == [RunStatus.SUCCESS]
+
+    run(scene())

@@ -287,9 +287,9 @@ def test_nothing_is_prepared_for_a_run_on_a_thread_or_for_later(tmp_path: Path) 
         agent = Preparing(file)
         async with scripted.engine((scripted.route(), agent), file=file) as engine:
             thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            for each in (request(thread=thread.id), request(start_at=time.time() + 0.01)):
-                run = await engine.runs.start(each)
-                await engine.runs.wait(run.id, LONG)
-            assert agent.noted == [] and agent.found == ["running"] * 2
+            await engine.runs.start(request(start_at=time.time() + 3600.0))
+            run = await engine.runs.start(request(thread=thread.id))
+            await until(lambda: bool(agent.noted))
+            assert agent.noted == ["over, 1 sent"] and agent.look(run) == "success"
 
     aio.run(story())

@@ -75,13 +75,21 @@ class PromptedRun:
             except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
                 end = [self._cancelled() if self._stop else turn.failed(error)]
             self._turn.finish(end)
-            await self.context.drain()
-        finally:
-            session.leave(self._turn)
-            if session.thread is not None:
-                session.lease.give_back()
-            else:
-                self.drop()
+            if self._turn.calls is not None:  # calls that wait for somebody come before the end
+                await self.context.drain()
+        except BaseException:
+            self._leave()
+            raise
+        self.context.afterwards(self._leave)
+
+    def _leave(self) -> None:
+        """The run is over: the session is free, and what the agent said behind the end is told behind it."""
+        session = self._session
+        session.leave(self._turn)
+        if session.thread is not None:
+            session.lease.give_back()
+        else:
+            self.drop()
 
     async def cancel(self) -> None:
         self._stop = True

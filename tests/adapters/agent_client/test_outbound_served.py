@@ -471,8 +471,8 @@ def test_a_request_behind_the_end_of_a_run_is_asked_once_the_end_is_recorded() -
             context.caller = client = Client()
             client.answers["_x/ask"] = {}
             [task] = await it.started(context)
-            recorded = asyncio.Event()
-            context.drain = recorded.wait  # type: ignore[assignment,method-assign]
+            then: list[Callable[[], None]] = []
+            context.afterwards = then.append  # type: ignore[method-assign]
             prompt = await it.wire.prompt()
             it.wire.say(
                 {"id": prompt["id"], "result": {"stopReason": "end_turn"}},
@@ -480,7 +480,7 @@ def test_a_request_behind_the_end_of_a_run_is_asked_once_the_end_is_recorded() -
             )
             await settled()
             assert isinstance(context.end, e.RunFinished) and not client.asked
-            recorded.set()
+            then[0]()
             await it.wire.answer(1)
             assert client.asked
             await task
