@@ -16,7 +16,7 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 96_333
+LINES = 96_363
 FILES = 514
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 7

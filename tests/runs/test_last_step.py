@@ -262,7 +262,7 @@ def test_what_stands_behind_the_end_is_done_once_that_is_told() -> None:
         async with engine((route(), Scripted(script))) as gateway:
             run_ = await gateway.runs.start(request())
             assert not seen
-            done = await gateway.runs.wait(run_.id, PATIENCE)
+            done = await gateway.runs.wait(run_.id, 30.0)
             assert done is not None and seen == [RunStatus.SUCCESS]
 
     run(scene())

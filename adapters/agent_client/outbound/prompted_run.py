@@ -22,7 +22,6 @@ from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import AgentTimeout, Conflict, Invalid, Unsupported
 from gateway.core.types import Artifact, Json, JsonObject
-from gateway.transport.deadline import Deadline
 from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -172,7 +171,7 @@ class PromptedRun:
         patience = self._target.request_timeout
         if opening.answer is None:
             try:
-                with Deadline(patience):
+                async with asyncio.timeout(patience):
                     await self._opened.wait()
             except TimeoutError:
                 if opening.answer is None:
