@@ -300,7 +300,8 @@ class App:
         for name, adapter in config.adapters.items():
             if (options := self._doors.get(name)) is not None:
                 path = self._paths[name] = options.path or adapter.path
-                waits = adapter.late and not options.authenticates
+                made = self._half(name) if adapter.hosts else None
+                waits = adapter.late and not options.authenticates and not isinstance(made, Knowing)
                 mount = Mount(path, routes=[] if waits else self._routes(name, options), name=name)
                 if waits:
                     late.append((mount, partial(self._routes, name, options)))

@@ -11,6 +11,11 @@ from gateway.contract import Adapter, Gateway, Inbound, Outbound
 
 
 def _serve(options: Any, gateway: Gateway) -> Inbound:
+    if options.access is None:
+        from adapters.agent_context.door import AgentContextDoor
+
+        return AgentContextDoor(options, gateway)
+
     from adapters.agent_context.inbound import AgentContextInbound
 
     return AgentContextInbound(options, gateway)
@@ -36,4 +41,6 @@ ADAPTER = Adapter(
     '{"target": "{agent}", "content": {"type": "request", "payload": {"messages": [{"text": {prompt}}]}}, "_meta": '
     '{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}\'',
     socket="/ws/{agent}",
+    late=True,
+    hosts=True,
 )

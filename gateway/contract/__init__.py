@@ -153,7 +153,8 @@ class Adapter:
     `formerly` is an earlier name, which routes.yaml may still use. `unnamed` is false for a protocol that is served
     only where `inbound` names it.
     `late` is true where the inbound half has nothing to do before its first request: unless its options authenticate
-    clients, that makes it. It is not `Hosting`.
+    clients, that makes it. `hosts` is true where it is `Hosting`: it is made by the start, and if it is `late`, its
+    routes are made by the first request.
     `socket` is the path below the mount of a WebSocket that carries what a `Conversing` inbound says on stdin and
     stdout; `editors` is true for the protocol that `interlingua stdio` speaks unless told otherwise.
     """
@@ -172,6 +173,7 @@ class Adapter:
     socket: str | None = None
     editors: bool = False
     late: bool = False
+    hosts: bool = False
 
     def call_line(self, gateway: str, path: str | None, agent: str, *, document: Json, prompt: str) -> str:
         """`example` for an agent of the gateway at that address, with an input and the prompt that means the same."""

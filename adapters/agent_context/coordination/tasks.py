@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from adapters.agent_context.codec.errors import failure_error
-from adapters.agent_context.coordination.coordinator import Coordinator
+from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.task_record import (
     SOURCE,
     TARGET,

@@ -35,7 +35,6 @@ from adapters.agent_context.directory.registered import (
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import SessionLinks
-from adapters.agent_context.outbound.turn import AgentPlace
 from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire import constants as wire
 from gateway.access import ANONYMOUS
@@ -124,9 +123,15 @@ class Directory:
         self._told.append(told)
 
     @property
-    def coordinating(self) -> AgentPlace:
-        """Where tasks are coordinated: by the process that has lived longest, so that one counts what agents have."""
-        return AgentPlace(lambda: self._shared.oldest, self._members.doubt)
+    def coordinated_at(self) -> str | None:
+        """The process that tasks are coordinated by, None for this one: that which has lived longest, so that one
+        counts what agents have.
+        """
+        return self._shared.oldest
+
+    def doubt(self) -> None:
+        """Another process may be dead: the next `refresh` looks."""
+        self._members.doubt()
 
     # --- agents that come, beat and leave ----------------------------------------------------------------------------
 

@@ -28,66 +28,15 @@ from adapters.agent_context.directory.registered import (
     time_of,
 )
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.link import AgentLine, CallListener, ContextLink
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.sessions import SessionLinks
-from adapters.agent_context.outbound.turn import AgentPlace, RegisteredOutbound
+from adapters.agent_context.outbound.sessions import AgentLine, ContextLink, SessionLinks
+from adapters.agent_context.outbound.turn import RegisteredOutbound
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject
+from gateway.mcp.client.contract import CallListener
 from gateway.mcp.server.contract import McpSession
-
-# --- the link to a registered agent, which opens only while the agent may be given work ------------------------------
-
-
-class GuardedLink:
-    """The link of one registered agent, whichever connection that has at the moment. See `ContextLink`.
-
-    `refusal` says why no run may be sent now, None if one may. `find`: the link over the agent's connection, None
-    while it has none. `place`: the other process that has one. `own`: the link to its endpoint instead.
-    """
-
-    def __init__(
-        self,
-        refusal: Callable[[], InterlinguaError | None],
-        find: Callable[[], ContextLink | None],
-        place: AgentPlace,
-        own: ContextLink | None = None,
-    ) -> None:
-        self._refusal = refusal
-        self._find = find
-        self._place = place
-        self._own = own
-
-    @property
-    def reachable(self) -> bool:
-        if self._refusal() is not None:
-            return False
-        if self._place.process is not None:
-            return True
-        link = self._link()
-        return link is not None and link.reachable is not False
-
-    def open(
-        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
-    ) -> AbstractAsyncContextManager[AgentLine]:
-        """See `ContextLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
-        if (error := self._refusal()) is not None:
-            raise error
-        if (link := self._link()) is None:
-            there = self._place.process is not None
-            raise Unavailable(f"the agent is {'connected to another gateway' if there else 'not connected'}")
-        return link.open(correlation, listener, capabilities)
-
-    async def aclose(self) -> None:
-        """See `ContextLink`. The connection that an agent registered on is its own."""
-        if self._own is not None:
-            await self._own.aclose()
-
-    def _link(self) -> ContextLink | None:
-        return self._own or self._find()
-
 
 log = logging.getLogger(__name__)
 
@@ -294,11 +243,10 @@ class Members:
 
     def _made(self, record: JsonObject) -> Hosted:
         """A new outbound half: for another record, and after a revocation."""
-        agent, endpoint = str(record["id"]), record.get("endpoint")
+        endpoint = record.get("endpoint")
         own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
-        place = AgentPlace(lambda: self.elsewhere(agent), self.doubt)
-        link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), place, own)
-        return Hosted(RegisteredOutbound(shown(record), link, place), timeout=self.options.agent_timeout)
+        link = MemberLink(self, str(record["id"]), own)
+        return Hosted(RegisteredOutbound(shown(record), link, link), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
@@ -306,7 +254,8 @@ class Members:
         """
         return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
-    def _link(self, agent: str) -> ContextLink | None:
+    def link(self, agent: str) -> ContextLink | None:
+        """The link over the connection that an agent has here now."""
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
         return self._links.to(connection.session) if connection is not None else None
@@ -362,3 +311,52 @@ class Members:
                 self.drop(agent)
             except InterlinguaError as error:
                 log.warning("agent %s could not be written down: %s", agent, error)
+
+
+# --- how a registered agent is reached --------------------------------------------------------------------------------
+
+
+class MemberLink:
+    """The link of one registered agent, whichever connection that has at the moment. See `ContextLink` and `Placed`.
+
+    It opens only while the agent may be given work. `own`: the link to its endpoint instead.
+    """
+
+    def __init__(self, members: Members, agent: str, own: ContextLink | None) -> None:
+        self._members = members
+        self._agent = agent
+        self._own = own
+
+    @property
+    def reachable(self) -> bool:
+        if self._members.refusal(self._agent) is not None:
+            return False
+        if self.process is not None:
+            return True
+        link = self._link()
+        return link is not None and link.reachable is not False
+
+    def open(
+        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
+    ) -> AbstractAsyncContextManager[AgentLine]:
+        """See `ContextLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
+        if (error := self._members.refusal(self._agent)) is not None:
+            raise error
+        if (link := self._link()) is None:
+            raise Unavailable(f"the agent is {'connected to another gateway' if self.process else 'not connected'}")
+        return link.open(correlation, listener, capabilities)
+
+    @property
+    def process(self) -> str | None:
+        return self._members.elsewhere(self._agent)
+
+    def doubt(self) -> None:
+        self._members.doubt()
+
+    async def aclose(self) -> None:
+        """See `ContextLink`. The connection that an agent registered on is its own."""
+        if self._own is not None:
+            await self._own.aclose()
+
+    def _link(self) -> ContextLink | None:
+        return self._own or self._members.link(self._agent)

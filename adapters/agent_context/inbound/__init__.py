@@ -43,13 +43,13 @@ from gateway.transport.pipe import Pipe
 class AgentContextInbound:
     """See `Inbound`, `Conversing`, `Knowing`, `Informed`, `Leaving` and `Hosting` of `gateway.contract`."""
 
-    def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
+    def __init__(self, options: AgentContextServe, gateway: Gateway, coordinator: Coordinator | None = None) -> None:
+        """`coordinator`: who asks for the directory made here."""
         self._access = Access(options.access)
         self.directory = Directory(options, gateway, self._access)
         people = ClientIdentities(self._access, self.directory)
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
-        failed, place = self.directory.conduct.failed, self.directory.coordinating
-        self.coordinator = Coordinator(options, gateway, self.directory, failed=failed, place=place)
+        self.coordinator = coordinator or Coordinator(options, gateway, lambda: self.directory)
         self.background = Background()
         self.env = Environment(
             options=options,

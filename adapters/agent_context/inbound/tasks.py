@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from adapters.agent_context.codec.errors import note, to_rpc
-from adapters.agent_context.coordination.coordinator import Coordinator
+from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.directory.evaluation import ACTIVE_RUNS

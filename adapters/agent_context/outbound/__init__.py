@@ -1,7 +1,6 @@
 """Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
 
-link.py         how an agent is reached: ContextLink, AgentLine
-sessions.py     over the connection it registered on
+sessions.py     how an agent is reached: ContextLink, AgentLine; over the connection it registered on
 pools.py        over connections of the gateway's own
 discovering.py  who lives at a target
 turn.py         one run, in whichever of the two ways; an agent that registered

@@ -18,9 +18,8 @@ from adapters.agent_context.codec.errors import note
 from adapters.agent_context.codec.files import Uploads
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.answers import GrowingText, SideEvents
-from adapters.agent_context.outbound.link import AgentLine
 from adapters.agent_context.outbound.pools import QUESTIONS
-from adapters.agent_context.outbound.sessions import UNWANTED
+from adapters.agent_context.outbound.sessions import UNWANTED, AgentLine
 from adapters.agent_context.wire import constants as wire
 from gateway.contract import Caller, RunContext
 from gateway.core import delta, projection

@@ -12,13 +12,12 @@ from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers
-from adapters.agent_context.outbound.link import AgentLine, CallListener
-from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
+from adapters.agent_context.outbound.sessions import REMEMBERED, AgentLine, unknown, unused
 from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
-from gateway.mcp.client.contract import Hearing, UpstreamPool, UpstreamSession
+from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.target_server import TargetPools, gateway_info
 from gateway.mcp.wire import CANCELLED, META

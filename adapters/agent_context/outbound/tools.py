@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_context.outbound.link import AgentLine
 from adapters.agent_context.outbound.messages import Say, meta, read
+from adapters.agent_context.outbound.sessions import AgentLine
 from adapters.agent_context.wire.constants import PROTOCOL, TOOLS_CALL
 from gateway.contract import RunContext
 from gateway.core import delta, projection

@@ -9,17 +9,16 @@ agent would have to say the rest on another connection, of which nothing tells t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Raw
 
 from adapters.agent_context.codec.agents import agent_of, native
 from adapters.agent_context.outbound import answers
-from adapters.agent_context.outbound.link import AgentLine, ContextLink
 from adapters.agent_context.outbound.messages import AgentQuestions, How, NativeRun, capabilities, correlation
+from adapters.agent_context.outbound.sessions import AgentLine, ContextLink
 from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
-from gateway.contract import RunContext
+from gateway.contract import Placed, RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.client import called_run as calls
@@ -101,36 +100,21 @@ class AgentContextRuns(calls.CalledRuns):
 # --- an agent that registered ----------------------------------------------------------------------------------------
 
 
-class AgentPlace:
-    """See `gateway.contract.Placed`. `process` says which other process drives the agent's runs; `doubt`: see there."""
-
-    def __init__(self, process: Callable[[], str | None], doubt: Callable[[], None]) -> None:
-        self._process = process
-        self.doubt = doubt
-
-    @property
-    def process(self) -> str | None:
-        return self._process()
-
-
-HERE: Final = AgentPlace(lambda: None, lambda: None)
-"""Where every agent is connected to this process."""
-
-
 class RegisteredOutbound(AgentContextRuns):
     """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
 
-    def __init__(self, record: JsonObject, link: ContextLink, place: AgentPlace = HERE) -> None:
+    def __init__(self, record: JsonObject, link: ContextLink, place: Placed | None = None) -> None:
         super().__init__(link, str(record["id"]), "auto")
         self._agent = agent_of(record)
         self._place = place
 
     @property
     def process(self) -> str | None:
-        return self._place.process
+        return None if self._place is None else self._place.process
 
     def doubt(self) -> None:
-        self._place.doubt()
+        if self._place is not None:
+            self._place.doubt()
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`. As it registered."""

@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 from gateway.mcp.versions import V2025_11_25
 from gateway.mcp.wire import SESSION_HEADER, VERSION_HEADER
 from gateway.wire import sse
-from tests.adapters.agent_context.inbound_schemas import check_answer, check_said
+from tests.adapters.agent_context.wire_schema import check_answer, check_said
 
 WITHIN = 30.0
 AGENT = {"agent": {"messages": True}}

@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from tests.adapters.agent_context.inbound_rig import Rig, rig
-from tests.adapters.agent_context.inbound_schemas import check_answer
 from tests.adapters.agent_context.inbound_talker import AGENT, Refused, record, request
+from tests.adapters.agent_context.wire_schema import check_answer
 from tests.support.aio import run
 
 VERSION = "2025-11-25"

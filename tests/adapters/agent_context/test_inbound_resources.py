@@ -14,8 +14,8 @@ from gateway.mcp.versions import V2024_11_05, V2025_03_26, V2025_06_18, V2026_07
 from gateway.mcp.wire import META_CAPABILITIES, META_VERSION
 from gateway.wire import sse
 from tests.adapters.agent_context.inbound_rig import Rig, rig
-from tests.adapters.agent_context.inbound_schemas import check_answer, check_said
 from tests.adapters.agent_context.inbound_talker import AGENT, Refused, Talker, record, refused, request, text_of
+from tests.adapters.agent_context.wire_schema import check_answer, check_said
 from tests.support.aio import Clock, later, run
 
 METRICS = "agent://metrics/echo"

@@ -20,6 +20,7 @@ from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example, unhurried
 from tests.adapters.agent_context.wire_schema import document, valid, validator
 from tests.core.json_values import INTEGERS, SOUND, json_values
+from tests.golden import test_golden as golden
 
 APPENDIX_A = json.loads("""
 {
@@ -218,3 +219,46 @@ def test_what_is_read_is_what_the_schema_allows_and_nothing_else(case: tuple[typ
 def test_good_params_are_read_and_allowed(model: type[BaseModel], params: Any) -> None:
     read(delta.encode(params), model)
     valid(NAMES.get(model, model.__name__), params)
+
+
+# --- the protocol's own examples, as the golden cases have them -------------------------------------------------------
+
+CASES = {path.stem: golden.load(path) for path in golden.FILES if path.parts[-3] == "agent_context"}
+DEFINITIONS = {
+    "register": "RegisterRequest",
+    "message": "MessageRequest",
+    "delegate": "DelegateRequest",
+    "heartbeat": "HeartbeatNotification",
+    "error": "ErrorNotification",
+    "resource": "ReadResourceRequest",
+    "sample": "CreateMessageRequest",
+    "call": "CallToolRequest",
+    "registered": "RegisterResponse",
+    "found": "AgentSearchResponse",
+    "tool": "AgentSearchTool",
+    "note": "ErrorNotification",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_example_is_allowed(name: str) -> None:
+    case = CASES[name]
+    kind = case.marks.get("reads") or case.marks["writes"]
+    message = json.loads(case.wire)
+    valid(DEFINITIONS[kind], message)
+    if kind != "tool":
+        valid("", message)
+    if "id" in message and "method" in message and message["method"].startswith("agent/"):
+        valid("AgentRequest", message)
+
+
+def test_what_is_no_message_is_not_allowed() -> None:
+    heartbeat = json.loads(CASES["heartbeat"].wire)
+    for wrong in (
+        {},
+        {**heartbeat, "jsonrpc": "1.0"},
+        {**heartbeat, "params": {}},
+        {**heartbeat, "method": "agent/unknown"},
+        {**json.loads(CASES["registered_agent"].wire), "params": {"agent": {"id": "a b"}}},
+    ):
+        assert not validator("").is_valid(wrong), wrong

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -41,6 +42,9 @@ class FakeDirectory:
     async def candidates(self) -> Sequence[Candidate]:
         self.asked += 1
         return list(self.there)
+
+    coordinated_at = None
+    conduct = SimpleNamespace(failed=lambda *_: None)
 
     def change(self, name: str, **fields: Any) -> None:
         self.there = [replace(one, **fields) if one.id == name else one for one in self.there]
@@ -141,7 +145,7 @@ async def house(
     known = {one.id for one in candidates}
     directory = FakeDirectory(*candidates, *(candidate(name) for name in agents if name not in known))
     made = {name: one if isinstance(one, Scripted) else Scripted(one) for name, one in agents.items()}
-    coordinator = Coordinator(AgentContextServe(**options), gateway(engine), directory, failed=lambda *_: None)
+    coordinator = Coordinator(AgentContextServe(**options), gateway(engine), lambda: cast("Any", directory))
     entries = [Entry(route(coordinator.name, timeout=None), coordinator)]
     entries += [Entry(route(name, timeout=(timeouts or {}).get(name, 600)), one) for name, one in made.items()]
     engine.use(entries)

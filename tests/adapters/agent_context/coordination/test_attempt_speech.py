@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from adapters.agent_context.coordination import OUTPUT
 from adapters.agent_context.coordination.attempt_run import AttemptSpeech
-from adapters.agent_context.coordination.coordinator import OUTPUT
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.output import Output

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.coordination.tasks import Tasks, assignment_of, task_of
-from adapters.agent_context.inbound import AgentContextInbound
+from adapters.agent_context.door import AgentContextDoor
 from adapters.agent_context.options import AgentContextServe
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
@@ -34,7 +34,7 @@ async def gateway(
     *agents: tuple[Any, Script | Scripted], file: Path | None = None, **options: Any
 ) -> AsyncIterator[tuple[Engine, Tasks]]:
     engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
-    inbound = AgentContextInbound(AgentContextServe(**options), engine)
+    inbound = AgentContextDoor(AgentContextServe(**options), engine)
     engine.use([Entry(where, one if isinstance(one, Scripted) else Scripted(one)) for where, one in agents])
     engine.agents.host({"agent_context": inbound})
     await engine.open()

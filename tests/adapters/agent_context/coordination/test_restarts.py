@@ -273,7 +273,7 @@ def test_a_deadline_that_passed_meanwhile_ends_the_task_and_its_attempt(tmp_path
         async with house(agents={"a": holds("hm", asyncio.Event())}, file=tmp_path / "s.db") as there:
             started = await there.delegate(task(deadline=deadline))
             await until(lambda: there.text(started) == "hm")
-        monkeypatch.setattr("adapters.agent_context.coordination.coordinator.time.time", lambda: 5e9)
+        monkeypatch.setattr("adapters.agent_context.coordination.task_work.time.time", lambda: 5e9)
         agent = Scripted(never, attach=holds("hm", asyncio.Event()))
         async with house(agents={"a": agent}, file=tmp_path / "s.db") as there:
             done = await found(there, started.id)

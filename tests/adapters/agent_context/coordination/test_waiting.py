@@ -345,7 +345,7 @@ def refusing(engine: Engine, refusals: int = 2) -> Proxy:
 
 
 def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_context.coordination.coordinator.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("adapters.agent_context.coordination.task_work.PAUSE_SECONDS", 0.0)
 
     async def scene() -> None:
         async with house(agents={"a": says("four")}, gateway=refusing) as there:
@@ -356,7 +356,7 @@ def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytes
 
 
 def test_a_gateway_that_starts_no_run_at_all_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_context.coordination.coordinator.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("adapters.agent_context.coordination.task_work.PAUSE_SECONDS", 0.01)
 
     async def scene() -> None:
         async with house(

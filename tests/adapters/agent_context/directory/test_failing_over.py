@@ -18,7 +18,7 @@ from tests.support.aio import run
 
 def coordinate(it: House, **options: Any) -> Coordinator:
     """As the inbound half puts them together."""
-    coordinator = Coordinator(AgentContextServe(**options), it.engine, it.directory, failed=it.directory.conduct.failed)
+    coordinator = Coordinator(AgentContextServe(**options), it.engine, lambda: it.directory)
     own = it.directory.hosted
 
     def both() -> Mapping[str, Hosted]:

@@ -330,13 +330,12 @@ def test_one_replica_coordinates_and_the_next_oldest_when_it_has_gone(tmp_path: 
             house(store=SqliteStore(file, host="c"), clock=Clock(3.0)) as third,
         ):
             await settle(second, third)
-            assert second.directory.coordinating.process is None
-            assert third.directory.coordinating.process == second.engine.process
-            first = third.directory.coordinating
+            assert second.directory.coordinated_at is None
+            assert third.directory.coordinated_at == second.engine.process
             await second.engine.close()
-            assert first.process == second.engine.process, "nobody has looked yet"
-            first.doubt()
+            assert third.directory.coordinated_at == second.engine.process, "nobody has looked yet"
+            third.directory.doubt()
             await third.look()
-            assert first.process is None
+            assert third.directory.coordinated_at is None
 
     run(scene())

@@ -1,4 +1,4 @@
-"""The agent that stands for the coordination: a run of it is a task, which is a retry policy over attempts.
+"""The work on one task, which is a retry policy over attempts.
 
 An agent is chosen, a person approves it where that is wanted, the agent tries, and the next does when it fails. What is
 kept of the task (task_record.py) is written down before anything that may not be done twice.
@@ -9,44 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.agent_context.codec import content, files
+from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import Expired, NoMatch
 from adapters.agent_context.codec.ranking import Needs, Ranking
 from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination import task_record as record
 from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
 from adapters.agent_context.coordination.choosing import AgentChooser, AgentSlot, TakesPayload
-from adapters.agent_context.coordination.task_record import Attempt, KeptTask, task_in
-from adapters.agent_context.directory import Directory
+from adapters.agent_context.coordination.task_record import Attempt, KeptTask
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.messages import uploads_of
-from adapters.agent_context.outbound.turn import HERE, AgentPlace
-from adapters.agent_context.wire.constants import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.access.patterns import fits
 from gateway.contract import Gateway, RunContext
-from gateway.contract.optional import Hosted
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, NotFound, Unavailable
-from gateway.core.media import ANY
-from gateway.core.types import (
-    Agent,
-    AgentCapabilities,
-    Answer,
-    Failure,
-    Interrupt,
-    InterruptSpec,
-    JsonObject,
-    Run,
-    RunStatus,
-)
+from gateway.core.types import Agent, Answer, Failure, Interrupt, Run, RunStatus
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -383,120 +367,3 @@ class TaskWork:
         if not record.is_approved(answer):
             raise Denied(f"the task was not approved for agent {asking.agent}")
         await self._keep(self._record.approve())
-
-
-# --- the agent --------------------------------------------------------------------------------------------------------
-
-
-INPUT: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "message": {"type": "string", "description": "What is to be done, by whichever agent is best."},
-        "capabilities": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Each is one of the agent's tools, models or specializations.",
-        },
-        "requirements": {"type": "object", "description": "As a task has them, instead of capabilities."},
-        "task": {"type": "object", "description": "A task of the Agent Context Protocol, instead of both."},
-    },
-    "anyOf": [{"required": ["message"]}, {"required": ["task"]}],
-}
-OUTPUT: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "messages": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-        },
-        "output": {"description": "The agent's output by its own schema, where it is more than text."},
-    },
-}
-
-
-class Coordinator:
-    """See `gateway.contract.Outbound` and `Placed`. One per gateway process; `hosted` is what its inbound half brings.
-
-    failed: told each agent that failed a task, and the code of its failure. place: the process that sees to tasks, so
-    that one knows how many each agent has, and whose turn it is.
-    """
-
-    def __init__(
-        self,
-        options: AgentContextServe,
-        gateway: Gateway,
-        directory: Directory,
-        *,
-        failed: Failed,
-        place: AgentPlace = HERE,
-    ) -> None:
-        self.name = options.tasks_of
-        self._options = options
-        self._gateway = gateway
-        self._failed = failed
-        self._place = place
-        self._chooser = AgentChooser(gateway, directory, options.weights.model_dump(), options.per_agent)
-        self.queue = self._chooser.queue
-        """Call `queue.changed()` when the directory has changed."""
-
-    def hosted(self) -> Mapping[str, Hosted]:
-        """The coordinator under its name; for other protocols' clients only where the options give it one.
-
-        It has no time limit: tasks have deadlines, and their attempts the limits of their agents. Each turn of a
-        conversation with it is a task of its own.
-        """
-        protocols = () if self._options.coordinator is not None else (PROTOCOL,)
-        return {self.name: Hosted(self, protocols=protocols, timeout=None, lossy=True)}
-
-    @property
-    def process(self) -> str | None:
-        return self._place.process
-
-    def doubt(self) -> None:
-        self._place.doubt()
-
-    async def describe(self) -> Agent:
-        permission = InterruptSpec(
-            kind=record.APPROVAL_KIND,
-            payload_schema=record.APPROVAL_PAYLOAD_SCHEMA,
-            answer_schema=record.APPROVAL_ANSWER_SCHEMA,
-        )
-        return Agent(
-            name=self.name,
-            description="Has a task done by the best agent that can do it.",
-            input_schema=INPUT,
-            output_schema=OUTPUT,
-            text_input="/message",
-            text_output="/messages/-/text",
-            interrupts=(permission,),
-            capabilities=AgentCapabilities(interrupts=True, streaming=True, cancel=True, artifacts=True, files=(ANY,)),
-        )
-
-    async def run(self, context: RunContext) -> None:
-        await context.set_upstream(KeptTask().told())  # first of all: from here on it can be taken up again
-        await self._see_to(context, KeptTask(), again=False)
-
-    async def attach(self, context: RunContext) -> None:
-        """See `Outbound.attach`: what was under way is found by what was kept before it began."""
-        await self._see_to(context, KeptTask.of(context.run), again=True)
-
-    async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`: the attempt is cancelled; a task that waits leaves the queue."""
-        self.queue.wake(context.run.id)
-        attempt = KeptTask.of(context.run).attempt
-        if attempt is not None:
-            reason = context.run.cancel_reason or "its task is over"
-            await attempt_run.stop(self._gateway, context.run.id, attempt, reason)
-
-    async def aclose(self) -> None:
-        """Nothing is open but runs."""
-
-    async def _see_to(self, context: RunContext, kept: KeptTask, *, again: bool) -> None:
-        task = task_in(context.run)
-        uploads = await context.uploads()
-        if uploads:
-            payload = files.with_parts(task.payload, await uploads_of(context, uploads))
-            task = task.model_copy(update={"payload": payload})
-        work = TaskWork(self._gateway, self._chooser, self._options, context, task=task, kept=kept, failed=self._failed)
-        context.emit(await work.go(again=again))
-        await context.drain()
