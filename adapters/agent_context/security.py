@@ -7,7 +7,6 @@ a token, key or signature. Nothing is logged.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -77,7 +76,7 @@ class Access:
         self._options = options
         clients: Iterable[Client] = options.clients if options is not None else ()
         self._holders = TokenOwners(clients, options.jwt if options is not None else None)
-        self._verifier = Verifier(self._holders.clients.values())
+        self._keys: dict[str, Any] = {}
 
     def principal(
         self, bearer: str | None, auth: AgentAuth | None = None, record: JsonObject | None = None
@@ -142,20 +141,32 @@ class Access:
             return name
         if name is not None and (client is None or client.public_key is None):
             raise Denied("there is no public key to check the signature with")
-        signer = self._verifier.signed(record, signature, client)
-        if signer is None:
-            raise Denied("the signature is not valid")
-        return signer.name
+        message = canonical(record)
+        for each in self._holders.clients.values() if client is None else [client]:
+            if message is not None and self._verifies(each, signature, message):
+                return each.name
+        raise Denied("the signature is not valid")
+
+    def _verifies(self, client: Client, signature: str, message: bytes) -> bool:
+        """Whether it is the client's. Nothing says what is wrong with one that is not."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        if client.public_key is None:
+            return False
+        key = self._keys.get(client.name)
+        try:
+            if key is None:
+                key = Ed25519PublicKey.from_public_bytes(base64.b64decode(client.public_key))
+                self._keys[client.name] = key
+            key.verify(base64.b64decode(signature, validate=True), message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
 
 
 def _listed(client: Client) -> ClientPrincipal:
     return ClientPrincipal(client.name, frozenset(client.may), client.agents, client.roles)
-
-
-# --- how signatures of agents are checked; nothing says which part of one was wrong ----------------------------------
-
-
-_SIGNATURE_BYTES: Final = 64
 
 
 def canonical(agent: JsonObject) -> bytes | None:
@@ -174,39 +185,3 @@ def canonical(agent: JsonObject) -> bytes | None:
         return rfc8785.dumps(agent)
     except (rfc8785.CanonicalizationError, ValueError, RecursionError):
         return None
-
-
-class Verifier:
-    """The public keys of a list of clients."""
-
-    def __init__(self, clients: Iterable[Client]) -> None:
-        self._clients = [client for client in clients if client.public_key is not None]
-        self._keys: dict[str, Any] = {}
-
-    def signed(self, agent: JsonObject, signature: str, client: Client | None = None) -> Client | None:
-        """The client whose signature of the agent it is, `client` if given; None if it is valid for none."""
-        try:
-            raw = base64.b64decode(signature, validate=True)
-        except (binascii.Error, ValueError):
-            return None
-        message = canonical(agent)
-        if message is None or len(raw) != _SIGNATURE_BYTES:
-            return None
-        among = self._clients if client is None else [client]
-        return next((each for each in among if self._verifies(each, raw, message)), None)
-
-    def _verifies(self, client: Client, signature: bytes, message: bytes) -> bool:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        if client.public_key is None:
-            return False
-        key = self._keys.get(client.name)
-        try:
-            if key is None:
-                key = Ed25519PublicKey.from_public_bytes(base64.b64decode(client.public_key))
-                self._keys[client.name] = key
-            key.verify(signature, message)
-        except (InvalidSignature, ValueError):
-            return False
-        return True

@@ -198,8 +198,3 @@ def note_error(note: ErrorNote) -> ErrorObject:
     """The params of `agent/error` for an error that would be an answer."""
     data = {} if note.error.details is None else {"details": note.error.details}
     return ErrorObject(note.error.code, note.error.message, data)
-
-
-def is_cancelled(error: ErrorObject) -> bool:
-    """Whether the answer says that the request was cancelled."""
-    return error.code == wire.CANCELLED

@@ -65,7 +65,7 @@ class AgentChooser:
         self._describing: dict[str, asyncio.Task[Agent | InterlinguaError]] = {}
         self._reading: asyncio.Task[Sequence[Candidate]] | None = None
         self._read: tuple[int, float] = (-1, 0.0)  # which change it was read after, and when
-        self.queue = TaskQueue(per_agent, self._score)
+        self.queue = TaskQueue(per_agent, lambda one, running: rated(one, weights, running).score)
 
     async def rank(self, needs: Needs, takes: TakesPayload) -> Ranking:
         """Rank the agents that may have the task now. The first few take its payload; the others may, too."""
@@ -78,7 +78,7 @@ class AgentChooser:
             known = candidates
             if slow:
                 known = [replace(one, status="inactive", why_not=UNKNOWN) if one.id in slow else one for one in known]
-            ranking = rank(known, replace(needs, excluded={**needs.excluded, **out}), self._weights, self._load)
+            ranking = rank(known, replace(needs, excluded={**needs.excluded, **out}), self._weights, self.queue.running)
             next_ones = [one.candidate.id for one in ranking.ranked[:enough]] or list(ranking.away)
             ask = [name for name in next_ones if name not in fit and name not in slow]
             if not ask:
@@ -101,12 +101,6 @@ class AgentChooser:
         return None if agent is None else _refusal(agent, takes)
 
     # --- inside ----------------------------------------------------------------------------------------------------
-
-    def _load(self, name: str) -> float:
-        return self.queue.running(name)
-
-    def _score(self, one: Candidate, running: int) -> float:
-        return rated(one, self._weights, running).score
 
     async def _candidates(self) -> Sequence[Candidate]:
         """The candidates of the directory; many tasks that ask at the same time ask it once."""
@@ -159,7 +153,7 @@ CROWD = 100
 
 
 class AgentSlot:
-    """One task's share of an agent. Given back with `release`, or by leaving it as a context."""
+    """One task's share of an agent. Given back with `release`."""
 
     def __init__(self, queue: TaskQueue, agent: str) -> None:
         self.agent = agent
@@ -170,12 +164,6 @@ class AgentSlot:
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.released(self.agent)
-
-    def __enter__(self) -> AgentSlot:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.release()
 
 
 class QueuePlace:

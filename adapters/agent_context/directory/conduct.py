@@ -136,11 +136,11 @@ class ConductMonitor:
     """One per directory; windows are of the event loop's clock, and each begins with an agent's first act.
 
     noticed: told the agent and what it did, for metrics.
-    suspend: called with the agent and the reason when a limit is passed, if the options say that it is suspended.
+    suspend: called with the agent, the reason and the seconds when a limit is passed, if the options have some.
     """
 
     def __init__(
-        self, limits: Limits, noticed: Callable[[str, str], None], suspend: Callable[[str, str], None]
+        self, limits: Limits, noticed: Callable[[str, str], None], suspend: Callable[[str, str, float], None]
     ) -> None:
         self._limits = limits
         self._most = {REQUESTS: limits.requests, REFUSALS: limits.refusals, FAILURES: limits.failures}
@@ -159,7 +159,7 @@ class ConductMonitor:
         said = f"more than {self._most[what]} {what} within {self._limits.window:g} s"
         log.warning("agent %s behaves unusually: %s", agent, said)
         if self._limits.suspend is not None:
-            self._suspend(agent, said)
+            self._suspend(agent, said, self._limits.suspend)
 
     def failed(self, agent: str, code: str) -> None:
         """Count a run of the agent that failed with an error of the tree, if that is the agent's fault."""

@@ -35,7 +35,7 @@ from adapters.agent_context.directory.registered import (
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import SessionLinks
-from adapters.agent_context.security import Access, ClientPrincipal
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import constants as wire
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway, Hosted
@@ -67,12 +67,10 @@ class Directory:
         self,
         options: AgentContextServe,
         gateway: Gateway,
-        access: Access | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.access = access or Access(options.access)
         self.links = SessionLinks(self.heard)
         self._gateway = gateway
         self._now = now
@@ -87,8 +85,7 @@ class Directory:
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
         self._swept = -1e9
         self._metrics = Metrics(gateway, monotonic)
-        self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self._suspend)
-        self._suspended_for = options.conduct.suspend or 0.0
+        self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self._revoking.suspend)
 
     # --- life: see `gateway.contract.Hosting` -------------------------------------------------------------------------
 
@@ -509,9 +506,6 @@ class Directory:
             status=status,
             why_not=str(why) if why is not None else None,
         )
-
-    def _suspend(self, agent: str, why: str) -> None:
-        self._revoking.suspend(agent, why, self._suspended_for)
 
     def _changed(self, agents: Iterable[str]) -> None:
         uris = frozenset((wire.DIRECTORY, *(wire.METRICS_PREFIX + agent for agent in agents)))

@@ -46,7 +46,7 @@ class AgentContextInbound:
     def __init__(self, options: AgentContextServe, gateway: Gateway, coordinator: Coordinator | None = None) -> None:
         """`coordinator`: who asks for the directory made here."""
         self._access = Access(options.access)
-        self.directory = Directory(options, gateway, self._access)
+        self.directory = Directory(options, gateway)
         people = ClientIdentities(self._access, self.directory)
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
         self.coordinator = coordinator or Coordinator(options, gateway, lambda: self.directory)

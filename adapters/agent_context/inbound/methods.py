@@ -99,7 +99,6 @@ class StandardTools:
 
     def __init__(self, env: Environment, tasks: TaskRequests) -> None:
         self._env = env
-        self._tasks = tasks
         self._handlers: Mapping[str, ToolHandler] = {
             wire.AGENT_SEARCH: self._search,
             wire.TASK_ASSIGN: tasks.assign,

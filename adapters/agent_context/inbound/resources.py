@@ -141,12 +141,7 @@ class Resources:
         principal = self._env.people.may(call, "read")
         if (asked.cursor or "").startswith(THEIRS):
             return listed("resources", *await self.belongings.more(call, "resources", str(asked.cursor)))
-        names = [
-            wire.DIRECTORY,
-            wire.TASKS,
-            wire.STATUS,
-            *(wire.METRICS_PREFIX + name for name in self._agents(call.session, principal)),
-        ]
+        names = [*_DESCRIBED, *(wire.METRICS_PREFIX + name for name in self._agents(call.session, principal))]
         found, following = page("resources", names, asked.cursor, self._env.options.page_size)
         theirs: list[JsonObject] = []
         if following is None:
@@ -321,22 +316,22 @@ def _agent_in(uri: str) -> str | None:
 
 
 def _unknown(uri: str, said: str) -> RpcError:
-    details = {"expected": f"one of {wire.DIRECTORY}, {wire.TASKS}, {wire.STATUS}, {wire.METRICS}", "received": uri}
-    data = {"uri": uri, "code": "not_found", "retryable": False, "path": "/uri", "details": details}
-    return RpcError(wire.NOT_FOUND, said, data)
+    expected = f"one of {wire.DIRECTORY}, {wire.TASKS}, {wire.STATUS}, {wire.METRICS}"
+    return refusal(wire.NOT_FOUND, said, "not_found", expected, uri, uri=uri, path="/uri")
 
 
 def _listed(uri: str) -> JsonObject:
-    name = _agent_in(uri)
-    if name is not None:
-        said = {"name": f"metrics of {name}", "description": f"What the gateway has measured of {name}"}
-    elif uri == wire.DIRECTORY:
-        said = {"name": "directory", "description": "All agents, with what they can do and how they are"}
-    elif uri == wire.STATUS:
-        said = {"name": "status", "description": "How many agents and tasks there are, by status"}
-    else:
-        said = {"name": "tasks", "description": "Tasks that wait, are done, or were, with their results"}
-    return {"uri": uri, **said, "mimeType": wire.JSON_TYPE}
+    agent = _agent_in(uri)
+    metrics = (f"metrics of {agent}", f"What the gateway has measured of {agent}")
+    name, description = metrics if agent is not None else _DESCRIBED[uri]
+    return {"uri": uri, "name": name, "description": description, "mimeType": wire.JSON_TYPE}
+
+
+_DESCRIBED: Final = {
+    wire.DIRECTORY: ("directory", "All agents, with what they can do and how they are"),
+    wire.TASKS: ("tasks", "Tasks that wait, are done, or were, with their results"),
+    wire.STATUS: ("status", "How many agents and tasks there are, by status"),
+}
 
 
 def _digest(body: Any) -> bytes:

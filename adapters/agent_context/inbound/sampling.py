@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Raw
 
 from adapters.agent_context.codec import content
-from adapters.agent_context.codec.errors import data_of, failure_error
+from adapters.agent_context.codec.errors import data_of, failure_error, refusal
 from adapters.agent_context.inbound.environment import Environment, correlation_of, same_work
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.base import read
@@ -195,9 +195,8 @@ def transcript(asked: CreateMessage) -> tuple[str, list[tuple[str, Attachment]]]
 def unread(path: str, received: Attachment | str) -> RpcError:
     """The error for content that no model here takes."""
     said = received if isinstance(received, str) else received.media_type.partition("/")[0]
-    details = {"expected": "content of type text", "received": said}
-    data = {"code": "invalid", "path": path, "retryable": False, "details": details}
-    return RpcError(INVALID, f"{path}: the models here take text only", data)
+    words = f"{path}: the models here take text only"
+    return refusal(INVALID, words, "invalid", "content of type text", said, path=path)
 
 
 def _sampled(agent: Agent, run: Run) -> JsonObject:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.codec.errors import note, refusal, to_rpc
 from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
@@ -277,7 +277,5 @@ def correlation_in(run: Run) -> str:
 
 
 def _unfit(path: str, expected: str, received: Any, said: str) -> RpcError:
-    details = {"expected": expected, "received": received}
     code = wire.NOT_FOUND if path.endswith("taskId") else wire.INVALID
-    data = {"code": "invalid", "path": path, "retryable": False, "details": details}
-    return RpcError(code, f"{path}: {said}", data)
+    return refusal(code, f"{path}: {said}", "invalid", expected, received, path=path)

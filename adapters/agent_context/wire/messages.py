@@ -126,31 +126,34 @@ class Register(Params):
     agent: AgentRecord
 
 
-class Unregister(Params):
-    """`agent/unregister`."""
+class AgentRestore(Wire):
+    """Arguments of `agentRestore`, an extension."""
 
     agent_id: AgentIdentifier
+
+
+class AgentRevoke(AgentRestore):
+    """Arguments of `agentRevoke`, an extension."""
+
     reason: str | None = None
 
 
-class Heartbeat(Params):
+class Unregister(AgentRevoke, Params):
+    """`agent/unregister`."""
+
+
+class Heartbeat(AgentRestore, Params):
     """`agent/heartbeat`."""
 
-    agent_id: AgentIdentifier
     status: Text = Field(default="active", description="active; with any other the agent is given no tasks.")
 
 
-class Revoke(Params):
+class Revoke(AgentRevoke, Params):
     """`agent/revoke`, an extension."""
 
-    agent_id: AgentIdentifier
-    reason: str | None = None
 
-
-class Restore(Params):
+class Restore(AgentRestore, Params):
     """`agent/restore`, an extension."""
-
-    agent_id: AgentIdentifier
 
 
 class ErrorBody(Wire):
@@ -373,19 +376,6 @@ class TaskCancel(Wire):
 
     task_id: Text
     reason: str | None = None
-
-
-class AgentRevoke(Wire):
-    """Arguments of `agentRevoke`, an extension."""
-
-    agent_id: AgentIdentifier
-    reason: str | None = None
-
-
-class AgentRestore(Wire):
-    """Arguments of `agentRestore`, an extension."""
-
-    agent_id: AgentIdentifier
 
 
 TOOLS: Final[tuple[JsonObject, ...]] = tuple(json.loads(Path(__file__).with_name("tools.json").read_text("utf-8")))

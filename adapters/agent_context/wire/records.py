@@ -92,11 +92,6 @@ class RecordCapabilities(Wire):
     specializations: list[str] = Field(description="Areas of expertise or specific skills")
     protocols: list[str] = Field(description="Supported protocol versions and extensions")
 
-    @property
-    def offered(self) -> frozenset[str]:
-        """The names that a requirement may ask for: tools, models and specializations, in lower case."""
-        return frozenset(name.casefold() for name in (*self.tools, *self.models, *self.specializations))
-
 
 class AgentMeta(Wire):
     """About the agent, in its own words."""

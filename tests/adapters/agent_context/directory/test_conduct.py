@@ -19,7 +19,7 @@ from tests.support.aio import Clock, later, run
 def test_a_limit_that_is_passed_is_told_once_a_window_and_windows_are_of_the_loops_clock() -> None:
     async def scene() -> None:
         noticed: Counter[tuple[str, str]] = Counter()
-        suspended: list[tuple[str, str]] = []
+        suspended: list[tuple[str, str, float]] = []
         limits = Limits(window=60, requests=3, refusals=1, suspend=5)
         conduct = ConductMonitor(
             limits,
@@ -31,14 +31,14 @@ def test_a_limit_that_is_passed_is_told_once_a_window_and_windows_are_of_the_loo
         assert not suspended
         for _ in range(3):
             conduct.did("it", REQUESTS)
-        assert suspended == [("it", "more than 3 requests within 60 s")]
+        assert suspended == [("it", "more than 3 requests within 60 s", 5.0)]
         assert noticed == {("it", REQUESTS): 6, ("it", UNUSUAL): 1}
         assert conduct.of("it") == {"requests": 6, "refusals": 0, "failures": 0, "window": 60.0}
         await later(60)
         assert conduct.of("it")["requests"] == 0
         conduct.did("it", REFUSALS)
         conduct.did("it", REFUSALS)
-        assert suspended[1:] == [("it", "more than 1 refusals within 60 s")]
+        assert suspended[1:] == [("it", "more than 1 refusals within 60 s", 5.0)]
 
     run(scene(), 1000, loop_factory=Clock)
 
