@@ -55,16 +55,17 @@ def agent_of(record: JsonObject) -> Agent:
         place = delta.join([str(step) for step in first["loc"]])
         raise AgentBroken(f"no agent: {place or 'it'}: {first['msg']}") from None
     said = {key: value for key, value in record.items() if key != "auth"}
-    input_schema = _either(said.get("inputSchema"), projection.MESSAGE_SCHEMA)
-    output_schema = _either(said.get("outputSchema"), projection.MESSAGE_OUTPUT_SCHEMA)
+    taken, given = said.get("inputSchema"), said.get("outputSchema")
+    input_schema = projection.MESSAGE_SCHEMA if taken is None else taken
+    output_schema = projection.MESSAGE_OUTPUT_SCHEMA if given is None else given
     agent = Agent(
         name=said["id"],
         version=_version(said),
         description=_description(said),
         input_schema=input_schema,
         output_schema=output_schema,
-        input_assumed=input_schema is projection.MESSAGE_SCHEMA,
-        output_assumed=output_schema is projection.MESSAGE_OUTPUT_SCHEMA,
+        input_assumed=taken is None,
+        output_assumed=given is None,
         interrupts=(INPUT,),
         capabilities=AgentCapabilities(threads=True, interrupts=True, streaming=True, cancel=True),
         labels=_capabilities(said),
@@ -104,10 +105,6 @@ def _description(record: JsonObject) -> str:
 
 def _capabilities(record: JsonObject) -> dict[str, list[str]]:
     return {kind: list(record["capabilities"][kind]) for kind in KINDS}
-
-
-def _either(schema: JsonObject | None, other: JsonObject) -> JsonObject:
-    return other if schema is None else schema
 
 
 # --- to the wire -----------------------------------------------------------------------------------------------------

@@ -18,22 +18,6 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LIMITED, METHOD_NOT_FOUND, RpcError
 from gateway.wire.jsonrpc.messages import ErrorObject
 
-__all__ = [
-    "CODES",
-    "ERRORS",
-    "WAITED_FOR",
-    "Expired",
-    "NoMatch",
-    "answer",
-    "data_of",
-    "failure_error",
-    "note",
-    "note_error",
-    "refusal",
-    "to_rpc",
-    "tree_error",
-]
-
 
 class NoMatch(errors.NotFound):
     """No agent can do what is required."""

@@ -149,11 +149,5 @@ def item(name: str, one: Candidate) -> JsonObject:
 
 def ordered(items: Iterable[JsonObject]) -> list[JsonObject]:
     """The best first; of the same score the cheapest, then by id. What is not known comes after what is."""
-    return sorted(
-        items,
-        key=lambda one: (
-            -one.get("qualityScore", -1.0),
-            one.get("costPerToken", float("inf")),
-            one["id"],
-        ),
-    )
+    most = float("inf")
+    return sorted(items, key=lambda one: (-one.get("qualityScore", -1.0), one.get("costPerToken", most), one["id"]))

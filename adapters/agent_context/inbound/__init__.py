@@ -60,15 +60,18 @@ class AgentContextInbound:
             links=self.directory.links,
             background=self.background,
             waiting=WaitingRuns(self.runs, may=people.owns, over=CONFLICT),
-            changed=self._told,
         )
         tasks = Tasks(gateway, self.coordinator)
-        self.resources = Resources(self.env, tasks, self._sessions)
+
+        def sessions() -> Collection[McpSession]:
+            return self.server.sessions
+
+        self.resources = Resources(self.env, tasks, sessions)
         self.service = AgentContextService(
             self.env,
-            TaskRequests(self.env, tasks, self.coordinator),
+            TaskRequests(self.env, tasks, self.coordinator, self.resources.changed),
             self.resources,
-            Sampling(self.env, self._sessions),
+            Sampling(self.env, sessions),
         )
         self.server = McpServer(
             self.service,
@@ -149,12 +152,6 @@ class AgentContextInbound:
         await self.runs.settled()
 
     # --- inside -----------------------------------------------------------------------------------------------
-
-    def _sessions(self) -> Collection[McpSession]:
-        return self.server.sessions
-
-    def _told(self, uris: Iterable[str]) -> None:
-        self.resources.changed(uris)
 
     def _changed(self, uris: Iterable[str]) -> None:
         """Agents came, went, or are not as they were."""

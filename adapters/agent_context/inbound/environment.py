@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from adapters.agent_context.codec.errors import Expired, note, refusal, to_rpc
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
-from adapters.agent_context.inbound.questions import AcknowledgedQuestions
+from adapters.agent_context.inbound.questions import AcknowledgedQuestions, AgentAsker
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.security import Access, ClientPrincipal
@@ -245,10 +245,6 @@ CLIENT: Final = "client"
 """Target of what is told to a client for which no agent has registered."""
 
 
-def _nothing(uris: Iterable[str]) -> None:
-    """Where nobody wants to know."""
-
-
 class Served(msgspec.Struct, frozen=True):
     """A call whose run is followed now: the agent that works on it, and the id that the agent knows it by."""
 
@@ -285,8 +281,10 @@ class Environment(msgspec.Struct, frozen=True):
     pending: AcknowledgedQuestions = msgspec.field(default_factory=AcknowledgedQuestions)
     served: dict[str, Served] = {}
     """By run."""
-    changed: Callable[[Iterable[str]], None] = _nothing
-    """Called with the resources that have changed."""
+
+    def asker(self, call: McpCall, head: JsonObject, correlation: str, run_id: str) -> AgentAsker | None:
+        """How an agent is asked what its run wants to know, with this source and target; None for any other client."""
+        return AgentAsker(head, correlation, run_id) if self.people.is_agent(call.session) else None
 
     async def agent(self, call: McpCall, name: str, path: str) -> Agent:
         """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.

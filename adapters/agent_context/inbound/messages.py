@@ -25,7 +25,7 @@ from adapters.agent_context.inbound.environment import (
     fresh,
     metadata_of,
 )
-from adapters.agent_context.inbound.questions import PATH, again, asker
+from adapters.agent_context.inbound.questions import PATH, again
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
@@ -188,7 +188,7 @@ class MessageRequests:
             telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
             token = letter.session if letter.token is not None else None
             words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)
-            how = asker(env.people.is_agent(call.session), head, correlation, run.id)
+            how = env.asker(call, head, correlation, run.id)
             follower = RunFollower(env.runs, env.pending.patient(call), agent, words, asker=how)
             result: JsonObject = await follower.go(run)
             return result

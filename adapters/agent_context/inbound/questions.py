@@ -21,7 +21,7 @@ from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp import versions
-from gateway.mcp.runs import ELICITATION, Given, QuestionFormat, WaitingRuns, keys, questions
+from gateway.mcp.runs import ELICITATION, Given, WaitingRuns, keys, questions
 from gateway.mcp.runs.keys import RESUME
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.mcp.wire import META
@@ -61,11 +61,6 @@ class AgentAsker:
         if isinstance(result, dict) and "action" in result:
             return ELICITATION.answer(interrupt, result)
         return answer_in(interrupt, payload_in(result))
-
-
-def asker(agent: bool, head: JsonObject, correlation: str, run_id: str) -> QuestionFormat:
-    """How a client is asked. `agent`: whether it takes `agent/message`."""
-    return AgentAsker(head, correlation, run_id) if agent else ELICITATION
 
 
 def question(interrupt: Interrupt) -> JsonObject:

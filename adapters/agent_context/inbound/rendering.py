@@ -19,7 +19,7 @@ from gateway.core import delta, projection
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, InterlinguaError
-from gateway.core.types import Agent, Artifact, Interrupt, JsonObject, Run, RunStatus
+from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Events, Refusals, keys, questions
 from gateway.mcp.runs.tools import text_in, tool_progress
@@ -221,7 +221,11 @@ class MessageWords(RunWords):
         if run.status is not RunStatus.SUCCESS:
             refuse(run, self._correlation, self._limit.passed)
         payload = content.payload_of(self._agent, bytes(run.output))
-        files = [file_of(each) for each in await self._env.gateway.files.list(run=run.id) if each.agent_created]
+        files = [
+            {"name": each.name, "url": each.url, "mimeType": each.media_type, "size": each.size}
+            for each in await self._env.gateway.files.list(run=run.id)
+            if each.agent_created
+        ]
         if files:
             payload.setdefault("artifacts", files)
         if self._conversation is not None:
@@ -252,12 +256,6 @@ def waits(run: Run, interrupt: Interrupt, correlation: str) -> RpcError:
     }
     more = {"code": "interrupted", "retryable": False, "details": details, wire.CORRELATION: correlation}
     return RpcError(error.code, error.message, {**error.data, **more})
-
-
-def file_of(artifact: Artifact) -> JsonObject:
-    """A file, as part of a payload."""
-    named: dict[str, Any] = {"name": artifact.name, "url": artifact.url, "mimeType": artifact.media_type}
-    return {**named, "size": artifact.size}
 
 
 # --- the answer about a task ------------------------------------------------------------------------------------------

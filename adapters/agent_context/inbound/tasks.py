@@ -5,6 +5,7 @@ A task goes on when its client's connection ends; it is cancelled when the clien
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,7 @@ from adapters.agent_context.inbound.environment import (
     same_work,
 )
 from adapters.agent_context.inbound.messages import sent
-from adapters.agent_context.inbound.questions import again, answer_in, asker, returned
+from adapters.agent_context.inbound.questions import again, answer_in, returned
 from adapters.agent_context.inbound.rendering import (
     RunNotifications,
     TaskRendering,
@@ -68,11 +69,14 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class TaskRequests:
-    """One per gateway process."""
+    """One per gateway process. `changed` is called with the resources that have changed."""
 
-    def __init__(self, env: Environment, tasks: Tasks, coordinator: Coordinator) -> None:
+    def __init__(
+        self, env: Environment, tasks: Tasks, coordinator: Coordinator, changed: Callable[[Iterable[str]], None]
+    ) -> None:
         self._env = env
         self._tasks = tasks
+        self._changed = changed
         self._name = coordinator.name
 
     # --- agent/delegate ---------------------------------------------------------------------------------------
@@ -185,7 +189,7 @@ class TaskRequests:
         run = await self._own(given.task_id, principal)
         reason = given.reason or f"cancelled by {principal.name}"
         run = await self._env.runs.whole(self._env.gateway.runs.cancel(run.id, reason=reason, wait=True))
-        self._env.changed((wire.TASKS,))
+        self._changed((wire.TASKS,))
         task = told(run)
         return tool_result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
 
@@ -261,14 +265,13 @@ class TaskRequests:
 
     async def _follow(self, call: McpCall, agent: Agent, run: Run, rendering: Rendering) -> Any:
         env, correlation = self._env, correlation_in(run)
-        how = asker(env.people.is_agent(call.session), self._head(run), correlation, run.id)
-        patient = env.pending.patient(call)
-        env.changed((wire.TASKS,))
+        how, patient = env.asker(call, self._head(run), correlation, run.id), env.pending.patient(call)
+        self._changed((wire.TASKS,))
         try:
             with env.following(run.id, Served(call, self._name, correlation)):
                 return await RunFollower(env.runs, patient, agent, rendering, asker=how, outlives=True).go(run)
         finally:
-            env.changed((wire.TASKS,))
+            self._changed((wire.TASKS,))
 
 
 def correlation_in(run: Run) -> str:
