@@ -25,7 +25,8 @@ NUL, LF, CR = 0, 10, 13
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_RETRY_DIGITS = 15
-_MAX_NAMES = 64
+_names: dict[bytes, str] = {}
+"""Names by the "event: x" lines already met, as far as they are few and short."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -57,42 +58,23 @@ class SseDecoder:
     truncated: after `close`, whether the stream ended inside an event.
     """
 
-    __slots__ = (
-        "_between",
-        "_data",
-        "_error",
-        "_event",
-        "_flush_at_end",
-        "_frame_retry",
-        "_head",
-        "_ident",
-        "_limit",
-        "_names",
-        "_size",
-        "_skip_lf",
-        "_tail",
-        "last_event_id",
-        "retry",
-        "truncated",
-    )
+    retry: int | None = None
+    truncated = False
+    _head: bytes | None = b""  # None once the place of the byte order mark is behind us
+    _skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
+    _between = True  # no event is unfinished
+    _size = 0  # of the unfinished event's data, once that has a second line
+    _event = "message"
+    _ident: str | None = None
+    _frame_retry: int | None = None
+    _error: AgentBroken | None = None
 
     def __init__(self, limit: int = DEFAULT_LIMIT, *, flush_at_end: bool = False, last_event_id: str = "") -> None:
         self._limit = limit
         self._flush_at_end = flush_at_end
-        self._head: bytes | None = b""  # None once the place of the byte order mark is behind us
-        self._skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
-        self._between = True  # no event is unfinished
         self._tail = bytearray()  # an unfinished line
-        self._data: list[bytes] = []  # of the unfinished event, as are the next three
-        self._size = 0  # of its data, once that has a second line
-        self._event = "message"
-        self._ident: str | None = None
-        self._frame_retry: int | None = None
-        self._names: dict[bytes, str] = {}  # "event: x" lines already met; a protocol has few
-        self._error: AgentBroken | None = None
+        self._data: list[bytes] = []  # of the unfinished event
         self.last_event_id = last_event_id
-        self.retry: int | None = None
-        self.truncated = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Return the events that `chunk` completes, in order. Raises AgentBroken over the limit."""
@@ -151,7 +133,7 @@ class SseDecoder:
         """Events as nearly all are sent, in one piece and with a line each of id, event and data: read without looking
         at every line. Returns the chunk from the first event on that is not one of those. Called between two events.
         """
-        at, find, names = 0, chunk.find, self._names
+        at, find, names = 0, chunk.find, _names
         while chunk.startswith(b"id: ", at):
             start = find(b"\ndata: ", at) + 7
             end = find(b"\n", start)  # of one byte: a search for two is many times slower through a long line
@@ -163,7 +145,7 @@ class SseDecoder:
             if (name := names.get(event)) is None:
                 if not event.startswith(b"event: ") or LF in event:
                     break
-                name = self._name(event)
+                name = _name(event)
             self.last_event_id = last = ident.decode()
             frames.append(Frame(name, chunk[start:end], last))
             at = end + 2
@@ -172,7 +154,7 @@ class SseDecoder:
     def _read(self, lines: list[bytes]) -> list[Frame]:
         """Process finished lines as the standard says, the most common kinds first."""
         frames: list[Frame] = []
-        data, event, names = self._data, self._event, self._names
+        data, event, names = self._data, self._event, _names
         for line in lines:
             if not line:
                 if data:
@@ -196,7 +178,7 @@ class SseDecoder:
                     ident = line[4:].decode("utf-8", "replace")
                 self._ident = ident
             elif line.startswith(b"event:") or line == b"event":
-                event = self._name(line)
+                event = _name(line)
             elif not self._other(line):
                 break
         self._event = event
@@ -229,11 +211,12 @@ class SseDecoder:
     def _too_large(self) -> AgentBroken:
         return AgentBroken(f"the agent sent an event of more than {self._limit} bytes")
 
-    def _name(self, line: bytes) -> str:
-        name = line[6:].removeprefix(b" ").decode("utf-8", "replace") or "message"
-        if len(self._names) < _MAX_NAMES:
-            self._names[line] = name
-        return name
+
+def _name(line: bytes) -> str:
+    name = line[6:].removeprefix(b" ").decode("utf-8", "replace") or "message"
+    if len(_names) < 64 and len(line) < 64:
+        _names[line] = name
+    return name
 
 
 def encode(

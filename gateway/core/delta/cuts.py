@@ -32,7 +32,7 @@ _decode_string = msgspec.json.Decoder(str).decode
 class Segments:
     """A snapshot split at its cuts, and what its strings have grown by since it was parsed."""
 
-    __slots__ = ("_grown", "_parts", "_routes", "_untold")
+    __slots__ = ("_parsed", "_parts", "_routes", "_untold")
 
     def __init__(self, raw: bytes, cuts: list[Cut]) -> None:
         edges = [0, *(place for place, _ in cuts), len(raw)]
@@ -40,7 +40,7 @@ class Segments:
         self._parts = [bytearray(raw[a:b]) for a, b in pairwise(edges)]
         self._routes = [route for _, route in cuts]  # to the string that ends between parts i and i + 1
         self._untold: list[list[str]] = [[] for _ in cuts]  # since `told`
-        self._grown: list[list[str]] = [[] for _ in cuts]  # before
+        self._parsed = [len(part) for part in self._parts[:-1]]  # up to where `since` has given each
 
     def raw(self) -> bytes:
         """The last snapshot."""
@@ -86,11 +86,10 @@ class Segments:
         return True
 
     def told(self) -> Json:
-        """The delta to the last snapshot from the one at the last call; null: none. To be asked before `since`."""
+        """The delta to the last snapshot from the one at the last call; null: none."""
         delta: Json = None
         for cut, texts in enumerate(self._untold):
             if texts:
-                self._grown[cut] += texts
                 more = routed(self._routes[cut], "".join(texts))
                 delta = more if delta is None else compose(delta, more)
                 texts.clear()
@@ -111,12 +110,12 @@ class Segments:
         return found if at == len(raw) else None
 
     def since(self) -> list[Json]:
-        """Deltas to the last snapshot from the one before the last call, or from the first; in any order."""
+        """Deltas to the last snapshot from the one at the last call, or from the first; in any order."""
         deltas = []
-        for cut, texts in enumerate(self._grown):
-            if texts:
-                deltas.append(routed(self._routes[cut], "".join(texts)))
-                texts.clear()
+        for cut, (part, parsed) in enumerate(zip(self._parts, self._parsed, strict=False)):
+            if len(part) > parsed:
+                deltas.append(routed(self._routes[cut], _decode_string(b'"' + part[parsed:] + b'"')))
+                self._parsed[cut] = len(part)
         return deltas
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
@@ -27,6 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from gateway.transport.asgi.request import EXTENSION, Headers, Reply, headers_of
 from gateway.transport.deadline import CLOCK_SLACK
+from gateway.transport.flag import Flag
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""
@@ -100,6 +102,25 @@ class OneWrite:
         return getattr(self._transport, name)
 
 
+class Pipeline(list[Any]):
+    """The requests that wait for others of their connection. A deque has 600 bytes while it is empty."""
+
+    __slots__ = ()
+
+    def appendleft(self, waiting: Any) -> None:
+        """See `collections.deque`."""
+        self.insert(0, waiting)
+
+
+class Flow(FlowControl):
+    """uvicorn's, without the queue that an event of asyncio has from the outset."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._is_writable_event = Flag()  # type: ignore[assignment]
+        self._is_writable_event.set()
+
+
 class PieceProtocol(HttpToolsProtocol):
     """For uvicorn's option `http`. Our attributes are slots: an object with more than thirty others has a table of its
     own for them, of 1.5 KB.
@@ -133,6 +154,7 @@ class PieceProtocol(HttpToolsProtocol):
         """Start the timer that looks at the connection. No request has to set one."""
         super().connection_made(transport)
         self.transport = self._one_write = OneWrite(transport, self.loop)  # type: ignore[assignment]
+        self.pipeline, self.flow = Pipeline(), Flow(transport)  # type: ignore[assignment]
         self._bare = transport
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
 
