@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import os
 import signal
 import sys
+from io import TextIOWrapper
+from typing import NoReturn
+
+from gateway.cli.codes import FAILED
 
 
 def main() -> None:
@@ -16,9 +22,27 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGTERM, _go)
     _open_streams()
-    from gateway.cli.commands import app
+    try:
+        from gateway.cli.commands import app
 
-    app(prog_name="interlingua")
+        try:
+            app(prog_name="interlingua")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        _fail(error)
+
+
+def _fail(error: OSError) -> NoReturn:
+    """Say what the system refused, in a line; nothing where the reader of our output has gone."""
+    with contextlib.suppress(OSError):
+        if error.errno != errno.EPIPE:
+            print(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error, file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # at its end the program would try again, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(FAILED)
 
 
 def _go(number: int, frame: object) -> None:
@@ -30,10 +54,13 @@ def _go(number: int, frame: object) -> None:
 
 def _open_streams() -> None:
     """Read nothing from, and write to nowhere, what we were started without (`>&-`). Else the next file that is
-    opened, the store perhaps, is standard output for whoever writes there.
+    opened, the store perhaps, is standard output for whoever writes there. A character that the terminal's encoding
+    does not have is written as its number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so the one that is missing
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, mode, errors="backslashreplace"))  # noqa: SIM115 - for good
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -65,6 +65,15 @@ def _address(context: Context, parameter: Parameter, url: str | None) -> str | N
     return url
 
 
+def _text(context: Context, parameter: Parameter, given: Any) -> Any:
+    """Refuse a text, or one of several, whose bytes were not UTF-8: Python has surrogates for them."""
+    try:
+        "".join(given or ()).encode()
+    except UnicodeEncodeError:
+        raise BadParameter("not UTF-8") from None
+    return given
+
+
 PATH = PathType(path_type=Path)
 LEVELS = Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
 HERE = "http://127.0.0.1:8080"
@@ -179,11 +188,22 @@ def agents(
 
 @app.command()
 @argument("agent", help="The agent's name.")
-@argument("prompt", required=False, help="What to tell it; '-' reads standard input. [default: it is asked for]")
+@argument(
+    "prompt",
+    required=False,
+    callback=_text,
+    help="What to tell it; '-' reads standard input. [default: it is asked for]",
+)
 @routes_file
 @some_gateway
 @token_file
-@option("--answer", multiple=True, metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
+@option(
+    "--answer",
+    multiple=True,
+    metavar="TEXT",
+    callback=_text,
+    help="Answer to the agent's next question; may be repeated.",
+)
 @option("--input", "document", metavar="FILE|JSON", help="Its whole input as JSON, instead of a prompt.")
 @option("--files", type=PATH, metavar="DIR", help="Keep the files that it makes there.")
 @log_level
@@ -260,7 +280,7 @@ def stdio(
 @app.command()
 @argument("agent", help="The agent's id, or its name.")
 @option("--gateway", required=True, metavar="URL", callback=_address, help="The running gateway.")
-@option("--reason", metavar="TEXT", help="Why, for the log and agent://status.")
+@option("--reason", metavar="TEXT", callback=_text, help="Why, for the log and agent://status.")
 @option("--restore", is_flag=True, help="Give the access back instead.")
 @token_file
 @log_level
@@ -313,7 +333,7 @@ def watch(run: str, gateway: str, token_file: Path | None) -> None:
 
 @app.command()
 @one_run
-@argument("text", required=False, metavar="[ANSWER]", help="A choice, a text, or JSON.")
+@argument("text", required=False, metavar="[ANSWER]", callback=_text, help="A choice, a text, or JSON.")
 @option("--decline", is_flag=True, help="Decline to answer instead.")
 @this_gateway
 @token_file
@@ -328,7 +348,7 @@ def answer(run: str, text: str | None, *, decline: bool, gateway: str, token_fil
 
 @app.command()
 @one_run
-@option("--reason", default="", show_default=False, metavar="TEXT", help="Why.")
+@option("--reason", default="", show_default=False, metavar="TEXT", callback=_text, help="Why.")
 @this_gateway
 @token_file
 def cancel(run: str, reason: str, gateway: str, token_file: Path | None) -> None:
