@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.cli import loop
-from gateway.cli.codes import FAILED, OK, USAGE, leave
+from gateway.cli.codes import FAILED, OK, USAGE, count, leave
 from gateway.core.errors import Invalid, NotFound, Unavailable
 from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, logs, verify
 from gateway.governance.audit.keys import keyring
@@ -72,9 +72,7 @@ def _told(report: Report, *, ring: Keyring | None, known: LogHead | None, pointe
     if report.mistakes:
         for mistake in report.mistakes:
             print(mistake)
-        print(
-            f"{_count(len(report.mistakes), 'mistake', 'mistakes')}{' or more' if report.more else ''}", file=sys.stderr
-        )
+        print(f"{count(len(report.mistakes), 'mistake')}{' or more' if report.more else ''}", file=sys.stderr)
         return FAILED
     print(_summary(report, signatures=ring is not None, known=known is not None, pointer=pointer))
     return OK
@@ -100,10 +98,6 @@ def _stored(url: str, name: str | None) -> dict[int, LogHead]:
     return loop.run(stored_heads(url, name))
 
 
-def _count(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
-
-
 def _published(file: Path) -> Path | None:
     """The head pointer of a log, if there is one beside it. `file`: one of the log's."""
     path = path_for(file)
@@ -111,7 +105,7 @@ def _published(file: Path) -> Path | None:
 
 
 def _summary(report: Report, *, signatures: bool, known: bool, pointer: Path | None) -> str:
-    entries, files = _count(report.entries, "entry", "entries"), _count(report.files, "file", "files")
+    entries, files = count(report.entries, "entry", "entries"), count(report.files, "file")
     lines = [f"no mistakes: {entries} in {files}{f', the last is {report.head}' if report.head else ''}"]
     if report.removed is not None:
         lines.append(f"entries up to {report.removed.seq} were removed as too old, as the log says itself")

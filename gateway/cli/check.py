@@ -7,11 +7,11 @@ from pathlib import Path
 
 from gateway.cli import loop
 from gateway.cli.certificate import Certificate
-from gateway.cli.codes import FAILED, OK, USAGE
-from gateway.cli.files import allowed, read, shareable
+from gateway.cli.codes import FAILED, OK, USAGE, count
+from gateway.cli.files import read, without
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
-from gateway.config.exposure import cautions, in_clear, issuers, of_several
+from gateway.config.exposure import alone, cautions, exposed, in_clear, issuers, of_several
 from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import probe_store
@@ -31,25 +31,21 @@ def check(
     """
     config = read(path, FAILED)
     if not local(host):
-        allowed(config, FAILED)
+        without(exposed(config), FAILED)
     if workers > 1:
-        shareable(config, FAILED)
+        without(alone(config), FAILED)
     agents, protocols = len({route.name for route in config.routes}), len(config.inbound)
-    print(f"{path}: no mistakes; {_count(agents, 'agent')}, {_count(protocols, 'protocol')} served")
+    print(f"{path}: no mistakes; {count(agents, 'agent')}, {count(protocols, 'protocol')} served")
     for route in config.routes:
         places = " or ".join(_target(target) for target in route.places)
         print(f"  {route.name} -> {places}{_match(route)}{_governed(route)}")
     for name, options in config.inbound.items():
         print(f"  {options.path or '/'} <- {name}")
-    for caution in dict.fromkeys(
-        caution for route in config.routes if route.binding for caution in route.binding.cautions
-    ):
-        print(f"caution: {caution}")
+    governing = (caution for route in config.routes if route.binding for caution in route.binding.cautions)
+    clear = in_clear(config, inbound=tls is None and not local(host))
     several = of_several(config, workers) if workers > 1 else ()
-    for mistake in (*cautions(config), *in_clear(config, inbound=tls is None and not local(host)), *several):
-        print(f"caution: {mistake}")
-    for told in readable(config):
-        print(f"caution: {told}")
+    for caution in (*dict.fromkeys(governing), *cautions(config), *clear, *several, *readable(config)):
+        print(f"caution: {caution}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")
     return loop.run(_asked(config)) if connect else OK
@@ -93,12 +89,8 @@ async def _of_issuers(config: Config) -> list[Mistake]:
         except InterlinguaError as error:
             print(f"caution: {config.mistake(place, f'the issuer cannot be asked: {error}')}")
         else:
-            print(f"  {'.'.join(map(str, where))}: {found.issuer}, {_count(len(found.keys), 'key')}")
+            print(f"  {'.'.join(map(str, where))}: {found.issuer}, {count(len(found.keys), 'key')}")
     return mistakes
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _target(target: TargetOptions) -> str:

@@ -1,4 +1,4 @@
-"""The program's exit codes, and the one way to exit with a line to read."""
+"""The program's exit codes, the one way to exit with a line to read, and numbers in it."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def leave(code: int, *lines: str) -> NoReturn:
     for line in lines:
         print(line, file=sys.stderr)
     raise SystemExit(code)
+
+
+def count(number: int, one: str, more: str = "") -> str:
+    """`1 agent`, `2 agents`; `more` where the plural is no `s` behind."""
+    return f"{number} {one if number == 1 else more or f'{one}s'}"

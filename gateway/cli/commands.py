@@ -124,7 +124,7 @@ def serve(
     log_level: str,
     log_format: Literal["text", "json"],
 ) -> None:
-    """Serve the agents of a route table to the clients of every protocol.
+    """Serve a route table's agents to clients of every protocol.
 
     SIGHUP, or a change of a file, reloads the routes and the certificate without dropping a run or a connection. With
     several workers SIGUSR2 starts them anew, one by one.
@@ -161,7 +161,10 @@ def _leave(number: int, frame: object) -> None:
 @tls_key
 @option("--connect", is_flag=True, help="Ask the agents, too, and compare.")
 def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key: Path | None, connect: bool) -> None:
-    """Say what is wrong with a route table (exit code 1), or what it says."""
+    """Say what a route table says, or what is wrong with it.
+
+    The exit code is 1 where something is wrong.
+    """
     from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
 
@@ -177,7 +180,7 @@ def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key
 def agents(
     agent: str | None, routes: Path | None, gateway: str | None, token_file: Path | None, log_level: str
 ) -> None:
-    """List the agents of a route table or of a running gateway, or show what one of them wants."""
+    """List the agents, or show what one of them wants."""
     configure(log_level)
     from gateway.cli.run import list_agents, show_agent
 
@@ -267,7 +270,7 @@ def stdio(
     token_file: Path | None,
     log_level: str,
 ) -> None:
-    """Be an agent on standard input and output, for an editor to start.
+    """Be an agent on standard input and output, for an editor.
 
     Nothing but the protocol goes to standard output; the log goes to standard error.
     """
@@ -287,10 +290,11 @@ def stdio(
 def revoke(
     agent: str, *, gateway: str, reason: str | None, restore: bool, token_file: Path | None, log_level: str
 ) -> None:
-    """Take an agent's access away: it gets no work and may do nothing any more, and its work is cancelled.
+    """Take an agent's access away, or give it back.
 
-    An agent that registered is gone for clients of every protocol, one of the route table for those of Agent Context.
-    Where that door has access control, the token's client needs the right `revoke`.
+    It gets no work and may do nothing any more, and its work is cancelled. An agent that registered is gone for clients
+    of every protocol, one of the route table for those of Agent Context. Where that door has access control, the
+    token's client needs the right `revoke`.
     """
     configure(log_level)
     from gateway.cli.remote import revoke_agent
@@ -363,7 +367,7 @@ def cancel(run: str, reason: str, gateway: str, token_file: Path | None) -> None
 @this_gateway
 @token_file
 def top(*, once: bool, gateway: str, token_file: Path | None) -> None:
-    """Show the agents of a gateway, and how their runs go, until Ctrl-C."""
+    """Show how a gateway's agents and runs do, until Ctrl-C."""
     from gateway.cli.operate import top as work
 
     _operate(gateway, token_file, work(once=once))
@@ -374,7 +378,10 @@ def top(*, once: bool, gateway: str, token_file: Path | None) -> None:
 @routes_file
 @log_level
 def manifest(agent: str, routes: Path | None, log_level: str) -> None:
-    """Print an ACP.md (AIP-44) for an agent: what it can do through this gateway, and what governs it."""
+    """Print an ACP.md (AIP-44) for an agent.
+
+    It says what the agent can do through this gateway, and what governs it.
+    """
     configure(log_level)
     from gateway.cli.manifest import print_manifest
 
@@ -412,7 +419,10 @@ def audit() -> None:
 @option("--after", metavar="SEQ:HASH", help="The entry before the first, if older files are elsewhere.")
 @option("--any-form", is_flag=True, help="Take lines that are not canonical JSON: another program's log.")
 def audit_verify(files: Sequence[Path], *, keyring: Path | None, **how: Any) -> None:
-    """Find every line of an audit log that was changed, removed, moved, put in or cut off (exit code 1)."""
+    """Find what was changed in an audit log.
+
+    That is every line that was changed, removed, moved, put in or cut off. The exit code is 1 where there is one.
+    """
     from gateway.cli.audit import verify_log
 
     raise SystemExit(verify_log(files, keys=keyring, **how))
@@ -421,7 +431,7 @@ def audit_verify(files: Sequence[Path], *, keyring: Path | None, **how: Any) -> 
 @audit.command("keyring")
 @argument("keys", type=PATH, nargs=-1, required=True, metavar="FILE...", help="Ed25519 private keys, PEM.")
 def audit_keyring(keys: Sequence[Path]) -> None:
-    """Print the keyring of public keys that checks what these private keys sign."""
+    """Print the public keys that check what private keys sign."""
     from gateway.cli.audit import print_keyring
 
     raise SystemExit(print_keyring(keys))

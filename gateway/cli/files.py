@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from gateway.cli.codes import USAGE, leave
 from gateway.registry import BrokenAdapter
 
 if TYPE_CHECKING:
-    from gateway.config import Config
+    from gateway.config import Config, Mistake
 
 DEFAULT_ROUTES = Path("routes.yaml")
 
@@ -21,25 +22,15 @@ def read(path: Path, code: int = USAGE) -> Config:
     try:
         return load(path)
     except ConfigError as error:
-        leave(code, *(str(mistake) for mistake in error.mistakes))
+        leave(code, *map(str, error.mistakes))
     except BrokenAdapter as error:
         leave(code, *str(error).splitlines())
 
 
-def allowed(config: Config, code: int = USAGE) -> None:
-    """Exit with `code` and the mistakes if the table may be served to this machine only."""
-    from gateway.config.exposure import exposed
-
-    if mistakes := exposed(config):
-        leave(code, *map(str, mistakes))
-
-
-def shareable(config: Config, code: int = USAGE) -> None:
-    """Exit with `code` and the mistakes if the table can't be served by several workers."""
-    from gateway.config.exposure import alone
-
-    if mistakes := alone(config):
-        leave(code, *map(str, mistakes))
+def without(mistakes: Iterable[Mistake], code: int = USAGE) -> None:
+    """Exit with `code` and the mistakes, if there are any."""
+    if lines := [str(mistake) for mistake in mistakes]:
+        leave(code, *lines)
 
 
 def chosen(routes: Path | None, gateway: str | None) -> Path | None:

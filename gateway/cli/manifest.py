@@ -7,6 +7,7 @@ from pathlib import Path
 from gateway.cli import loop
 from gateway.cli.codes import OK
 from gateway.cli.files import chosen, read
+from gateway.cli.local import Local
 from gateway.config import Config, Route
 from gateway.core.types import Agent
 from gateway.governance.printing import bridge, page
@@ -17,16 +18,13 @@ def print_manifest(agent: str, routes: Path | None) -> int:
     table = chosen(routes, None)
     assert table is not None, "without a gateway there is a table"
     config = read(table)
-    found, route = loop.run(_asked(config, agent))
-    print(written(config, found, route), end="")
+
+    async def asked() -> tuple[Agent, Route]:
+        async with Local(config, serving=False) as local:
+            return await local.described(agent)
+
+    print(written(config, *loop.run(asked())), end="")
     return OK
-
-
-async def _asked(config: Config, name: str) -> tuple[Agent, Route]:
-    from gateway.cli.local import Local
-
-    async with Local(config, serving=False) as local:
-        return await local.described(name)
 
 
 def written(config: Config, agent: Agent, route: Route) -> str:

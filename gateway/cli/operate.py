@@ -6,15 +6,18 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import httpx2
+from rich.console import Console
+from rich.live import Live
 
 from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, leave
-from gateway.cli.remote import CONNECT_SECONDS, Reached, http_client
+from gateway.cli.remote import CONNECT_SECONDS, REFUSALS, http_client, reached
 from gateway.cli.talk import File, as_answer, asks, note
-from gateway.core.errors import AgentFailed, InterlinguaError, Invalid, NotFound
+from gateway.cli.view import shown, table
+from gateway.core.errors import AgentFailed, Invalid, NotFound
 from gateway.core.types import JsonObject, RunStatus
 from gateway.wire import sse
 
@@ -37,11 +40,11 @@ class AdminClient:
 
     async def get(self, path: str, **query: Any) -> JsonObject:
         given = {name: value for name, value in query.items() if value is not None}
-        async with Reached(self._url):
+        async with reached(self._url):
             return _said(await self._http.get(f"{self._url}/admin{path}", params=given))
 
     async def post(self, path: str, body: JsonObject) -> JsonObject:
-        async with Reached(self._url):
+        async with reached(self._url):
             return _said(await self._http.post(f"{self._url}/admin{path}", json=body))
 
     async def events(self, run: str) -> AsyncIterator[JsonObject]:
@@ -49,7 +52,7 @@ class AdminClient:
         accept = {"accept": "text/event-stream"}
         forever = httpx2.Timeout(None, connect=CONNECT_SECONDS)
         async with (
-            Reached(self._url),
+            reached(self._url),
             self._http.stream("GET", f"{self._url}/admin/runs/{run}/events", headers=accept, timeout=forever) as answer,
         ):
             if answer.is_error:
@@ -82,8 +85,7 @@ def _said(answer: httpx2.Response) -> JsonObject:
         return found
     why = found.get("error") if isinstance(found, dict) else None
     message = str(why or f"{answer.url} is no operator's page of a gateway (HTTP {answer.status_code})")
-    kinds: Mapping[int, type[InterlinguaError]] = {404: NotFound, 400: Invalid}
-    raise kinds.get(answer.status_code, AgentFailed)(message)
+    raise REFUSALS.get(answer.status_code, AgentFailed)(message)
 
 
 Work = Callable[[AdminClient], Coroutine[Any, Any, int]]
@@ -103,7 +105,7 @@ def list_runs(agent: str | None, status: str | None, limit: int) -> Work:
             (run["id"], run["agent"], run["protocol"], run["status"], _ago(run["created_at"]), run["principal"] or "")
             for run in found["runs"]
         ]
-        _table(("run", "agent", "from", "status", "begun", "person"), rows)
+        Console().print(table(("run", "agent", "from", "status", "begun", "person"), rows))
         return OK
 
     return work
@@ -117,16 +119,16 @@ def watch_run(named: str) -> Work:
         in_line = False  # whether text stands in the last line
         async for event in client.events(run["id"]):
             if event["event"] == "part_delta" and isinstance(event["delta"], str):
-                print(_shown(event["delta"]), end="", flush=True)
+                print(shown(event["delta"]), end="", flush=True)
                 in_line = True
                 continue
             told = _told(event)
             if told:
-                print("\n" * in_line + f"[{_shown(told)}]", flush=True)
+                print("\n" * in_line + f"[{shown(told)}]", flush=True)
                 in_line = False
         run = await client.get(f"/runs/{run['id']}")
         why = run["failure"]["message"] if run["failure"] else run["cancel_reason"] or ""
-        print("\n" * in_line + f"{run['status']}{': ' * bool(why)}{_shown(why)}")
+        print("\n" * in_line + f"{run['status']}{': ' * bool(why)}{shown(why)}")
         return OK if run["status"] == RunStatus.SUCCESS else FAILED
 
     return work
@@ -181,13 +183,11 @@ def top(*, once: bool) -> Work:
 
     async def work(client: AdminClient) -> int:
         if once or not sys.stdout.isatty():
-            _table(HEADS, _rows(await client.get("/agents")))
+            Console().print(table(HEADS, _rows(await client.get("/agents"))))
             return OK
-        from rich.live import Live
-
         with Live(screen=True, auto_refresh=False) as live:
             while True:
-                live.update(_made(HEADS, _rows(await client.get("/agents"))), refresh=True)
+                live.update(table(HEADS, _rows(await client.get("/agents"))), refresh=True)
                 await asyncio.sleep(EVERY)
 
     return work
@@ -222,26 +222,3 @@ def _ago(moment: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit} ago"
     return f"{seconds} s ago"
-
-
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console
-
-    Console().print(_made(heads, rows))
-
-
-def _made(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(*heads, box=None, header_style="bold")
-    for row in rows:
-        table.add_row(*(escape(_shown(cell)) for cell in row))
-    return table
-
-
-def _shown(text: str) -> str:
-    """An agent's text without control characters and marks that a terminal would act on."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )

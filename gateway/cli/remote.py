@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urljoin
 
@@ -36,15 +36,14 @@ from gateway.wire import sse
 DOOR = "/agent-connect"
 PAGE = 1000
 CONNECT_SECONDS = 5.0
-NOT_FOUND, UNPROCESSABLE, REQUEST_WRONG, UNAUTHENTICATED = 404, 422, 400, 401
-
-
+REFUSALS: Mapping[int, type[InterlinguaError]] = {400: Invalid, 404: NotFound, 422: Invalid}
+"""What an error's status is here; every other is AgentFailed."""
 CONTEXT_DOOR = "/agent-context"
 SECONDS = 60.0
 
 
 def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | None, restore: bool) -> int:
-    """Revoke or restore an agent and print that. Raises Denied if the gateway refuses, and as `Reached` does."""
+    """Revoke or restore an agent and print that. Raises Denied if the gateway refuses, and as `reached` does."""
     method = "agent/restore" if restore else "agent/revoke"
     params = {"agentId": agent, **({} if reason is None or restore else {"reason": reason})}
     result = loop.run(_asked(gateway.rstrip("/"), token, method, params))
@@ -56,7 +55,7 @@ def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | N
 async def _asked(url: str, token: str | None, method: str, params: JsonObject) -> JsonObject:
     """Make one request. The door is at its own path below the URL, or the URL is the door's own."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    async with Reached(url), http_client(url, token, SECONDS) as http:
+    async with reached(url), http_client(url, token, SECONDS) as http:
         for address in (url + CONTEXT_DOOR, url):
             response = await http.post(address, json=message)
             if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
@@ -129,7 +128,7 @@ class Remote:
     async def _descriptor(self, agent: str) -> tuple[str, JsonObject, JsonObject]:
         """Return an agent's id, metadata and specs."""
         found = await self._agents()
-        by_name = {name: entry["agent_id"] for entry in found for name in (entry["metadata"]["ref"]["name"],)}
+        by_name = {entry["metadata"]["ref"]["name"]: entry["agent_id"] for entry in found}
         agent_id = by_name.get(agent, agent if agent in by_name.values() else None)
         if agent_id is None:
             raise NotFound(f"no agent '{agent}'; have {', '.join(by_name) or 'none'}")
@@ -142,8 +141,8 @@ class Remote:
 
     async def read(self, file: File) -> AsyncIterator[bytes]:
         """Implements `Talk.read`. Raises InterlinguaErrors."""
-        async with Reached(self._url), self._http.stream("GET", urljoin(self._url, file.url)) as response:
-            if response.status_code >= REQUEST_WRONG:
+        async with reached(self._url), self._http.stream("GET", urljoin(self._url, file.url)) as response:
+            if response.is_error:
                 raise _refused(response.status_code, await response.aread())
             async for piece in response.aiter_bytes():
                 yield piece
@@ -176,8 +175,8 @@ class Remote:
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
         decoder, last, short = sse.SseDecoder(), AnswerText(""), ""
         headers = {"Last-Event-ID": self._at}
-        async with Reached(self._url), self._http.stream("GET", await self._address(path), headers=headers) as response:
-            if response.status_code >= REQUEST_WRONG:
+        async with reached(self._url), self._http.stream("GET", await self._address(path), headers=headers) as response:
+            if response.is_error:
                 raise _refused(response.status_code, await response.aread())
             async for chunk in response.aiter_raw():
                 for frame in decoder.feed(chunk):
@@ -199,19 +198,19 @@ class Remote:
 
     async def _json(self, method: str, path: str, body: Any = None) -> Any:
         address = await self._address(path)
-        async with Reached(self._url):
+        async with reached(self._url):
             response = await self._http.request(method, address, json=body)
-        if response.status_code >= REQUEST_WRONG:
+        if response.is_error:
             raise _refused(response.status_code, response.content)
         return response.json() if response.content else None
 
     async def _address(self, path: str) -> str:
         """Find the door: at its own path below the URL, or at the URL itself (if it was moved)."""
         if self._door is None:
-            async with Reached(self._url):
+            async with reached(self._url):
                 found = await self._http.post(f"{self._url}{DOOR}/agents/search", json={"limit": 1})
                 here = found if found.is_success else await self._http.post(f"{self._url}/agents/search", json={})
-            if UNAUTHENTICATED in (found.status_code, here.status_code):
+            if HTTPStatus.UNAUTHORIZED in (found.status_code, here.status_code):
                 raise Denied(
                     f"{self._url} asks who you are: give a token by --token-file or $INTERLINGUA_TOKEN, or another one"
                 )
@@ -268,26 +267,19 @@ def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | Non
     return None
 
 
-class Reached:
+@asynccontextmanager
+async def reached(url: str) -> AsyncIterator[None]:
     """Map connection errors to messages that say what a person can do."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
         if isinstance(error, httpx2.ConnectError) and "SSL" in str(error):
-            raise AgentGone(f"no TLS connection could be made to {self._url}: {error}") from error
-        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            raise AgentGone(f"no gateway answers at {self._url}") from error
-        if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-            raise Invalid(f"{self._url} is not the address of a gateway: {error}") from error
-        if isinstance(error, httpx2.TransportError):
-            raise AgentGone(f"the gateway at {self._url} went away: {error}") from error
+            raise AgentGone(f"no TLS connection could be made to {url}: {error}") from error
+        raise AgentGone(f"no gateway answers at {url}") from error
+    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        raise Invalid(f"{url} is not the address of a gateway: {error}") from error
+    except httpx2.TransportError as error:
+        raise AgentGone(f"the gateway at {url} went away: {error}") from error
 
 
 def _refused(status: int, body: bytes) -> InterlinguaError:
@@ -296,6 +288,4 @@ def _refused(status: int, body: bytes) -> InterlinguaError:
     except ValueError:
         said = body.decode(errors="replace")
     message = said if isinstance(said, str) and said else f"HTTP {status}: {said}"
-    if status == NOT_FOUND:
-        return NotFound(message)
-    return Invalid(message) if status in (REQUEST_WRONG, UNPROCESSABLE) else AgentFailed(message)
+    return REFUSALS.get(status, AgentFailed)(message)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec import UNSET
+from rich.console import Console
 
 from gateway.cli import loop
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.files import chosen
 from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
-from gateway.cli.view import View, view
+from gateway.cli.view import View, table, view
 from gateway.contract.reading import meant, merged
 from gateway.core import wording
 from gateway.core.delta import ABSENT
@@ -94,14 +95,8 @@ def list_agents(routes: Path | None, gateway: str | None, token_file: Path | Non
             for agent in agents:
                 print(agent.name, agent.version, " ".join(agent.description.split()), sep="\t")
             return OK
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table("agent", "version", "description", box=None, header_style="bold")
-        for agent in agents:
-            table.add_row(escape(agent.name), escape(agent.version), escape(agent.description))
-        Console().print(table)
+        rows = [(agent.name, agent.version, agent.description) for agent in agents]
+        Console().print(table(("agent", "version", "description"), rows))
         return OK
 
     return loop.run(listed())

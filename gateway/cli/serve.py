@@ -22,11 +22,11 @@ from gateway.cli.banner import banner
 from gateway.cli.certificate import BadCertificate, Certificate
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.file_changes import changes, digest
-from gateway.cli.files import allowed, read, shareable
+from gateway.cli.files import read, without
 from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
-from gateway.config.exposure import cautions, exposed, in_clear, of_several
+from gateway.config.exposure import alone, cautions, exposed, in_clear, of_several
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
@@ -72,9 +72,9 @@ def serve(
     listener = link.listener if link is not None else listen(host, port)
     with contextlib.closing(listener):
         if _shared(listener):
-            allowed(config)
+            without(exposed(config))
         if link is not None:
-            shareable(config)
+            without(alone(config))
         if link is None or link.number == 1:  # one says it for all
             clear = in_clear(config, inbound=tls is None and _shared(listener))
             several = () if link is None else of_several(whole, link.workers)

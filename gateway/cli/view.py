@@ -1,22 +1,39 @@
-"""Shows a run: as plain chunks on a pipe, live on a terminal."""
+"""Shows a run, as plain chunks on a pipe and live on a terminal, and tables."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import threading
-from types import TracebackType
+from collections.abc import Iterable
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text as Styled
 
 from gateway.cli.talk import AnswerText, PendingQuestion
+
+_ACTED_ON = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """An agent's text without control characters and marks that a terminal would act on."""
+    return _ACTED_ON.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r", ""))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """A table of agents' texts, for a terminal."""
+    made = Table(*heads, box=None, header_style="bold")
+    for row in rows:
+        made.add_row(*(escape(shown(cell)) for cell in row))
+    return made
 
 
 class View(Protocol):
@@ -24,9 +41,7 @@ class View(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def text(self, said: AnswerText) -> None:
         """The answer so far."""
@@ -48,9 +63,7 @@ class PlainView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._write(self._document or self._said)
         if self._said and not self._said.endswith("\n"):
             self._write(self._said + "\n")
@@ -62,6 +75,7 @@ class PlainView:
 
     def _write(self, whole: str) -> None:
         """Write the answer. One that was taken back is written again below, as a whole."""
+        whole = shown(whole) if self._out.isatty() else whole
         if whole.startswith(self._said):
             self._out.write(whole[len(self._said) :])
         else:
@@ -70,7 +84,7 @@ class PlainView:
         self._out.flush()
 
     def note(self, line: str) -> None:
-        print(line, file=self._err, flush=True)
+        print(shown(line) if self._err.isatty() else line, file=self._err, flush=True)
 
     async def ask(self, question: PendingQuestion) -> str | None:
         """Return None: there is no user."""
@@ -100,24 +114,22 @@ class TerminalView:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
         self._print()
 
     def text(self, said: AnswerText) -> None:
-        self._said = said.whole
+        self._said = shown(said.whole)
 
     def note(self, line: str) -> None:
-        self._live.console.print(Styled(line, style="dim"))
+        self._live.console.print(Styled(shown(line), style="dim"))
 
     async def ask(self, question: PendingQuestion) -> str | None:
         self._live.stop()
         self._print()
-        self._console.print(Styled(question.text, style="bold"))
+        self._console.print(Styled(shown(question.text), style="bold"))
         if question.choices:
-            self._console.print(Styled(", ".join(question.choices), style="dim"))
+            self._console.print(Styled(shown(", ".join(question.choices)), style="dim"))
         self._console.print("> ", end="")
         try:
             answer = await typed()

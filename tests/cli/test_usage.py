@@ -22,6 +22,12 @@ def test_help_names_every_command() -> None:
         assert f"  {command} " in done.stdout
 
 
+@pytest.mark.parametrize("group", [[], ["audit"]])
+def test_help_says_in_a_line_what_each_command_does(group: list[str]) -> None:
+    done = interlingua(*group, "--help", env={"COLUMNS": "80"})
+    assert done.returncode == 0 and "..." not in done.stdout.partition("Commands:")[2]
+
+
 def test_help_imports_nothing_that_only_a_command_needs() -> None:
     code = f"import sys, gateway.cli.commands; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run(
