@@ -13,6 +13,7 @@ peers/        other gateways in front of the same agents
 stage.py      the processes: started, asked for their memory and processor time, ended
 way.py        which files a chunk and a request pass; a program of its own
 memory.py     how much memory the gateway has after how many runs; a program of its own
+idle.py       what an idle WebSocket takes, beside servers that do nothing; a program of its own
 load.py       the load: does one job at a time, told on its standard input
 bare.py       a proxy of well-known libraries that does nothing else, for comparison
 lean.py       a translator that does nothing else, without and with two rows a run: the floor

@@ -73,7 +73,7 @@ def measure(stage: Stage, sizes: GrowthSizes, told: Told) -> list[Figures]:
     return lines
 
 
-def _table(stage: Stage) -> str:
+def table_of(stage: Stage) -> str:
     command, root = (msgspec.json.encode(it).decode() for it in (EDITORS_AGENT, str(ROOT)))
     routes = EDITORS.format(command=command, root=root, fsync="true").partition("store:")[0]
     return MANY_SESSIONS + routes + f"  - name: echo\n    target: {{protocol: agent_connect, url: {_url(stage)}}}\n"
@@ -134,7 +134,7 @@ def _pages(
 def _streams(stage: Stage, sizes: GrowthSizes, count: int) -> dict[str, float | None]:
     """What a chunk costs without the beginning and the end of its stream: short streams are taken off longer ones."""
     found: dict[str, float | None] = {}
-    with stage.gateway(table=_table(stage)) as gateway:
+    with stage.gateway(table=table_of(stage)) as gateway:
         pace = count / CHUNKS_PER_SECOND
         job: Figures = {"kind": "streams", "port": gateway.port, "path": f"{PREFIX}/runs/stream", "streams": count}
         more = max(3, int(sizes.stream_seconds / pace))
@@ -175,7 +175,7 @@ def _socket(gateway: Gateway) -> Figures:
 def _idle(stage: Stage, sizes: GrowthSizes, count: int, job: Callable[[Gateway], Figures]) -> dict[str, float | None]:
     """Opening them, having them, and what a request costs beside them."""
     found: dict[str, float | None] = {}
-    with stage.gateway(table=_table(stage)) as gateway:
+    with stage.gateway(table=table_of(stage)) as gateway:
         _waits(stage, gateway, sizes, {})
         asked = job(gateway)
         stage.do(**asked | {"sessions": 10})  # code paths, and the agent is up
@@ -247,7 +247,7 @@ def _prompt() -> str:
 @contextlib.contextmanager
 def _full(stage: Stage, count: int, *, threaded: bool) -> Iterator[tuple[Gateway, str]]:
     """A gateway on a store with so many runs, on one thread or on none, and the thread's id."""
-    with stage.routes(table=_table(stage)) as routes:
+    with stage.routes(table=table_of(stage)) as routes:
         thread = ""
         with stage.served(routes) as gateway:
             prefix = PREFIX

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import memory
+from bench import idle, memory
 from gateway.core.types import Thread
 from tests.runs.test_runs import ended
 from tests.support.aio import run
@@ -21,6 +21,12 @@ def test_memory_is_told_after_each_step(forked: None, capsys: pytest.CaptureFixt
     assert memory.main(["--runs", "0", "20", "--threads"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [["0", "runs:"], ["20", "runs:"]]
+
+
+def test_what_idle_websockets_take_is_told_beside_servers_that_do_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert idle.main(["--connections", "30"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["tcp:", "websockets:", "uvicorn:", "gateway:", "session:"]
 
 
 def test_runs_that_have_ended_leave_nothing_behind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -83,6 +84,30 @@ def test_who_serves_a_request_is_told_of_a_client_that_went_before_anybody_asked
             await client.send(WHOLE)
             client.writer.close()
             await asyncio.wait_for(heard.wait(), 60)
+
+    run(scene())
+
+
+def test_who_watches_its_client_may_read_the_request_and_an_open_stream_has_no_queues_of_its_connection() -> None:
+    async def scene() -> None:
+        heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            protocol = scope["extensions"][EXTENSION]
+            await until(lambda: protocol.got >= len(WHOLE))
+            with pytest.raises(ClientGone), WhileConnected(HttpRequest(scope, receive, send)):
+                message = await receive()
+                waiting = protocol.flow._is_writable_event, protocol.pipeline
+                heard.set_result((message, [type(each).__name__ for each in waiting]))
+                await receive()
+
+        async with connected(application) as client:
+            await client.send(WHOLE)
+            message, waiting = await asyncio.wait_for(heard, 60)
+            assert (message["type"], message["more_body"]) == ("http.request", False)
+            assert waiting == ["Flag", "Pipeline"]
+            client.writer.close()
+            await until(lambda: client.server.cycle.disconnected)
 
     run(scene())
 
