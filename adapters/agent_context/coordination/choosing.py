@@ -152,32 +152,16 @@ CROWD = 100
 """More than so many look less often."""
 
 
-class AgentSlot:
-    """One task's share of an agent. Given back with `release`."""
-
-    def __init__(self, queue: TaskQueue, agent: str) -> None:
-        self.agent = agent
-        self._queue: TaskQueue | None = queue
-
-    def release(self) -> None:
-        """Give it back. Without effect the second time."""
-        queue, self._queue = self._queue, None
-        if queue is not None:
-            queue.released(self.agent)
-
-
 class QueuePlace:
-    """One task's place in the line: `want` somebody, wait for `news`, look at `slot`, and want again."""
+    """One task's place in the line: `want` somebody, wait for `news`, take the agent, or want again."""
 
     def __init__(self, queue: TaskQueue, order: tuple[int, float, int], key: str) -> None:
         self.order = order
         self.key = key
         self.wants: Sequence[Candidate] = ()
         self.names: frozenset[str] = frozenset()
-        self.slot: AgentSlot | None = None
+        self.agent: str | None = None
         """The agent that it was given, at most one."""
-        self.choosing = False
-        """It was told to choose again, and has not called `want` since."""
         self._queue = queue
         self._news = asyncio.Event()
 
@@ -187,7 +171,7 @@ class QueuePlace:
         self._queue.wanted(self)
 
     async def news(self, timeout: float | None) -> bool:
-        """Until there is a slot, or something has changed (then choose and `want` again). False after `timeout`
+        """Until there is an agent, or something has changed (then choose and `want` again). False after `timeout`
         seconds, if that is not None.
         """
         with contextlib.suppress(TimeoutError):
@@ -197,28 +181,15 @@ class QueuePlace:
         self._news.clear()
         return told
 
-    def give(self, slot: AgentSlot) -> None:
+    def give(self, agent: str) -> None:
         """Give it an agent."""
-        self.slot = slot
+        self.agent = agent
         self.wake()
 
-    def choose(self) -> bool:
-        """Have it look again; false where it has an agent, or looks already."""
-        if self.slot is not None or self.choosing:
-            return False
-        self.choosing = True
-        self.wake()
-        return True
-
-    def chosen(self) -> bool:
-        """Note that it has chosen; whether it was told to."""
-        before, self.choosing = self.choosing, False
-        return before
-
-    def taken(self) -> AgentSlot | None:
-        """The slot, which is the caller's from now on."""
-        slot, self.slot = self.slot, None
-        return slot
+    def taken(self) -> str | None:
+        """The agent, which is the caller's to release from now on."""
+        agent, self.agent = self.agent, None
+        return agent
 
     def wake(self) -> None:
         """Have `news` return."""
@@ -233,7 +204,8 @@ class TaskQueue:
         self._score = score
         self._running: Counter[str] = Counter()
         self._line: list[QueuePlace] = []
-        self._choosing = 0
+        self._choosing: set[QueuePlace] = set()
+        """Those that were told to choose again, and have not said since whom they want."""
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -244,7 +216,7 @@ class TaskQueue:
 
     @contextlib.contextmanager
     def enter(self, priority: int, since: float, key: str) -> Iterator[QueuePlace]:
-        """A place in the line until the block is left. A slot that was not taken out of it then is given back.
+        """A place in the line until the block is left. An agent that was not taken out of it then is given back.
 
         `key` is what `wake` knows it by.
         """
@@ -257,13 +229,23 @@ class TaskQueue:
         finally:
             self._line.remove(place)
             self._chose(place)
-            if place.slot is not None:
-                place.slot.release()
+            if place.agent is not None:
+                self.release(place.agent)
 
-    def take(self, agent: str) -> AgentSlot:
-        """A slot for a task that an agent has already, however many it has."""
+    def take(self, agent: str) -> None:
+        """One more task for an agent, however many it has: it has this one already."""
         self._running[agent] += 1
-        return AgentSlot(self, agent)
+
+    def release(self, agent: str) -> None:
+        """An agent has one task less."""
+        self._running[agent] -= 1
+        if self._running[agent] <= 0:
+            del self._running[agent]
+        if self._choosing:
+            return
+        for place in self._line:
+            if agent in place.names and self._offer(place):
+                return
 
     def running(self, agent: str) -> int:
         """How many tasks an agent has."""
@@ -290,39 +272,29 @@ class TaskQueue:
 
     def wanted(self, place: QueuePlace) -> None:
         """A place has said whom it wants. While one chooses anew nobody gets anything: it may be before them."""
-        if place.choosing:
+        if place in self._choosing:
             self._chose(place)
         elif not self._choosing:
             self._offer(place)
 
-    def released(self, agent: str) -> None:
-        """An agent has one task less."""
-        self._running[agent] -= 1
-        if self._running[agent] <= 0:
-            del self._running[agent]
-        if self._choosing:
-            return
-        for place in self._line:
-            if agent in place.names and self._offer(place):
-                return
-
     def _chose(self, place: QueuePlace) -> None:
-        if not place.chosen():
+        if place not in self._choosing:
             return
-        self._choosing -= 1
+        self._choosing.remove(place)
         if not self._choosing:
             for waiting in self._line:
                 self._offer(waiting)
 
     def _offer(self, place: QueuePlace) -> bool:
         """Give it the best agent of those it wants that are free. Whether there was one."""
-        if place.slot is not None:
+        if place.agent is not None:
             return False
         free = [one for one in place.wants if self._running[one.id] < self._per_agent]
         if not free:
             return False
         best = max(free, key=lambda one: self._score(one, self._running[one.id]))  # of equals the first
-        place.give(self.take(best.id))
+        self.take(best.id)
+        place.give(best.id)
         return True
 
     def _look_within(self, seconds: float) -> None:
@@ -338,6 +310,8 @@ class TaskQueue:
     def _look(self) -> None:
         self._timer = None
         for place in self._line:
-            self._choosing += place.choose()
+            if place.agent is None and place not in self._choosing:
+                self._choosing.add(place)
+                place.wake()
         if self._line:
             self._look_within(AGAIN_SECONDS * max(1.0, len(self._line) / CROWD))

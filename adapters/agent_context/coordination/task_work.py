@@ -21,7 +21,7 @@ from adapters.agent_context.codec.ranking import Needs, Ranking
 from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination import task_record as record
 from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
-from adapters.agent_context.coordination.choosing import AgentChooser, AgentSlot, TakesPayload
+from adapters.agent_context.coordination.choosing import AgentChooser, TakesPayload
 from adapters.agent_context.coordination.task_record import Attempt, KeptTask
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.messages import DelegatedTask
@@ -72,7 +72,7 @@ class TaskWork:
         self._told_failed = failed
         self._record = kept
         self._takes = TakesPayload(task.payload)
-        self._slot: AgentSlot | None = None
+        self._agent: str | None = None  # which has it, as far as the queue is told
         self._unfit: dict[str, str] = {}  # agents that do not take it, and why
         self._resumed = False  # the attempt under way was under way before a restart
         self._over = False
@@ -148,7 +148,8 @@ class TaskWork:
         if attempt.run is None:
             await self._keep(self._record.start(found))
         self._resumed = True
-        self._slot = self._chooser.queue.take(attempt.agent)
+        self._agent = attempt.agent
+        self._chooser.queue.take(self._agent)
 
     async def _begin(self) -> bool:
         """Choose an agent and have it begin. False if that is to be done again, or the task was cancelled.
@@ -159,9 +160,9 @@ class TaskWork:
             await self._ask_approval()
             return False
         ranking = await self._place()
-        if ranking is None or self._slot is None:
+        agent = self._agent
+        if ranking is None or agent is None:
             return False
-        agent = self._slot.agent
         unfit = await self._chooser.why_not(agent, self._takes)
         if unfit is not None:
             self._leave()
@@ -261,14 +262,14 @@ class TaskWork:
         await self._keep(self._record.end(status, failure.message, failure.code))
 
     def _leave(self) -> None:
-        slot, self._slot = self._slot, None
-        if slot is not None:
-            slot.release()
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            self._chooser.queue.release(agent)
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 
     async def _place(self) -> Ranking | None:
-        """Wait for an agent that has room: the task has its slot then. None where the task was cancelled.
+        """Wait for an agent that has room: the task has it then. None where the task was cancelled.
 
         Raises NoMatch where nobody can have it, what the last agent failed with where nobody else can, Unavailable
         where all who can are away or busy for longer than a task without a deadline waits.
@@ -292,8 +293,8 @@ class TaskWork:
                 told = await place.news(None if until is None else until - loop.time())
                 if self._context.cancelled:
                     return None
-                if (slot := place.taken()) is not None:
-                    self._slot = slot
+                if (agent := place.taken()) is not None:
+                    self._agent = agent
                     return ranking
                 if not told:
                     raise Unavailable(f"no agent that can do it was free within {patience:g} s")

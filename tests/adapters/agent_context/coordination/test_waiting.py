@@ -36,11 +36,11 @@ def test_the_best_free_agent_is_taken_and_the_next_when_it_is_full() -> None:
         with queue.enter(0, 1, "x") as first, queue.enter(0, 2, "y") as second, queue.enter(0, 3, "z") as third:
             for place in (first, second, third):
                 place.want([B, A])
-            assert [place.slot.agent for place in (first, second) if place.slot] == ["a", "b"] and third.slot is None
-            assert first.slot is not None
-            first.slot.release()
-            first.slot.release()
-            assert third.slot is not None and third.slot.agent == "a" and queue.running("a") == 1
+            assert [place.agent for place in (first, second, third)] == ["a", "b", None]
+            assert first.taken() == "a"
+            first.want([])
+            queue.release("a")
+            assert third.agent == "a" and queue.running("a") == 1
 
     run(scene())
 
@@ -49,13 +49,10 @@ def test_work_is_spread_over_agents_that_are_as_good() -> None:
     async def scene() -> None:
         queue = lines(per_agent=4)
         equals = [Candidate(id=name) for name in "abc"]
-        places = []
         for number in range(6):
             with queue.enter(0, number, "x") as place:
                 place.want(equals)
-                assert place.slot is not None
-                places.append(place.slot)
-                place.slot = None
+                assert place.taken() is not None
         assert [queue.running(name) for name in "abc"] == [2, 2, 2]
 
     run(scene())
@@ -64,20 +61,21 @@ def test_work_is_spread_over_agents_that_are_as_good() -> None:
 def test_an_agent_that_becomes_free_goes_to_the_highest_priority_and_of_those_to_the_oldest() -> None:
     async def scene() -> None:
         queue, order = lines(), []
-        busy = queue.take("a")
+        queue.take("a")
         wanted = {"young": (1, 9.0), "old": (1, 2.0), "low": (0, 1.0), "high": (5, 10.0), "other": (9, 0.0)}
         places: dict[str, QueuePlace] = {}
         entered = [queue.enter(priority, since, name) for name, (priority, since) in wanted.items()]
         for name, entry in zip(wanted, entered, strict=True):
             places[name] = entry.__enter__()
             places[name].want([B] if name == "other" else [A])
-        busy.release()
-        while granted := [name for name, place in places.items() if place.slot is not None and name != "other"]:
+        queue.release("a")
+        while granted := [name for name, place in places.items() if place.agent is not None and name != "other"]:
             (name,) = granted
             order.append(name)
-            slot = places.pop(name).slot
-            assert slot is not None
-            slot.release()
+            place = places.pop(name)
+            assert place.taken() == "a"
+            place.want([])
+            queue.release("a")
         assert order == ["high", "old", "young", "low"]
         for entry in entered:
             entry.__exit__(None, None, None)
@@ -98,9 +96,9 @@ def test_while_one_chooses_anew_nobody_behind_it_is_quicker(monkeypatch: pytest.
             low.want([A])
             with queue.enter(0, 2, "new") as new:
                 new.want([A])
-                assert low.slot is None and new.slot is None
+                assert low.agent is None and new.agent is None
                 high.want([A])
-                assert high.slot is not None and low.slot is None and new.slot is None
+                assert high.agent is not None and low.agent is None and new.agent is None
 
     run(scene())
 
@@ -113,8 +111,8 @@ def test_a_place_that_is_left_gives_back_what_it_was_given_and_holds_nobody_up()
                 third.want([A])
                 first.want([A])
                 second.want([A])
-                assert third.slot is not None and first.slot is None
-            assert first.slot is not None and second.slot is None
+                assert third.agent is not None and first.agent is None
+            assert first.agent is not None and second.agent is None
         assert queue.running("a") == 0 and queue.waiting == 0
 
     run(scene())
