@@ -34,8 +34,8 @@ SMALL = 16 * 1024
 """Size in bytes up to which every event is worth a snapshot."""
 BURST = 256 * 1024
 """Bytes of snapshots that one batch of a small document may make; a reader that lags gets the newest only."""
-MOST_BEHIND = 1024
-"""Pieces that our own fold may be behind the log's."""
+MOST_BEHIND = 256
+"""Pieces that our own fold may be behind the log's. They are kept in memory until it takes them in."""
 GROWTH = 0.02
 INTERVAL = 0.25
 """Seconds."""

@@ -34,7 +34,9 @@ from gateway.transport.deadline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
 
-TAIL_BYTES = 256 * 1024
+TAIL_BYTES = 128 * 1024
+EVENT_BYTES = 256
+"""About what an event takes in memory beside its own bytes: five times those of a word."""
 RESERVE = 4096
 READ_BYTES = 256 * 1024
 
@@ -76,7 +78,6 @@ class RunLog:
     """Set when a reader has come along; None until somebody waits for that."""
     _output: Output | None = None
     _older = 0  # how many of the tail were there when it was last trimmed
-    _full = TAIL_BYTES  # at so many bytes it is trimmed again
     _committing = 0  # number of the newest event of the commit under way
     _released: asyncio.Event | None = None  # None until somebody waits for that
     _extending: asyncio.Future[None] | None = None
@@ -93,6 +94,7 @@ class RunLog:
         self._unfolded: list[e.Event] = []
         """Events of the document that is not made yet."""
         self._tail: list[e.Event] = []  # the newest, up to number `last`
+        self._full = TAIL_BYTES + EVENT_BYTES * last  # at so many bytes it is trimmed again
         self._held: list[e.Event] = []
         self.waiting: set[LogReader] = set()
         """Told of the next append, or of the end."""
@@ -270,7 +272,7 @@ class RunLog:
         self._tail += events
         self.last += len(events)
         self.bytes += size
-        if self.bytes > self._full:
+        if self.bytes + EVENT_BYTES * self.last > self._full:
             self._trim()
         for watch in tuple(self.waiting):
             watch.tell()
@@ -279,7 +281,7 @@ class RunLog:
         """Drop what was there the last time: more than `TAIL_BYTES` have come since."""
         del self._tail[: self._older]
         self._older = len(self._tail)
-        self._full = self.bytes + TAIL_BYTES
+        self._full = self.bytes + EVENT_BYTES * self.last + TAIL_BYTES
 
     # reading
 

@@ -15,7 +15,7 @@ from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.stream import Opener
 from gateway.core.types import Json, RunStatus
-from gateway.runs.log import TAIL_BYTES, RunLog
+from gateway.runs.log import EVENT_BYTES, TAIL_BYTES, RunLog
 from gateway.store import LogEntry
 from tests.runs.test_runs import ended, watched
 from tests.support.aio import run
@@ -124,16 +124,17 @@ def test_the_newest_events_are_in_memory_and_older_ones_are_said_not_to_be() -> 
     drawn = random.Random(1)
     kept: list[int] = []
     said = trimmed_at = older = 0
-    for number in range(8, 1000):
-        size = drawn.choice([10, 20_000, *[TAIL_BYTES // 5] * 6, 3 * TAIL_BYTES])
+    for number in range(8, 6000):
+        size = drawn.choice([10, 20_000, *[TAIL_BYTES // 5] * 6, 3 * TAIL_BYTES]) if number < 1000 else 10
         event = e.Custom(name="x", data="x" * size)
         log.append([event])
         kept.append(number)
         said += len(e.encode(event))
         assert log.bytes == said
-        if said > trimmed_at + TAIL_BYTES:
+        taken = said + EVENT_BYTES * (number - 7)
+        if taken > trimmed_at + TAIL_BYTES:
             del kept[:older]
-            trimmed_at, older = said, len(kept)
+            trimmed_at, older = taken, len(kept)
         assert (log.last, log.tail_first) == (number, kept[0])
         for after in (log.tail_first - 1, log.tail_first, log.last - 1):
             newer = log.newer(after) or ()
