@@ -16,8 +16,8 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 96_363
-FILES = 514
+LINES = 96_616
+FILES = 513
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 7
 FOREIGN_ATTRIBUTES = 11

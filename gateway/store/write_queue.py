@@ -36,6 +36,8 @@ SHARED_SECONDS = 0.025
 """Whatever is due within this time is due now."""
 MOST_RUNS = 8
 """The most runs to write at a time of what is due: each is some 10 us on the event loop, for which all else waits."""
+SLOW_SECONDS = 1.0
+"""For how long no new run is held after one that was not over when it was due: such a run is written twice anyway."""
 MOST_BYTES = 128 * 1024
 """The most bytes of entries to hold, over all runs."""
 
@@ -59,15 +61,31 @@ class WriteJob(msgspec.Struct, eq=False):
     since: float = msgspec.field(default_factory=time.monotonic)
 
 
+class Creation(msgspec.Struct, eq=False):
+    """A run that is yet to be written: its record (and that as it is written), its first events as they go into its
+    row, and the numbers reserved for more. `written` is called when it is, or never can be.
+    """
+
+    run: Run
+    record: bytearray
+    head: bytearray
+    reserved: int
+    written: Callable[[], None]
+
+
 class WriteBehind(msgspec.Struct, eq=False):
-    """Pending writes of one run: entries of its log (and their size), its newest record."""
+    """Pending writes of one run: its creation, entries of its log (and their size), its newest record."""
 
     run: str
+    creation: Creation | None = None
     entries: list[LogEntry] = []
     size: int = 0
     record: Run | None = None
     due: float = math.inf
     patience: float = math.inf
+
+    def create(self, creation: Creation) -> None:
+        self.creation = creation
 
     def add(self, entries: Sequence[LogEntry], size: int) -> None:
         self.entries += entries
@@ -114,6 +132,7 @@ class HeldWrites:
         self._alarm: asyncio.TimerHandle | None = None
         self._rings = math.inf
         self._size = 0
+        self._quick_from = 0.0
         self._leaving: deque[str] = deque()
         """Runs that are due, and wait for those before them."""
 
@@ -139,6 +158,15 @@ class HeldWrites:
         if self._size > MOST_BYTES:
             self._ripe(self.take_all())
         return size
+
+    @property
+    def quick(self) -> bool:
+        """Whether runs are over before they are due, as far as is known."""
+        return asyncio.get_running_loop().time() >= self._quick_from
+
+    def create(self, creation: Creation) -> None:
+        """Hold a new run."""
+        self._hold(creation.run.id, SECONDS).create(creation)
 
     def save(self, record: Run, *, soon: bool) -> None:
         """Hold a run's record, with `soon` for a shorter while; it replaces one that is held."""
@@ -183,7 +211,7 @@ class HeldWrites:
         """
         self._alarm, self._rings = None, math.inf
         now = asyncio.get_running_loop().time()
-        if not self._leaving:
+        if not self._leaving and any([held.due <= now for held in self._runs.values()]):
             waited = [held.patience for held in self._runs.values() if held.due <= now + SHARED_SECONDS]
             until = now + max(waited, default=-math.inf)
             self._leaving += [run for run, held in self._runs.items() if held.due <= until]
@@ -191,6 +219,8 @@ class HeldWrites:
         while self._leaving and len(ripe) < MOST_RUNS:
             if (held := self.take(self._leaving.popleft())) is not None:  # else it was taken since
                 ripe.append(held)
+                if held.creation is not None:
+                    self._quick_from = now + SLOW_SECONDS
         if ripe:
             self._ripe(ripe)
         if self._leaving:
@@ -271,6 +301,15 @@ class WriteQueue:
             raise closed()
         self._waiting.append(WriteJob(work))
         self._wake()
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is worth while to write new runs behind."""
+        return self._usable and self._held.quick
+
+    def create(self, creation: Creation) -> None:
+        """Write a new run behind, which outlives this process as it is. While `quick`."""
+        self._held.create(creation)
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
         """Write entries of a run's log behind. Returns their size."""

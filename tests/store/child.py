@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadUpdate
-from gateway.store import Allowance, Delivery, Message, Registration, RunChange, Store, suffice
+from gateway.store import Allowance, Delivery, Message, Registration, RunChange, Store, suffice, write_queue
 from tests.store import (
     makers,  # noqa: F401 - is imported before this is forked off
     place,
@@ -67,6 +67,18 @@ async def hold(
     await store.put_registration(
         Registration(name=name, protocol="plain", owner=store.owner, data={}, created_at=place.NOW)
     )
+    say(store.owner)
+    await told()
+
+
+async def begin(store: Store, *, runs: list[str], ends: str) -> None:
+    """Runs that nobody is told of, of which one ends."""
+    write_queue.SECONDS = 3600.0
+    for run in runs:
+        made = place.make_run(run, status=RunStatus.RUNNING)
+        await store.create_run(made, [place.entry(1)], reserved=99, soon=True)
+    over = RunChange(run=place.make_run(ends, status=RunStatus.SUCCESS), release=True)
+    await store.commit(ends, over, soon=True)
     say(store.owner)
     await told()
 
@@ -178,7 +190,7 @@ async def spend(store: Store, *, limit: int) -> None:
     await told()
 
 
-COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, change, claim, correspond, spend)}
+COMMANDS = {work.__name__: work for work in (stream, hold, begin, upload, create, change, claim, correspond, spend)}
 OPENED_BY_THEMSELVES = (correspond.__name__,)
 
 

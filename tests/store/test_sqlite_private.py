@@ -40,8 +40,8 @@ async def used(path: Path, folder: Path) -> dict[str, int]:
 @pytest.mark.usefixtures("umask")
 def test_what_a_store_creates_is_its_owners_alone(tmp_path: Path) -> None:
     found = run(used(tmp_path / "s.db", tmp_path))
-    bells = [name for name in found if name.startswith("s.db-bell-")]
-    assert len(bells) == 2 and found == dict.fromkeys(["s.db", "s.db-wal", "s.db-shm", *bells], 0o600)
+    beside = [name for name in found if name.startswith(("s.db-bell-", "s.db-begun-"))]
+    assert len(beside) == 4 and found == dict.fromkeys(["s.db", "s.db-wal", "s.db-shm", *beside], 0o600)
     assert set(modes(tmp_path)) == {"s.db"}, "nothing stays beside it"
 
 

@@ -24,11 +24,11 @@ from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, 
 from gateway.store.leases import TTL_SECONDS, identify
 from gateway.store.records import RegistrationCache, encode, few, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
+from gateway.store.sqlite.batch import unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.sqlite.faults import unavailable
-from gateway.store.sqlite.writer import Writer
+from gateway.store.sqlite.writer import BegunRuns, Writer
 from gateway.store.uploads import upload
-from gateway.store.write_queue import closed
+from gateway.store.write_queue import Creation, closed
 
 T = TypeVar("T")
 
@@ -141,6 +141,7 @@ class SqliteStore:
         self.append = self._queue.append
         self._bell = None if path is None else mail.SocketBell(path, self.owner)
         self.mailbox = mail.FileMailbox(self._me, self._queue, self._bell, self._read)
+        self._begun = None if path is None else BegunRuns(path, self.owner)
         self._readers: Readers | None = None
         self._swept = False
         self._registered = RegistrationCache()
@@ -161,6 +162,8 @@ class SqliteStore:
             raise
         if self._path is not None:
             self._readers = Readers(self._path)
+        if self._begun is not None:
+            self._begun.open()
 
     async def close(self) -> None:
         if self._closing is None:
@@ -174,6 +177,8 @@ class SqliteStore:
         try:
             await self._writer.stop()
         finally:
+            if self._begun is not None:
+                self._begun.close()
             if self._bell is not None:
                 self._bell.close()
 
@@ -186,6 +191,8 @@ class SqliteStore:
         return self._writer.backlog
 
     def _beat(self, cursor: sqlite3.Cursor) -> None:
+        if self._begun is not None:
+            self._begun.look()
         lease.keep(cursor, self._me, self._lease_seconds, self._bell.name if self._bell is not None else "")
         if not self._swept:
             changes.sweep(cursor, self._me)
@@ -216,6 +223,11 @@ class SqliteStore:
         self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
     ) -> asyncio.Future[CreatedRun]:
         record, head = encode(run), few(events)
+        if soon and head is not None and self._begun is not None and self._writer.quick and _is_alone(run):
+            written = self._begun.keep(record, head, reserved)
+            if written is not None:
+                self._queue.create(Creation(run, record, head, reserved, written))
+                return _done(CreatedRun(True, None))
         size = len(record) + (size_of(events) if head is None else len(head))
         work = partial(
             changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record, head=head
@@ -245,16 +257,22 @@ class SqliteStore:
         return await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
 
     async def owner_of(self, run_id: str) -> str:
-        return await self._read(partial(queries.owner_of, run_id=run_id), one=True)
+        return await self._read(partial(queries.owner_of, run_id=run_id), run_id, one=True)
 
     async def runs(self, query: RunQuery) -> list[Run]:
+        if self._begun is not None and self._begun.some:
+            await self.flush()
         newest = query.thread is not None and query == RunQuery(thread=query.thread, limit=1, brief=True)
         return await self._read(partial(queries.runs, query=query), one=newest)
 
     async def count_runs(self, query: RunQuery) -> int:
+        if self._begun is not None and self._begun.some:
+            await self.flush()
         return await self._read(partial(queries.count_runs, query=query))
 
     async def delete_run(self, run_id: str) -> None:
+        if self._begun is not None:
+            self._begun.clear()
         await self._queue.submit(partial(changes.delete_run, run_id=run_id), run=run_id, long=True)
 
     async def events(
@@ -343,10 +361,16 @@ class SqliteStore:
         return await self._queue.submit(partial(changes.spend, allowances=allowances), own=True, durable=False)
 
     async def claim(self) -> list[Recovered]:
-        return await self._queue.submit(self._claim, long=True)
+        found = await self._queue.submit(self._claim, long=True)
+        if self._begun is not None:
+            self._begun.forget()
+        return found
 
     def _claim(self, cursor: sqlite3.Cursor) -> list[Recovered]:
         changes.sweep(cursor, self._me)
+        if self._begun is not None:
+            for owner, creation in self._begun.left(partial(lease.is_dead, cursor, me=self._me)):
+                changes.create_begun(cursor, owner, creation)
         return changes.claim(cursor, self._me)
 
     async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:
@@ -357,6 +381,17 @@ class SqliteStore:
                 removed, more = await self._queue.submit(step, durable=False, long=True)
                 gone += removed
         return gone
+
+
+def _is_alone(run: Run) -> bool:
+    """Whether nothing has to be looked up, or changed as well, to create the run."""
+    return run.request.id is None and run.request.thread is None and not run.request.files
+
+
+def _done(result: T) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future.set_result(result)
+    return future
 
 
 def _nothing(_: sqlite3.Cursor) -> None:

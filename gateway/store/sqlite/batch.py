@@ -12,14 +12,36 @@ import threading
 import time
 from collections.abc import Callable
 
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import Conflict, InterlinguaError, Unavailable
 from gateway.store.sqlite import changes, log
-from gateway.store.sqlite.faults import CannotBegin, NotWhole, is_engines, unavailable
 from gateway.store.write_queue import Answer, Piece, WriteBehind, WriteJob
 
 RETRY_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
+
+
+class CannotBegin(sqlite3.OperationalError):
+    """The transaction did not start (locked for too long, disk gone), so trying piece by piece would not help."""
+
+
+class NotWhole(Exception):
+    """The batch has to be written piece by piece."""
+
+
+def is_engines(error: sqlite3.Error) -> bool:
+    """True if another try may succeed (locked, full, broken disk). False if the values are at fault."""
+    values = sqlite3.IntegrityError | sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError
+    return not isinstance(error, values)
+
+
+def unavailable(error: BaseException) -> InterlinguaError:
+    """Map a failure to the error that the caller gets. SQLite's message goes into `detail`, which is only logged."""
+    if isinstance(error, InterlinguaError):
+        return error
+    if isinstance(error, sqlite3.IntegrityError):
+        return Conflict("this id exists already", detail=str(error))
+    return Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")
 
 
 class Batches:
@@ -36,6 +58,8 @@ class Batches:
         self.retry_at = 0.0
         self.written = 0
         """Bytes of appended entries, all told."""
+        self.failing = False
+        """Whether the last transaction was not written."""
         self._owner = owner
         self._syncs = syncs
         self._synchronous = ""
@@ -96,6 +120,7 @@ class Batches:
 
     def _transact(self, batch: list[Piece]) -> list[Answer]:
         """Write all of it in one transaction, or raise and write nothing."""
+        self.failing = True
         self._begin(durable=self._syncs and any(type(piece) is WriteJob and piece.durable for piece in batch))
         try:
             answers, size = self._perform(batch)
@@ -103,7 +128,11 @@ class Batches:
         except BaseException:
             self._roll_back()
             raise
+        self.failing = False
         self.written += size
+        for piece in batch:
+            if type(piece) is WriteBehind and piece.creation is not None:
+                piece.creation.written()
         return answers
 
     def _begin(self, *, durable: bool) -> None:
@@ -153,9 +182,12 @@ class Batches:
         return answers, size
 
     def _write_behind(self, runs: list[WriteBehind]) -> None:
+        for one in runs:
+            if one.creation is not None:
+                changes.create_begun(self.cursor, self._owner, one.creation, one.record)
         log.write_all(self.cursor, self._owner, [(one.run, one.entries) for one in runs])
         for one in runs:
-            if one.record is not None:
+            if one.record is not None and one.creation is None:
                 changes.save(self.cursor, self._owner, run=one.record)
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
@@ -169,7 +201,10 @@ class Batches:
                 self.kept.append(piece)
             else:
                 logger.error("the store drops what cannot be written: %s", error, exc_info=error)
-                self.written += piece.size if type(piece) is WriteBehind else 0
+                if type(piece) is WriteBehind:
+                    self.written += piece.size
+                    if piece.creation is not None:
+                        piece.creation.written()
         if self.kept:
             self.retry_at = time.monotonic() + RETRY_SECONDS
             logger.warning("the store cannot be written, %d pieces wait: %s", len(self.kept), error)

@@ -34,7 +34,7 @@ from gateway.store.sqlite import lease, log
 from gateway.store.sqlite.queries import require, thread
 from gateway.store.sqlite.schema import UNFINISHED
 from gateway.store.uploads import UploadSteps
-from gateway.store.write_queue import WriteBehind
+from gateway.store.write_queue import Creation, WriteBehind
 
 
 def create_run(
@@ -64,25 +64,8 @@ def create_run(
         if busy and request.if_busy is IfBusy.REJECT:
             raise Conflict(f"thread {thread_id} has an active run")
         place, found = (QUEUED, None) if busy else (ACTIVE, decode_thread(*columns))
-    cursor.execute(
-        "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, principal, created_at, updated_at, "
-        "reserved, record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            run.id,
-            owner,
-            place,
-            str(run.status),
-            request.agent,
-            thread_id,
-            request.protocol,
-            request.principal,
-            run.created_at,
-            run.updated_at,
-            reserved,
-            record,
-            head,
-        ),
-    )
+    if not _add_run(cursor, owner, run, record, place=place, reserved=reserved, head=head):
+        raise Conflict(f"run {run.id} exists already")
     if events and head is None:
         assert cursor.lastrowid is not None
         log.write_new(cursor, cursor.lastrowid, events)
@@ -91,6 +74,50 @@ def create_run(
     if thread_id is not None:
         _follow(cursor, thread_id, run)
     return CreatedRun(place == ACTIVE, found)
+
+
+def create_begun(cursor: sqlite3.Cursor, owner: str, creation: Creation, newer: Run | None = None) -> None:
+    """Give a run that has begun its row, as it is now: `newer`, if its record has changed since. Leaves one alone that
+    has a row: another process has taken it over.
+    """
+    run, record = (creation.run, creation.record) if newer is None else (newer, encode(newer))
+    _add_run(cursor, owner, run, record, place=ACTIVE, reserved=creation.reserved, head=creation.head)
+
+
+def _add_run(
+    cursor: sqlite3.Cursor,
+    owner: str,
+    run: Run,
+    record: bytearray | None,
+    *,
+    place: int,
+    reserved: int,
+    head: bytearray | None,
+    tail: bytearray | None = None,
+) -> bool:
+    """Write a run's row. Returns False if there is one with its id."""
+    request = run.request
+    cursor.execute(
+        "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, principal, created_at, updated_at, "
+        "reserved, record, head, tail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        (
+            run.id,
+            owner,
+            place,
+            str(run.status),
+            request.agent,
+            request.thread,
+            request.protocol,
+            request.principal,
+            run.created_at,
+            run.updated_at,
+            reserved,
+            record,
+            head,
+            tail,
+        ),
+    )
+    return cursor.rowcount > 0
 
 
 def _claim(cursor: sqlite3.Cursor, artifact_id: str, run: Run) -> None:
@@ -142,14 +169,21 @@ def commit(
         require(cursor, "threads", change.checkpoint.thread)
     entries = [*(behind.entries if behind is not None else ()), *change.events]
     tail = few(entries) if change.release else None
-    values: list[object] = [] if tail is None else [tail]
-    if change.run is not None:
-        values += [str(change.run.status), change.run.updated_at, record]
-    if change.reserved is not None:
-        values.append(change.reserved)
-    ended = change.run is not None and change.run.status.ended
-    sql = _update(tail is not None, change.run is not None, change.reserved is not None, change.release, ended)
-    found = cursor.execute(sql, (*values, run_id, owner)).rowcount > 0 if sql else _owns(cursor, owner, run_id)
+    new = behind.creation if behind is not None else None
+    if new is not None and change.release and change.run is not None:
+        reserved = max(new.reserved, change.reserved or 0)
+        found = _add_run(cursor, owner, change.run, record, place=RELEASED, reserved=reserved, head=new.head, tail=tail)
+    else:
+        if new is not None:
+            create_begun(cursor, owner, new)
+        values: list[object] = [] if tail is None else [tail]
+        if change.run is not None:
+            values += [str(change.run.status), change.run.updated_at, record]
+        if change.reserved is not None:
+            values.append(change.reserved)
+        ended = change.run is not None and change.run.status.ended
+        sql = _update(tail is not None, change.run is not None, change.reserved is not None, change.release, ended)
+        found = cursor.execute(sql, (*values, run_id, owner)).rowcount > 0 if sql else _owns(cursor, owner, run_id)
     if not found:
         require(cursor, "runs", run_id)
         raise Conflict(f"run {run_id} was taken over by another process, or has ended before")

@@ -20,8 +20,7 @@ from typing import TypeVar
 from gateway.core.errors import Unavailable
 from gateway.store import Unsynced
 from gateway.store.sqlite import schema
-from gateway.store.sqlite.batch import Batches
-from gateway.store.sqlite.faults import unavailable
+from gateway.store.sqlite.batch import Batches, unavailable
 from gateway.store.write_queue import Answer
 
 T = TypeVar("T")

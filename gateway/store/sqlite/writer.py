@@ -12,18 +12,30 @@ survive a power cut. Without a WAL (a file system without shared memory) the thr
 
 Appends and saves are held back for a moment (write_queue.py). They are written before any later work on their run, and
 before work that may read any run.
+
+A run of which only the client that waits for its end can know, `BegunRuns`, is written to a file first: by one system
+call, without a transaction. Most are over within milliseconds: its row is written with its end then, or once it has
+waited a moment for that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 
-from gateway.store.sqlite.batch import Batches
+import msgspec
+
+from gateway.store.records import decode_run
+from gateway.store.sqlite.batch import Batches, CannotBegin, NotWhole, unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.sqlite.faults import CannotBegin, NotWhole, unavailable
-from gateway.store.write_queue import Answer, Piece, WriteJob, WriteQueue, answer
+from gateway.store.write_queue import Answer, Creation, Piece, WriteJob, WriteQueue, answer
 
 SOON_SECONDS = 0.02
 """How long a `soon` job may wait for its sync, unless another commit causes one."""
@@ -37,6 +49,13 @@ CHECKPOINT_PAGES = 2000
 PAGE_BYTES = 4096
 PAGES, PAGES_A_JOB = 2, 3
 """About how many pages a transaction and each job write in addition to their own bytes."""
+PLACES = 256
+PLACE_BYTES = 4096
+"""The most runs that have no row yet, and the most bytes of one."""
+
+_HEAD = struct.Struct("<III")
+
+logger = logging.getLogger(__name__)
 
 
 class Writer:
@@ -64,6 +83,14 @@ class Writer:
         """Whether everything appended (for `run`, if given) is written. May return False although it is."""
         batches = self._disk.batches
         return not (self.queue.holds(run) or self._lent is not None or (batches is not None and batches.kept))
+
+    @property
+    def quick(self) -> bool:
+        """Whether a new run may be written behind: the event loop writes, the last transaction was written, and runs
+        are over before they are due.
+        """
+        batches = self._disk.batches
+        return self._disk.shared and batches is not None and not batches.failing and self.queue.quick
 
     @property
     def backlog(self) -> int:
@@ -127,6 +154,7 @@ class Writer:
 
     def _write(self, batches: Batches, batch: list[Piece]) -> None:
         size = jobs = 0
+        begun = False
         long = not self._disk.shared
         for piece in batch:
             if isinstance(piece, WriteJob):
@@ -135,23 +163,27 @@ class Writer:
                 long = long or piece.long
             else:
                 size += piece.size
+                if piece.creation is not None:
+                    begun = True
+                    self._pages += PAGES_A_JOB
         self._pages += PAGES + PAGES_A_JOB * jobs + size // PAGE_BYTES
         if not long and jobs <= SMALL_BATCH and size <= SMALL_BYTES:
             try:
-                self._tell(batches.write(batch, waits=False))
+                self._tell(batches.write(batch, waits=False), owed=begun)
                 return
             except (CannotBegin, NotWhole):
                 pass  # another process writes now, or may do so halfway: the thread can wait for it
         self._lent = batch
-        self._disk.do(lambda: self._write_there(batch))
+        self._disk.do(lambda: self._write_there(batch, owed=begun))
 
-    def _tell(self, answers: list[Answer]) -> None:
-        """Answer the jobs of a written transaction. Those that are durable are answered after a sync."""
+    def _tell(self, answers: list[Answer], *, owed: bool) -> None:
+        """Answer the jobs of a written transaction. Those that are durable are answered after a sync, which follows for
+        others that are `soon`, and where it is `owed`.
+        """
         if self._disk.wal is None:
             answer(answers)
         else:
             told: list[Answer] = []
-            owed = False
             for one in answers:
                 job, _, error = one
                 if error is None and job.durable:
@@ -230,9 +262,9 @@ class Writer:
 
     # --- in the thread
 
-    def _write_there(self, batch: list[Piece]) -> None:
+    def _write_there(self, batch: list[Piece], *, owed: bool) -> None:
         answers: Sequence[Answer] = self._disk.holding(lambda batches: batches.write(batch, waits=True))
-        if any(job.durable or job.soon for job, _, error in answers if error is None):
+        if owed or any(job.durable or job.soon for job, _, error in answers if error is None):
             answers = self._disk.on_disk(answers)
         self._disk.post(self._returned, answers)
 
@@ -248,3 +280,138 @@ class Writer:
             return answers
 
         self._disk.post(answer, self._disk.on_disk(self._disk.holding(rest)))
+
+
+class BegunRuns:
+    """Runs that have begun and have no row yet, in a file beside the database: `<database>-begun-<owner>`. What is in
+    it outlives this process, as what is in the WAL does: whoever claims the runs of a dead process gives them theirs.
+
+    The file has places of a page each: two lengths and the number of reserved events, the record, the first events. A
+    place whose first length is 0 is free. So is one whose run has its row by now, which is wiped out later.
+
+    Make one per store.
+    """
+
+    def __init__(self, path: Path, owner: str) -> None:
+        """`path` is the database's."""
+        self._path = Path(os.path.realpath(path))
+        self._file = _file(self._path, owner)
+        self._descriptor: int | None = None
+        self._free: list[int] = []
+        self._full: dict[int, int] = {}
+        """Of free places that still have a run, how long that is: most are written over in a moment."""
+        self._usable = False
+        self._left: list[Path] = []
+
+    def open(self) -> None:
+        """Make the file. Where that cannot be done every run has its row at once."""
+        if not hasattr(os, "pwrite"):
+            return
+        try:
+            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            logger.info("every run is given its row at once: %s", error)
+        else:
+            self._free += range((PLACES - 1) * PLACE_BYTES, -1, -PLACE_BYTES)
+            self._usable = True
+
+    @property
+    def some(self) -> bool:
+        """Whether there are runs that have no row yet."""
+        return self._descriptor is not None and len(self._free) < PLACES
+
+    def keep(self, run: bytearray, head: bytearray, reserved: int) -> Callable[[], None] | None:
+        """Write a run down: its record, its first events as they go into its row, and the numbers reserved for more.
+
+        Returns what is to be called when it has its row, in any thread. None if there is no place that it fits in.
+        """
+        size = _HEAD.size + len(run) + len(head)
+        if not self._usable or not self._free or size > PLACE_BYTES:
+            return None
+        at = self._free.pop()
+        before = self._full.pop(at, 0)
+        if not self._put(at, _HEAD.pack(len(run), len(head), reserved) + run + head + bytes(max(0, before - size))):
+            return None
+        return partial(self._has_row, at, size)
+
+    def _has_row(self, at: int, size: int) -> None:
+        self._full[at] = size
+        self._free.append(at)
+
+    def clear(self) -> None:
+        """Wipe out the runs that have their rows."""
+        for at in [*self._full]:
+            with contextlib.suppress(ValueError):  # it was taken just now
+                self._free.remove(at)
+                if self._put(at, bytes(self._full.pop(at))):
+                    self._free.append(at)
+
+    def _put(self, at: int, data: bytes) -> bool:
+        """Write it there. False if that cannot be done: nothing is written down any more then."""
+        try:
+            if self._descriptor is not None and os.pwrite(self._descriptor, data, at) == len(data):
+                return True
+            why = "there is no room"
+        except OSError as error:
+            why = str(error)
+        logger.warning("every run is given its row at once from now on: %s", why)
+        self._usable = False
+        return False
+
+    def look(self) -> None:
+        """To be called now and then, in any thread: `clear`, and write nothing more down if the file is gone, because
+        another process took this one for dead.
+        """
+        self.clear()
+        self._usable = self._usable and self._file.exists()
+
+    def close(self) -> None:
+        """Remove the file, but for a run that could not be given its row."""
+        if self._descriptor is None:
+            return
+        if not self.some:
+            self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = None
+        self._usable = False
+
+    # --- what others have left
+
+    def left(self, is_dead: Callable[[str], bool]) -> Iterable[tuple[str, Creation]]:
+        """The runs in the files of dead owners, with the owner. `forget` removes these files."""
+        self._left = []
+        beginning = _file(self._path, "").name
+        for name in os.listdir(self._path.parent):
+            owner = name.removeprefix(beginning)
+            if owner != name and is_dead(owner):
+                self._left.append(file := self._path.with_name(name))
+                for creation in sorted(_read(file), key=lambda creation: creation.run.created_at):
+                    yield owner, creation
+
+    def forget(self) -> None:
+        """Remove the files that `left` has read: their runs have rows, on the disk."""
+        for file in self._left:
+            file.unlink(missing_ok=True)
+        self._left = []
+
+
+def _file(path: Path, owner: str) -> Path:
+    return path.with_name(f"{path.name}-begun-{owner}")
+
+
+def _read(file: Path) -> Iterable[Creation]:
+    data = file.read_bytes()
+    for at in range(0, len(data) - _HEAD.size + 1, PLACE_BYTES):
+        size, more, reserved = _HEAD.unpack_from(data, at)
+        if not size:
+            continue
+        start = at + _HEAD.size
+        record, head = bytearray(data[start : start + size]), bytearray(data[start + size : start + size + more])
+        try:
+            yield Creation(decode_run(record), record, head, reserved, _nothing)
+        except msgspec.DecodeError as error:  # its process was killed while it wrote it: it was not sent
+            logger.info("half a run in %s: %s", file.name, error)
+
+
+def _nothing() -> None:
+    """Of a run that was another process's."""
