@@ -68,21 +68,14 @@ class TaskPhase(enum.StrEnum):
     SETTLED = "will fail"
 
 
-MOVES: Final[dict[tuple[TaskPhase, str], TaskPhase]] = {
-    (TaskPhase.QUEUED, "queue"): TaskPhase.QUEUED,
-    (TaskPhase.QUEUED, "unmatch"): TaskPhase.QUEUED,
-    (TaskPhase.QUEUED, "ask"): TaskPhase.ASKING,
-    (TaskPhase.QUEUED, "choose"): TaskPhase.STARTING,
-    (TaskPhase.QUEUED, "settle"): TaskPhase.SETTLED,
-    (TaskPhase.ASKING, "approve"): TaskPhase.QUEUED,
-    (TaskPhase.ASKING, "settle"): TaskPhase.SETTLED,
-    (TaskPhase.STARTING, "start"): TaskPhase.RUNNING,
-    (TaskPhase.STARTING, "withdraw"): TaskPhase.QUEUED,
-    (TaskPhase.STARTING, "end"): TaskPhase.QUEUED,
-    (TaskPhase.RUNNING, "use"): TaskPhase.RUNNING,
-    (TaskPhase.RUNNING, "end"): TaskPhase.QUEUED,
+MOVES: Final = {
+    TaskPhase.QUEUED: frozenset(("queue", "unmatch", "ask", "choose", "settle")),
+    TaskPhase.ASKING: frozenset(("approve", "settle")),
+    TaskPhase.STARTING: frozenset(("start", "withdraw", "end")),
+    TaskPhase.RUNNING: frozenset(("use", "end")),
+    TaskPhase.SETTLED: frozenset(),
 }
-"""Phase and move (a method of `KeptTask`) -> the phase after it."""
+"""The moves (methods of `KeptTask`) that are legal in each phase. The record that one makes says the phase after it."""
 
 
 class IllegalMove(Exception):
@@ -94,7 +87,7 @@ def _move(change: Callable[Concatenate[KeptTask, P], KeptTask]) -> Callable[Conc
 
     @wraps(change)
     def moved(record: KeptTask, /, *args: P.args, **kwargs: P.kwargs) -> KeptTask:
-        if (record.phase, change.__name__) not in MOVES:
+        if change.__name__ not in MOVES[record.phase]:
             raise IllegalMove(f"no {change.__name__} for a task that {record.phase.value}")
         return change(record, *args, **kwargs)
 
