@@ -22,6 +22,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Denied, InterlinguaError, Invalid, Unavailable
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome, Run, RunStatus
+from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -248,7 +249,7 @@ class PromptFollower:
         self._run_updates = updates.run(run, agent, mine=mine, past=past)
         self._encoder = self._run_updates.encoder
         self._counted: Counter[str] = Counter()
-        self._begun = asyncio.Event()
+        self._begun = Flag()
         self._watch: Watch | None = None
         self._told = 0
         self._head: Callable[[], Awaitable[None]] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,7 +41,7 @@ class PromptTurn:
     """
 
     def __init__(self, *, cancelled: bool = False) -> None:
-        self.mark = uuid.uuid4().hex
+        self.mark = os.urandom(16).hex()
         self.run: str | None = None
         self.answers: str | None = None
         self.cancelled = cancelled

@@ -150,8 +150,10 @@ class AgentSessions:
         connection = session.connection
         if session.lock.locked() or not session.name or session.owed is not None or connection is None:
             return None
-        shared = self._connections.shared(context, session.record.profile)
-        if session.lease.connected(shared) is not connection:
+        if governing.governor_of(context) is None:  # then the session's profile alone says which connection it is
+            if not session.lease.holds(connection):
+                return None
+        elif session.lease.connected(self._connections.shared(context, session.record.profile)) is not connection:
             return None
         session.seen(context)
         return connection

@@ -21,6 +21,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError, TooLarge
 from gateway.core.files import Attachment
 from gateway.core.types import Answer, Interrupt, JsonObject, ThreadUpdate
+from gateway.transport.flag import Flag
 from gateway.wire import jsonrpc
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class AgentTurn:
         """`note` tells the conversation; `heard` are the ids of the session's tool calls, see `AgentToolCalls`."""
         self.context = context
         self.phase = TurnPhase.WAITING
-        self.ended = asyncio.Event()
+        self.ended = Flag()
         rules = governing.run_governor_of(context)
         self.calls = AgentToolCalls(rules, context.lost, heard) if rules is not None else None
         self._note = note
