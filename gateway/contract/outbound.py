@@ -50,7 +50,7 @@ class RunContext(ThreadContext, Protocol):
         """
 
     def afterwards(self, then: Callable[[], None]) -> None:
-        """Call `then` when the run's end has been told, for what stands behind it; once, and it must not raise.
+        """Call `then` when the run's end has been told, at once if it has; once, and it must not raise.
 
         Not called where the gateway stops and lets go of the run.
         """

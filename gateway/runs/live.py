@@ -270,7 +270,10 @@ class LiveRun:
         return not waits and self._store.backlog <= BACKLOG_BYTES
 
     def afterwards(self, then: Callable[[], None]) -> None:
-        self.then = then
+        if self.ended:
+            then()
+        else:
+            self.then = then
 
     async def thread_state(self) -> Checkpoint | None:
         return None if self.thread is None else await self._commons.states.for_run(self.thread, self.agent)

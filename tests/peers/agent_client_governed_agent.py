@@ -20,13 +20,14 @@ from typing import Any
 import agent_client_agent
 from acp import RequestError
 from acp.schema import PermissionOption, ToolCallUpdate
-from agent_client_words import STRAYS, Turn
+from agent_client_words import Turn
 
 OPTIONS = [
     PermissionOption(option_id="ok", name="Allow", kind="allow_once"),
     PermissionOption(option_id="ever", name="Always", kind="allow_always"),
     PermissionOption(option_id="no", name="Reject", kind="reject_once"),
 ]
+STRAYS: set[asyncio.Task[None]] = set()
 ARGUMENTS = {"to": ["a@example.com"], "password": "hush", "n": 1.5}
 
 

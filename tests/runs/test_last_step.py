@@ -251,18 +251,22 @@ def test_nothing_that_an_adapter_does_after_the_agents_last_word_changes_the_end
     run(scene())
 
 
-def test_what_stands_behind_the_end_is_done_once_that_is_told() -> None:
+@pytest.mark.parametrize("drained", [False, True])
+def test_what_stands_behind_the_end_is_done_once_that_is_told(drained: bool) -> None:
     async def scene() -> None:
         seen: list[RunStatus] = []
 
         async def script(context: RunContext) -> None:
-            context.afterwards(lambda: seen.append(context.run.status))
             context.emit(e.RunFinished())
+            if drained:
+                await context.drain()
+            context.afterwards(lambda: seen.append(context.run.status))
 
         async with engine((route(), Scripted(script))) as gateway:
             run_ = await gateway.runs.start(request())
             assert not seen
-            done = await gateway.runs.wait(run_.id, 30.0)
-            assert done is not None and seen == [RunStatus.SUCCESS]
+            await gateway.runs.wait(run_.id, 30.0)
+            await until(lambda: bool(seen))
+            assert seen == [RunStatus.SUCCESS]
 
     run(scene())
