@@ -253,10 +253,6 @@ class ConnectionLease:
         connection = self._connection
         return connection if self._of is shared and connection is not None and connection.alive else None
 
-    def holds(self, connection: AgentConnection) -> bool:
-        """Whether that is the connection, and alive."""
-        return self._of is not None and self._connection is connection and connection.alive
-
     def release(self) -> None:
         """Let the connection go."""
         shared, self._of = self._of, None

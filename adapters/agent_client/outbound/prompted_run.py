@@ -59,9 +59,8 @@ class PromptedRun:
 
     def drop(self) -> None:
         """It has begun, and is not run."""
-        if (opening := self._opening) is not None:
-            self._opening = None
-            self._sessions.give_up(opening)
+        if self._opening is not None:
+            self._sessions.give_up(self._opening)
         self._sessions.end(self._session)
 
     async def run(self) -> None:

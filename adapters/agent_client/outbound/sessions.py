@@ -68,14 +68,10 @@ class Opening:
         self.answer = answer
         self._answered()
 
-    def over(self) -> None:
-        """It is made, or not."""
-        self.connection.opened(self.session)
-
     def withdraw(self) -> None:
         """The answer is not waited for any more."""
         self.connection.withdraw(self._asked)
-        self.over()
+        self.connection.opened(self.session)
 
 
 class AgentSessions:
@@ -150,10 +146,8 @@ class AgentSessions:
         connection = session.connection
         if session.lock.locked() or not session.name or session.owed is not None or connection is None:
             return None
-        if governing.governor_of(context) is None:  # then the session's profile alone says which connection it is
-            if not session.lease.holds(connection):
-                return None
-        elif session.lease.connected(self._connections.shared(context, session.record.profile)) is not connection:
+        shared = self._connections.shared(context, session.record.profile)
+        if session.lease.connected(shared) is not connection:
             return None
         session.seen(context)
         return connection
@@ -174,7 +168,7 @@ class AgentSessions:
     def begun(self, opening: Opening) -> AgentConnection:
         """The session, now that the agent has answered. Raises as `open` does."""
         session, connection, answer = opening.session, opening.connection, opening.answer
-        opening.over()
+        connection.opened(session)
         if isinstance(answer, RpcError):
             raise self._denied(answer, connection, session.context) from answer
         if isinstance(answer, InterlinguaError):
