@@ -354,6 +354,7 @@ class LogWatch:
             yield
         finally:
             self._log.readers.discard(self)
+            self._take = _nobody  # what follows holds this: together they would stay until they are collected
             if self._log.moved is not None:
                 self._log.moved.set()
             if self._timer is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.contract import RunContext
+from gateway.contract import Batch, RunContext, Watch
 from gateway.core import events as e
 from gateway.runs import starting
+from gateway.runs.engine import Engine
 from gateway.runs.live import LiveRun
 from tests.runs.test_runs import ended
 from tests.support.aio import run
@@ -41,6 +43,24 @@ def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_colle
             await ended(gateway, (await gateway.runs.start(request())).id)
             scripted.contexts.clear()
             await until(lambda: not left())
+
+    run(scene())
+
+
+def test_a_watch_that_is_over_is_gone_from_memory_with_what_followed(left: Left) -> None:
+    async def followed(gateway: Engine, run_id: str) -> weakref.ref[Watch]:
+        async with gateway.runs.watch(run_id) as watch:
+
+            def take(batch: Batch) -> None:
+                assert watch.run.id == run_id
+
+            assert await watch.follow(take)
+            return weakref.ref(watch)
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(echo))) as gateway:
+            over = await followed(gateway, (await gateway.runs.start(request())).id)
+            await until(lambda: over() is None)
 
     run(scene())
 

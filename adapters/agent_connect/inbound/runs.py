@@ -66,10 +66,11 @@ class RunOperations:
             await self._left(run, body)
             raise
 
-    def _body(self, request: HttpRequest) -> Awaitable[wire.RunCreate]:
+    async def _body(self, request: HttpRequest) -> wire.RunCreate:
+        body = await request.body(self._limit)
         if "thread_id" in request.path_params:
-            return parameters.body(request, wire.stateful, self._limit)
-        return parameters.body(request, wire.stateless, self._limit)
+            return codec_request.read(wire.stateful, body)
+        return codec_request.read(wire.stateless, body)
 
     def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Awaitable[Run]:
         thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path_params else None
