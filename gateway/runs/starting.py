@@ -324,13 +324,12 @@ class Starter:
 
     async def cancel(self, run_id: str, reason: str, *, wait: bool) -> Run:
         """Implements `GatewayRuns.cancel`, whichever process drives the run."""
-        if (live := self.live.get(run_id)) is None:
-            run = await self._store.run(run_id)
-            if run.status.ended:
-                return run
-            self._not_stopping()
-            return await self._elsewhere.cancel(run_id, reason, wait=wait)
+        live = self.live.get(run_id)
+        if live is None and (run := await self._store.run(run_id)).status.ended:
+            return run
         self._not_stopping()
+        if live is None:
+            return await self._elsewhere.cancel(run_id, reason, wait=wait)
         await live.cancel(reason)
         if wait:
             await live.over()
