@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from adapters.agent_context.codec import agents, content, errors
 from adapters.agent_context.inbound import rendering as results
+from adapters.agent_context.outbound import answers
 from adapters.agent_context.wire import constants as c
 from adapters.agent_context.wire import messages
 from adapters.agent_context.wire.base import checked, read
@@ -101,10 +102,15 @@ def _beat(chunks: Iterable[bytes], given: Any) -> Any:
 
 def _failed(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/error`, as the error of the tree that it stands for."""
-    told = read(_message(chunks, c.ERROR).params, messages.ErrorNote)
-    error = errors.note_error(told)
+    params = _message(chunks, c.ERROR).params
+    error = answers.error_of(jsonrpc.unpack(params)["error"])
     tree = errors.tree_error(error)
-    return {"correlation": told.correlation_id, "data": error.data, "code": tree.code, "message": str(tree)}
+    return {
+        "correlation": answers.correlation(c.ERROR, params),
+        "data": error.data,
+        "code": tree.code,
+        "message": str(tree),
+    }
 
 
 def _plainly(method: str, model: type[BaseModel]) -> Callable[[Iterable[bytes], Any], Any]:

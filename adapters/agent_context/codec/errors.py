@@ -10,7 +10,6 @@ from msgspec import Raw
 
 from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire.base import received_at
-from adapters.agent_context.wire.messages import ErrorNote
 from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject
 from gateway.mcp.wire import META
@@ -176,9 +175,3 @@ def tree_error(error: ErrorObject) -> errors.InterlinguaError:
         path = data.get("path")
         return cls(message, path=path if isinstance(path, str) else "")
     return cls(message)
-
-
-def note_error(note: ErrorNote) -> ErrorObject:
-    """The params of `agent/error` for an error that would be an answer."""
-    data = {} if note.error.details is None else {"details": note.error.details}
-    return ErrorObject(note.error.code, note.error.message, data)

@@ -156,21 +156,6 @@ class Restore(AgentRestore, Params):
     """`agent/restore`, an extension."""
 
 
-class ErrorBody(Wire):
-    """An error."""
-
-    code: Whole
-    message: str
-    details: Any = Field(default=None, description="expected and received, where a value did not fit.")
-
-
-class ErrorNote(Params):
-    """`agent/error`: what has no answer to go in. `source` is an extension."""
-
-    error: ErrorBody
-    source: AgentIdentifier | None = None
-
-
 def payload_of(payload: Any, at: str = "/content/payload") -> Payload:
     """Read a payload as far as possible; one that is not an object is empty.
 

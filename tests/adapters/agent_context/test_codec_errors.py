@@ -10,8 +10,7 @@ from msgspec import Raw
 
 from adapters.agent_context.codec import errors as codec
 from adapters.agent_context.codec.errors import CODES, ERRORS, Expired, NoMatch
-from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import ErrorNote
+from adapters.agent_context.outbound import answers
 from gateway.core import errors
 from gateway.core.types import Failure
 from gateway.wire import jsonrpc
@@ -112,9 +111,8 @@ def test_a_note_says_what_the_answer_would_have(error: RpcError) -> None:
     note = codec.note(error, source="interlingua")
     message = json.loads(jsonrpc.notification("agent/error", note))
     valid("ErrorNotification", message)
-    found = read(json.dumps(message["params"]).encode(), ErrorNote)
-    assert (found.error.code, found.error.message) == (error.error.code, error.error.message)
+    found = answers.error_of(message["params"]["error"])
+    assert (found.code, found.message) == (error.error.code, error.error.message)
     if isinstance(error.error.data, dict):
-        assert found.correlation_id == "c"
-        assert found.error.details == error.error.data.get("details", {"code": "denied", "retryable": False})
-    assert codec.note_error(found).code == error.error.code
+        assert message["params"]["_meta"]["correlationId"] == "c"
+        assert found.data["details"] == error.error.data.get("details", {"code": "denied", "retryable": False})

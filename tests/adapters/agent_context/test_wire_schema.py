@@ -161,7 +161,6 @@ GOOD: list[tuple[type[BaseModel], Any]] = [
     (Delegate, TASK),
     (MessageParams, MESSAGE),
     (messages.Heartbeat, {"agentId": "a", "status": "active"}),
-    (messages.ErrorNote, {"error": {"code": -32001, "message": "x", "details": {}}, "_meta": {"correlationId": "c"}}),
     (messages.AgentEvaluate, {"agentId": "a", "score": 7.5, "review": "good", "taskId": "t"}),
     (messages.AgentSearch, {"capabilities": ["a"], "minScore": 7.5, "maxCost": 0.001}),
     (messages.TaskAnswer, {"taskId": "t", "answer": None, "outcome": "answered", "interrupt": "i"}),
