@@ -31,8 +31,6 @@ EVENT: Final = "interlingua/event"
 """Key in the `_meta` of a progress notification: an event that no output can say, in the form of
 gateway/core/events.py. The gateway's other keys are in gateway/mcp/runs/keys.py."""
 
-ABSENT: Final = Raw()
-
 
 class _Params(Struct, rename="camel", gc=False):
     pass

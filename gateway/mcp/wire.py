@@ -176,6 +176,15 @@ def meta_of(params: msgspec.Raw) -> JsonObject:
     return delta.sound(meta) if isinstance(meta, dict) else {}
 
 
+def cancelled_in(params: msgspec.Raw) -> Id:
+    """The request that a `notifications/cancelled` is about; None where it says none, which is no request's id here."""
+    try:
+        id = jsonrpc.unpack(params or b"{}", Cancelled).requestId
+    except (ValueError, RecursionError):
+        return None
+    return None if id is UNSET else id
+
+
 def declares(capabilities: Any, *path: str) -> bool:
     """Whether an end declared a capability, e.g. `"elicitation", "url"`: the key is there and no null or false."""
     for key in path:

@@ -49,7 +49,7 @@ from gateway.runs.questions import CANCELLED, Clock, Questions
 from gateway.runs.rules import Rules
 from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
 from gateway.runs.states import States
-from gateway.runs.thread_context import ConversationContext
+from gateway.runs.thread_context import ConversationContext, UntoldCaller
 from gateway.runs.threads import UPLOADS, Threads
 from gateway.store import Delivery, Store
 from gateway.store.records import new_id
@@ -164,7 +164,7 @@ class LiveRun:
         """The run's conversation, or none. Made when somebody asks for it."""
         if self._conversation is None:
             self._conversation = ConversationContext(
-                self.agent, self._commons.threads, self._begun_on, given=self._client
+                self.agent, self._commons.threads, self._begun_on, given=self._given
             )
         return self._conversation
 
@@ -178,7 +178,13 @@ class LiveRun:
 
     @property
     def caller(self) -> Caller | None:
-        return self._client if self.thread is None else self.conversation.caller
+        return self._given if self.thread is None else self.conversation.caller
+
+    @property
+    def _given(self) -> Caller | None:
+        if self._client is not None and self.record.unseen and not isinstance(self._client, UntoldCaller):
+            self._client = UntoldCaller(self._client, self.record.show)
+        return self._client
 
     @property
     def callers(self) -> Sequence[Caller]:

@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway.contract import Caller
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, JsonObject, Thread, ThreadChange, ThreadUpdate
 from gateway.runs.threads import Threads
+
+
+class UntoldCaller:
+    """The client of a run that nobody was told of (see `gateway.contract.Caller`): `show` puts that on the disk before
+    the client is asked or told anything.
+    """
+
+    def __init__(self, caller: Caller, show: Callable[[], Awaitable[None]]) -> None:
+        self.protocol = caller.protocol
+        self._caller = caller
+        self._show = show
+        self._telling: asyncio.Task[None] | None = None
+
+    @property
+    def capabilities(self) -> JsonObject:
+        return self._caller.capabilities
+
+    async def ask(self, method: str, params: Raw) -> Raw:
+        await self._shown(self._telling)
+        return await self._caller.ask(method, params)
+
+    def tell(self, method: str, params: Raw) -> None:
+        self._telling = asyncio.ensure_future(self._tell(method, params, self._telling))
+
+    async def _tell(self, method: str, params: Raw, before: asyncio.Task[None] | None) -> None:
+        with contextlib.suppress(InterlinguaError):
+            await self._shown(before)
+            self._caller.tell(method, params)
+
+    async def _shown(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await self._show()
 
 
 class ConversationContext:

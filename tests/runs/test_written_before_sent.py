@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -163,6 +164,50 @@ def test_who_watches_a_run_that_nobody_was_told_of_is_told_of_it_when_it_is_on_t
             await until(lambda: numbers == [1, 1])
             agent.go.set()
             await asyncio.wait_for(asyncio.gather(*watchers), LONG)
+
+    aio.run(story())
+
+
+class Client:
+    """A `Caller` that notes what reaches it."""
+
+    protocol = "test"
+    capabilities: ClassVar[dict[str, Any]] = {"sampling": {}}
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def ask(self, method: str, params: msgspec.Raw) -> msgspec.Raw:
+        self.heard.append(method)
+        return msgspec.Raw(b"{}")
+
+    def tell(self, method: str, params: msgspec.Raw) -> None:
+        self.heard.append(method)
+
+
+def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_is_on_the_disk(
+    tmp_path: Path, disk: Stuck
+) -> None:
+    async def works(context: RunContext) -> None:
+        caller = context.caller
+        assert caller is not None and (caller.protocol, caller.capabilities) == ("test", {"sampling": {}})
+        for method in ("one", "two"):
+            caller.tell(method, msgspec.Raw(b"{}"))
+        await caller.ask("three", msgspec.Raw(b"{}"))
+        context.emit(e.RunFinished())
+
+    async def story() -> None:
+        agent, client = Scripted(works), Client()
+        async with scripted.engine((scripted.route(), agent), file=tmp_path / "store.db") as engine:
+            disk.go.clear()
+            run = await asyncio.wait_for(engine.runs.start(request(), caller=client, told=False), LONG)
+            await until(lambda: bool(agent.contexts))
+            await asyncio.wait([waiting := asyncio.ensure_future(engine.runs.wait(run.id))], timeout=0.05)
+            assert not waiting.done() and client.heard == []
+            disk.go.set()
+            done = await asyncio.wait_for(waiting, LONG)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            assert client.heard == ["one", "two", "three"]
 
     aio.run(story())
 

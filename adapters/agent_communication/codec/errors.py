@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.core import errors
-from gateway.wire.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    LIMITED,
-    METHOD_NOT_FOUND,
-    RpcError,
-    failing,
-    internal,
-)
-
-__all__ = ["DENIED", "ERRORS", "internal", "to_rpc"]
+from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LIMITED, METHOD_NOT_FOUND
 
 DENIED: Final = -32000
 
@@ -34,8 +23,3 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 }
 """JSON-RPC code of an error. An unknown agent is -32602, as the protocol's TypeScript SDK says it; an RpcError has a
 code of its own."""
-
-
-def to_rpc(error: errors.InterlinguaError) -> RpcError:
-    """The error answer for what a request raised (see `gateway.wire.jsonrpc.failing`)."""
-    return failing(error, ERRORS)

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from adapters.agent_communication import wire
 from adapters.agent_communication.codec import agents as codec
-from adapters.agent_communication.codec import errors
+from adapters.agent_communication.codec.errors import ERRORS
 from adapters.agent_communication.inbound.calls import AgentCalls
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import PROTOCOL
@@ -20,7 +20,7 @@ from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, tools
 from gateway.mcp.runs.paging import listed, page
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
-from gateway.wire.jsonrpc import ErrorObject, read
+from gateway.wire.jsonrpc import ErrorObject, failing, internal, read
 
 INSTRUCTIONS: Final = (
     "Each agent can be run (agents/run) or called as a tool (tools/call) of the same name. An agent that has a "
@@ -72,8 +72,8 @@ class AgentService:
 
     def error(self, call: McpCall, error: Exception) -> ErrorObject:
         if isinstance(error, InterlinguaError):
-            return errors.to_rpc(error).error
-        return errors.internal().error
+            return failing(error, ERRORS).error
+        return internal().error
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`. Of what clients tell nothing concerns an agent."""
@@ -107,9 +107,7 @@ class AgentService:
         return listed("tools", found, following)
 
     async def _has_questions(self, names: Sequence[str]) -> bool:
-        if tools.ANSWER in names:
-            return False
-        return any(_asks(agent) for agent in await self._runs.agents(names))
+        return tools.ANSWER not in names and any(_asks(agent) for agent in await self._runs.agents(names))
 
     def _page(self, call: McpCall, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
         asked = read(call.params, wire.ListParams)

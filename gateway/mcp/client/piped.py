@@ -92,21 +92,12 @@ class _Heard:
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if method == wire.CANCELLED:
-            self._channel.peer.cancel_incoming(cancelled(params))
+            self._channel.peer.cancel_incoming(wire.cancelled_in(params))
             return None
         return self._calls.heard(method, params)
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         self._calls.garbage(what.reason, what.start, what.size)
-
-
-def cancelled(params: Raw) -> Id:
-    """The request that a `notifications/cancelled` is about; None where it says none, which is no request's id here."""
-    try:
-        id = jsonrpc.unpack(params, wire.Cancelled).requestId
-    except (ValueError, RecursionError):
-        return None
-    return id if isinstance(id, int | str | float) else None
 
 
 def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:

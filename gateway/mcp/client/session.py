@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -163,13 +163,19 @@ class ClientSession:
     ) -> Raw:
         if timeout is None:
             return await self._heard(method, params or {}, listener)
+        async with self._within(timeout, method):
+            return await self._heard(method, params or {}, listener)
+
+    @contextlib.asynccontextmanager
+    async def _within(self, seconds: float | None, method: str) -> AsyncIterator[None]:
+        """Raises AgentTimeout where the block takes longer."""
         try:
-            async with asyncio.timeout(timeout) as limit:
-                return await self._heard(method, params or {}, listener)
+            async with asyncio.timeout(seconds) as limit:
+                yield
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise AgentTimeout(f"{self._channel.name} did not answer {method} within {timeout:g} seconds") from None
+            raise AgentTimeout(f"{self._channel.name} did not answer {method} within {seconds:g} seconds") from None
 
     def hearing(self, listener: CallListener, key: str | None = None) -> AbstractContextManager[OutgoingCall]:
         return self._calls.open(listener, key)
@@ -211,29 +217,22 @@ class ClientSession:
         items: list[JsonObject] = []
         seen: set[str] = set()
         params: JsonObject = {}
-        try:
-            async with asyncio.timeout(timeout) as limit:
-                while True:
-                    page = _object(await self.call(method, params), method, self._channel.name)
-                    found = page.get(key)
-                    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-                        raise AgentBroken(f"{self._channel.name} answered {method} without a list of objects {key!r}")
-                    items += found
-                    cursor = page.get("nextCursor")
-                    if cursor is None or cursor == "":
-                        return items
-                    if not isinstance(cursor, str) or cursor in seen:
-                        raise AgentBroken(f"{self._channel.name} answered {method} with a cursor that leads nowhere")
-                    if len(items) > MOST_ITEMS or len(seen) >= MOST_PAGES:
-                        raise AgentBroken(f"{self._channel.name} has no end of {key}")
-                    seen.add(cursor)
-                    params = {"cursor": cursor}
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise AgentTimeout(
-                f"{self._channel.name} did not answer {method} within {timeout or 0:g} seconds"
-            ) from None
+        async with self._within(timeout, method):
+            while True:
+                page = _object(await self.call(method, params), method, self._channel.name)
+                found = page.get(key)
+                if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+                    raise AgentBroken(f"{self._channel.name} answered {method} without a list of objects {key!r}")
+                items += found
+                cursor = page.get("nextCursor")
+                if cursor is None or cursor == "":
+                    return items
+                if not isinstance(cursor, str) or cursor in seen:
+                    raise AgentBroken(f"{self._channel.name} answered {method} with a cursor that leads nowhere")
+                if len(items) > MOST_ITEMS or len(seen) >= MOST_PAGES:
+                    raise AgentBroken(f"{self._channel.name} has no end of {key}")
+                seen.add(cursor)
+                params = {"cursor": cursor}
 
     async def _request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """See `Channel.request`. What an error says can be written down, whatever its server sent."""
@@ -301,10 +300,8 @@ class ClientSession:
     # --- subscriptions in 2026-07-28 --------------------------------------------------------------------------------
 
     def _wanted(self) -> JsonObject:
-        capabilities = self.server.get("capabilities")
-        offered = capabilities if isinstance(capabilities, dict) else {}
-        found = {said: offered.get(name) for name, said in CHANGES.items()}
-        return {said: True for said, each in found.items() if isinstance(each, dict) and each.get("listChanged")}
+        offered = self.server.get("capabilities")
+        return {said: True for name, said in CHANGES.items() if wire.declares(offered, name, "listChanged")}
 
     async def listen(self, wanted: JsonObject) -> None:
         """Subscribe (to `notifications`), again and again, until the session ends or the server does not want it."""

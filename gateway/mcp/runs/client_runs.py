@@ -163,7 +163,6 @@ class ClientRuns:
         """
         asked = call.can_ask or call.session.can_ask
         caller = CallCaller(self.protocol, call, self._askable) if asked else None
-        told = told or (caller is not None and bool(caller.capabilities))
         work = self.of(call.session).runs.start(request, files=files, caller=caller, told=told)
         run = await (self._kept(work, call, outlives) if outlives or call.session.visit is not None else work)
         if caller is not None:

@@ -16,7 +16,7 @@ from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.hub import Admit, Hub, anything
 from gateway.mcp.server.modern import ModernSession, enveloped, notified
-from gateway.mcp.server.session import HandshakeSession, cancelled_in
+from gateway.mcp.server.session import HandshakeSession
 from gateway.mcp.server.state import SessionEvent
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
@@ -145,7 +145,7 @@ class PipeSession(HandshakeSession):
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if method == wire.CANCELLED:
-            id = cancelled_in(params)
+            id = wire.cancelled_in(params)
             if id in self._live:
                 self._cancelled.add(id)
                 self._peer.cancel_incoming(id)

@@ -29,7 +29,7 @@ from gateway.mcp.server.contract import McpClient
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.state import McpSessionState, SessionEvent, after
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, Request, RpcError
+from gateway.wire.jsonrpc import Request, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +165,3 @@ def checked_level(level: Any) -> str:
     if level in wire.LEVELS:
         return str(level)
     raise Invalid(f"no such level; there are {', '.join(wire.LEVELS)}")
-
-
-def cancelled_in(params: Raw) -> Id:
-    """The request that a `notifications/cancelled` is about; None where it names none."""
-    try:
-        id = jsonrpc.unpack(params or EMPTY, wire.Cancelled).requestId
-    except (ValueError, RecursionError):
-        return None
-    return None if id is UNSET else id

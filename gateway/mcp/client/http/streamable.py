@@ -17,7 +17,6 @@ from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
 from gateway.mcp.client.http.incoming import Incoming
-from gateway.mcp.client.piped import cancelled
 from gateway.transport.deadline import Deadline
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable
@@ -237,7 +236,7 @@ class StreamableChannel:
         if isinstance(message, Request):
             await self._incoming.accept(message, on, self.version)
         elif message.method == wire.CANCELLED:
-            self._incoming.cancel(cancelled(message.params))
+            self._incoming.cancel(wire.cancelled_in(message.params))
         else:
             try:
                 waiting = self.calls.heard(message.method, message.params, on)

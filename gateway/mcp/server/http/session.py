@@ -17,7 +17,7 @@ from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut, numbered
 from gateway.mcp.server.http.standalone import StandaloneStream
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.session import HandshakeSession, cancelled_in
+from gateway.mcp.server.session import HandshakeSession
 from gateway.mcp.server.state import SessionEvent
 from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.transport.streamable_http.server import MessageStream, SessionTable
@@ -143,7 +143,7 @@ class StreamableSession(HandshakeSession):
 
     def _notified(self, message: Notification) -> None:
         if message.method == wire.CANCELLED:
-            task = self._live.get(cancelled_in(message.params))
+            task = self._live.get(wire.cancelled_in(message.params))
             if task is not None:
                 task.cancel()
         else:
