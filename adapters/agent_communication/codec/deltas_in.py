@@ -24,17 +24,12 @@ from gateway.mcp.runs import schemas
 
 PART: Final = "output"
 MESSAGE: Final = "message"
-
-
 FILES: Final = "files"
 """The message that files belong to."""
 _ALONE: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded, e.PlanUpdated, e.UsageReported, e.Custom)
 
-
 MOST: Final = 32
 """The most parts of a delta that may not fit. With more, all of it is dropped."""
-
-
 _DEPTH: Final = 4
 _IDLE: Final[tuple[Json, ...]] = (None, "", 0, 0.0, [], {})
 

@@ -71,9 +71,7 @@ class AgentService:
             return await self._handlers[call.method](call)
 
     def error(self, call: McpCall, error: Exception) -> ErrorObject:
-        if isinstance(error, InterlinguaError):
-            return failing(error, ERRORS).error
-        return internal().error
+        return (failing(error, ERRORS) if isinstance(error, InterlinguaError) else internal()).error
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`. Of what clients tell nothing concerns an agent."""

@@ -33,8 +33,6 @@ from gateway.wire.jsonrpc import RpcError
 
 LEAVE_SECONDS = 1.0
 """How long to follow another gateway's run in order to cancel it."""
-
-
 MOST = 10_000
 """The most events beside the output to recognize as repeated."""
 

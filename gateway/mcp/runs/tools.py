@@ -24,8 +24,6 @@ ANSWER: Final = "interlingua_answer"
 """The name of the tool that answers a question."""
 RESUME_PATH: Final = "/arguments/resume"
 """Where a call of it has the handle in its params."""
-
-
 JUDGES: Final = 256
 """Agents whose output schemas are kept ready; all are forgotten where there is one more."""
 
