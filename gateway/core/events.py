@@ -177,6 +177,8 @@ AnyEvent = (
 TERMINAL = (RunFinished, RunFailed, RunCancelled)
 TOOL_CALL_ENDS = (ToolCallStarted, ToolCallEnded)
 """Where a tool call begins and where it ends."""
+BESIDE: frozenset[type[Event]] = frozenset({Custom, ArtifactAdded})
+"""Events that are no part of the output."""
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)

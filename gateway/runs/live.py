@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -59,8 +58,6 @@ log = logging.getLogger(__name__)
 BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
-BESIDE: Final[frozenset[type[e.Event]]] = frozenset({e.Custom, e.ArtifactAdded})
-"""Events that are no part of the output."""
 _MESSAGE_ENDS: list[type[e.Event]] = [e.PartEnded, e.MessageEnded]
 
 
@@ -133,8 +130,8 @@ class LiveRun:
         self.artifacts: list[Artifact] = []
         self.interceptor = intercepting.intercept(self) if intercepting else None
         self.outbound: Runner = self.interceptor or entry.outbound
-        self.beside: frozenset[type[e.Event]] = BESIDE if log.last else frozenset()
-        """Which of BESIDE the agent may have said."""
+        self.beside: frozenset[type[e.Event]] = e.BESIDE if log.last else frozenset()
+        """Which of `e.BESIDE` the agent may have said."""
         self._filled = filled
         missing = filled is None or filled.form is not None
         self._incomplete = run.request.prompt is not None and not run.dispatched and missing
@@ -163,9 +160,8 @@ class LiveRun:
     def conversation(self) -> ConversationContext:
         """The run's conversation, or none. Made when somebody asks for it."""
         if self._conversation is None:
-            self._conversation = ConversationContext(
-                self.agent, self._commons.threads, self._begun_on, given=self._given
-            )
+            given, threads = self._given, self._commons.threads
+            self._conversation = ConversationContext(self.agent, threads, self._begun_on, given=given)
         return self._conversation
 
     @property
@@ -248,7 +244,7 @@ class LiveRun:
                 self._usage = event
             elif isinstance(event, e.TOOL_CALL_ENDS) and self.span is not None:
                 self.span.record_tool(event)
-            elif (kind := type(event)) in BESIDE and kind not in self.beside:
+            elif (kind := type(event)) in e.BESIDE and kind not in self.beside:
                 self.beside |= {kind}
                 self.record.wake()
         legal: list[e.Event] = []

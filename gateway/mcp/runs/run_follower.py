@@ -27,8 +27,7 @@ from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 LAGGING = 32
 """Events at once from which on neighbouring deltas are joined, for any agent."""
 FILES: Final = frozenset({e.ArtifactAdded})
-BESIDE: Final = FILES | {e.Custom}
-HEARD: Final = BESIDE | {e.Interrupted, e.Resumed, *e.TERMINAL}
+HEARD: Final = e.BESIDE | {e.Interrupted, e.Resumed, *e.TERMINAL}
 """Events that concern a call whose client is told nothing on the way."""
 
 
@@ -123,7 +122,7 @@ class RunFollower:
         gateway = self._runs.of(self._call.session)
         asked = bool(self._run.interrupts)  # what its questions come to is told with the result
         if not (self.hears or asked):  # then nothing is worth a look before it stops
-            run = await gateway.runs.ended(self._run.id, FILES if self._native is None else BESIDE)
+            run = await gateway.runs.ended(self._run.id, FILES if self._native is None else e.BESIDE)
             if run is not None:
                 return await self._ended(run)
         async with gateway.runs.watch(self._run.id) as watch:
