@@ -46,7 +46,7 @@ def _fail(error: OSError) -> NoReturn:
 
 
 def _go(number: int, frame: object) -> None:
-    """SIGTERM while all is being imported, which the first process of a container would not notice. There is nothing
+    """SIGTERM before a gateway handles it, which the first process of a container would not notice. There is nothing
     yet to be put in order, and an exception might meet somebody who catches it.
     """
     os._exit(0)

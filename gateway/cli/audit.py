@@ -37,7 +37,7 @@ def verify_log(
         leave(USAGE, "--name is a log's name in a store: give --store, too")
     try:
         ring = Keyring.load(keys) if keys is not None else None
-        given, before = _head(head), _head(after)
+        given, before = (LogHead.parse(one) if one is not None else None for one in (head, after))
         stored = _stored(store, name) if store is not None else {}  # before the files, which may be growing
     except (ValueError, Invalid) as error:
         leave(USAGE, str(error))
@@ -54,7 +54,8 @@ def verify_log(
             print(f"{files[-1]}:")
         signed = pointer
         if signed is None and head is None and store is None:
-            signed = _published(files[-1])
+            beside = path_for(files[-1])
+            signed = beside if files[-1].suffix == ".jsonl" and beside.exists() else None
         try:
             known = read_pointer(signed, ring) if signed is not None else given or stored.get(number)
             report = verify(files, after=before, head=known, keyring=ring, any_form=any_form)
@@ -87,21 +88,11 @@ def print_keyring(files: Sequence[Path]) -> int:
     return OK
 
 
-def _head(text: str | None) -> LogHead | None:
-    return LogHead.parse(text) if text is not None else None
-
-
 def _stored(url: str, name: str | None) -> dict[int, LogHead]:
     path = url.removeprefix("sqlite:///")
     if path != url and not Path(path).exists():
         raise NotFound(f"{path}: no such store")  # looking into it would make it
     return loop.run(stored_heads(url, name))
-
-
-def _published(file: Path) -> Path | None:
-    """The head pointer of a log, if there is one beside it. `file`: one of the log's."""
-    path = path_for(file)
-    return path if file.suffix == ".jsonl" and path.exists() else None
 
 
 def _summary(report: Report, *, signatures: bool, known: bool, pointer: Path | None) -> str:

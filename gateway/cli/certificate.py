@@ -9,13 +9,10 @@ from pathlib import Path
 
 from gateway.cli.codes import USAGE, leave
 from gateway.cli.file_changes import digest
+from gateway.core.errors import Invalid
 
 PASSPHRASE = "INTERLINGUA_TLS_PASSPHRASE"
 """The environment variable that opens an encrypted key."""
-
-
-class BadCertificate(Exception):
-    """A pair of files that cannot be used. The message is one line that names the file."""
 
 
 class Certificate:
@@ -25,7 +22,7 @@ class Certificate:
     """
 
     def __init__(self, chain: Path, key: Path) -> None:
-        """chain: the certificate, then those of the authorities between it and the root. Raises BadCertificate."""
+        """chain: the certificate, then those of the authorities between it and the root. Raises Invalid."""
         self.files = (chain, key)
         self.loaded = digest(self.files)
         self.expires, self.context = self._read()
@@ -33,7 +30,7 @@ class Certificate:
         self.context.sni_callback = self._choose
 
     def load(self) -> None:
-        """Load the current files. Raises BadCertificate, and keeps the pair that was loaded before."""
+        """Load the current files. Raises Invalid, and keeps the pair that was loaded before."""
         self.loaded = digest(self.files)
         self.expires, self._newest = self._read()
 
@@ -53,9 +50,9 @@ class Certificate:
         try:
             certificates = x509.load_pem_x509_certificates(_content(chain))
         except ValueError:
-            raise BadCertificate(f"{chain}: no certificate in PEM form") from None
+            raise Invalid(f"{chain}: no certificate in PEM form") from None
         if b"PRIVATE KEY-----" not in _content(key):
-            raise BadCertificate(f"{key}: no private key in PEM form")
+            raise Invalid(f"{key}: no private key in PEM form")
         asked = False
 
         def passphrase() -> str:
@@ -72,7 +69,7 @@ class Certificate:
             why = f"does not fit the first certificate of {chain}"
             if asked:
                 why = f"it is encrypted, and the environment variable {PASSPHRASE} does not open it"
-            raise BadCertificate(f"{key}: {why}") from None
+            raise Invalid(f"{key}: {why}") from None
         return certificates[0].not_valid_after_utc, context
 
 
@@ -80,7 +77,7 @@ def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise BadCertificate(f"{file}: {(error.strerror or str(error)).lower()}") from None
+        raise Invalid(f"{file}: {(error.strerror or str(error)).lower()}") from None
 
 
 def certificate(chain: Path | None, key: Path | None, code: int = USAGE) -> Certificate | None:
@@ -91,5 +88,5 @@ def certificate(chain: Path | None, key: Path | None, code: int = USAGE) -> Cert
         leave(USAGE, "give both --tls-cert and --tls-key, or neither")
     try:
         return Certificate(chain, key)
-    except BadCertificate as error:
+    except Invalid as error:
         leave(code, str(error))

@@ -14,7 +14,7 @@ from gateway.config import Config, Route
 from gateway.config.exposure import alone, cautions, exposed, in_clear, issuers, of_several
 from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
-from gateway.store.opening import probe_store
+from gateway.store.opening import faults_of_file, probe_store
 from gateway.transport.guard import local
 from gateway.yaml_document import Mistake
 
@@ -44,7 +44,8 @@ def check(
     governing = (caution for route in config.routes if route.binding for caution in route.binding.cautions)
     clear = in_clear(config, inbound=tls is None and not local(host))
     several = of_several(config, workers) if workers > 1 else ()
-    for caution in (*dict.fromkeys(governing), *cautions(config), *clear, *several, *readable(config)):
+    stored = [config.mistake(("store", "url"), fault) for fault in faults_of_file(config.store.url, config.base)]
+    for caution in (*dict.fromkeys(governing), *cautions(config), *clear, *several, *stored, *readable(config)):
         print(f"caution: {caution}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")

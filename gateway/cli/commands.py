@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -129,7 +128,6 @@ def serve(
     SIGHUP, or a change of a file, reloads the routes and the certificate without dropping a run or a connection. With
     several workers SIGUSR2 starts them anew, one by one.
     """
-    signal.signal(signal.SIGTERM, _leave)
     greet, link = log_format == "text", None
     if workers > 1:
         from gateway.workers.link import WorkerLink
@@ -148,11 +146,6 @@ def serve(
     raise SystemExit(work(routes, host, port, tls=tls, watch=watch, greet=greet, link=link))
 
 
-def _leave(number: int, frame: object) -> None:
-    """SIGTERM before there is a gateway that handles it: the first process of a container would not notice."""
-    raise SystemExit
-
-
 @app.command()
 @argument("file", type=PATH, default=Path("routes.yaml"), help="The route table. [default: routes.yaml]")
 @option("--host", default="127.0.0.1", help="Address that it is to be served on.")
@@ -165,6 +158,7 @@ def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key
 
     The exit code is 1 where something is wrong.
     """
+    configure("error")  # what would be a warning is told as a caution
     from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
 

@@ -30,7 +30,7 @@ def _files(config: Config) -> Iterator[tuple[Where, Path]]:
     store = store_path(config.store.url, str(config.base))
     if store is not None:
         for ending in ("", "-wal", "-shm"):
-            yield ("store", "url"), store.with_name(store.name + ending)
+            yield ("store", "url"), Path(f"{store}{ending}")
     if config.audit.key is not None:
         yield ("audit", "key"), config.base / config.audit.key
     for index, route in enumerate(config.routes):

@@ -234,17 +234,14 @@ class _Token(httpx2.Auth):
     """Shows a token to the gateway, and to nobody else: a file may lie at another address."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._gateway = _origin(httpx2.URL(url))
+        self._gateway = httpx2.URL(url)
         self._token = token
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        if _origin(request.url) == self._gateway:
+        there, gateway = request.url, self._gateway
+        if (there.scheme, there.host, there.port) == (gateway.scheme, gateway.host, gateway.port):
             request.headers["authorization"] = f"Bearer {self._token}"
         yield request
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
 
 
 def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | None:

@@ -19,7 +19,7 @@ from gateway import tracing
 from gateway.app import App
 from gateway.cli import loop
 from gateway.cli.banner import banner
-from gateway.cli.certificate import BadCertificate, Certificate
+from gateway.cli.certificate import Certificate
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.file_changes import changes, digest
 from gateway.cli.files import read, without
@@ -28,7 +28,7 @@ from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
 from gateway.config.exposure import alone, cautions, exposed, in_clear, of_several
 from gateway.contract import unguessable
-from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
 from gateway.transport.guard import local
@@ -363,7 +363,7 @@ class _Gateway:
         async with self._busy:
             try:
                 await asyncio.to_thread(self._tls.load)
-            except BadCertificate as error:
+            except Invalid as error:
                 log.error("%s; the new certificate is refused and the old one stays: %s", why, error)
             else:
                 log.info("%s; new connections get the certificate %s", why, self._tls)

@@ -44,10 +44,6 @@ class MarkdownPage:
         """The directory that it lies in."""
         return self.path.parent
 
-    def line(self, where: Where) -> int:
-        """The line of a key, or of the nearest around it."""
-        return self.document.line(where)
-
     def mistake(self, where: Where, message: str, code: str = "") -> Mistake:
         """One at a key, which is noted nowhere."""
         return self.document.mistake(where, message, code=code)

@@ -286,18 +286,18 @@ def _merged(parent: JsonObject, page: MarkdownPage, origin: dict[str, Origin]) -
         if key in BY_LEAF:
             result[key] = {**result.get(key, {}), **value}
             for leaf in value:
-                origin[f"{key}.{leaf}"] = Origin(page.path, page.line((key, leaf)))
+                origin[f"{key}.{leaf}"] = Origin(page.path, page.document.line((key, leaf)))
         elif key in BY_ID:
             entries = {entry["id"]: entry for entry in result.get(key, ())}
             for index, entry in enumerate(value):
                 entries[entry["id"]] = entry
-                origin[f"{key}.{entry['id']}"] = Origin(page.path, page.line((key, index)))
+                origin[f"{key}.{entry['id']}"] = Origin(page.path, page.document.line((key, index)))
             result[key] = list(entries.values())
         elif key == "metadata":
             result[key] = _deep(result.get(key, {}), value, page, ("metadata",), origin)
         else:
             result[key] = value
-            origin[key] = Origin(page.path, page.line((key,)))
+            origin[key] = Origin(page.path, page.document.line((key,)))
     return result
 
 
@@ -309,5 +309,5 @@ def _deep(base: Any, top: JsonObject, page: MarkdownPage, where: Where, origin: 
             result[key] = _deep(result.get(key), value, page, here, origin)
         else:
             result[key] = value
-            origin[dotted(here)] = Origin(page.path, page.line(here))
+            origin[dotted(here)] = Origin(page.path, page.document.line(here))
     return result

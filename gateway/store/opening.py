@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.core.errors import Unavailable
 from gateway.store import Store
 from gateway.store.sqlite import SqliteStore
+from gateway.store.sqlite.schema import probe_file
 
 POSTGRES = ("postgresql", "postgres")
 
@@ -31,7 +35,17 @@ async def probe_store(url: str) -> None:
         await probe(url)
 
 
-def store_path(url: str, base: str = ".") -> Path | None:
+def faults_of_file(url: str, base: Path) -> Iterator[str]:
+    """What keeps a store's file from being used, if there is one and something does. Changes nothing."""
+    path = store_path(url, base)
+    try:
+        if path is not None:
+            probe_file(path)
+    except (sqlite3.Error, Unavailable) as error:
+        yield f"cannot open the store {path}: {error}"
+
+
+def store_path(url: str, base: str | Path = ".") -> Path | None:
     """Return the file of a store's URL, or None for one that has none. Raises ValueError for an unknown scheme."""
     scheme, _, rest = url.partition("://")
     if scheme in POSTGRES:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from gateway.cli.certificate import PASSPHRASE, BadCertificate, Certificate
+from gateway.cli.certificate import PASSPHRASE, Certificate
+from gateway.core.errors import Invalid
 from tests.cli.conftest import TABLE, interlingua
 from tests.support.certificates import authority
 from tests.support.processes import Gateway
@@ -133,7 +134,7 @@ def test_a_pair_is_of_two_files_that_fit(pairs: dict[str, tuple[Path, Path]], tm
         (known, known, f"{known}: no private key in PEM form"),
         (one, tmp_path, f"{tmp_path}: is a directory"),
     ):
-        with pytest.raises(BadCertificate) as refused:
+        with pytest.raises(Invalid) as refused:
             Certificate(chain, key)
         assert str(refused.value) == told
     assert Certificate(one, one).context.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -144,9 +145,7 @@ def test_an_encrypted_key_is_opened_by_the_variable(tmp_path: Path, monkeypatch:
     for given in (None, "wrong", "x" * 2000):
         if given:
             monkeypatch.setenv(PASSPHRASE, given)
-        with pytest.raises(
-            BadCertificate, match=f"encrypted, and the environment variable {PASSPHRASE} does not open it"
-        ):
+        with pytest.raises(Invalid, match=f"encrypted, and the environment variable {PASSPHRASE} does not open it"):
             Certificate(pair, pair)
     monkeypatch.setenv(PASSPHRASE, "open sesame")
     assert "valid until" in str(Certificate(pair, pair))

@@ -40,6 +40,7 @@ def test_a_pointer_that_leads_nowhere_in_what_the_agent_publishes_is_a_mistake(
     assert "'/message'" in mistake
     (caution,) = [line for line in done.stdout.splitlines() if line.startswith("caution: ")]
     assert "routes[2].target: the agent cannot be described" in caution
+    assert "could not be described" not in done.stderr, "that is told once"
 
 
 def test_such_a_pointer_is_a_warning_when_the_agent_is_described(agents: dict[str, str], tmp_path: Path) -> None:

@@ -125,6 +125,24 @@ def test_check_says_what_a_right_file_says(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("sqlite:///routes.yaml", "cannot open the store {folder}/routes.yaml: file is not a database"),
+        ("sqlite:///no/such/x.db", "cannot open the store {folder}/no/such/x.db: unable to open database file"),
+        ("sqlite:////tmp", "cannot open the store /tmp: unable to open database file"),
+    ],
+)
+def test_check_warns_about_a_store_that_serve_could_not_open(url: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(f"store: {{url: '{url}'}}\n")
+    (tmp_path / "routes.yaml").chmod(0o600)
+    before = sorted(tmp_path.iterdir())
+    done = interlingua("check", cwd=tmp_path)
+    assert (done.returncode, done.stderr, sorted(tmp_path.iterdir())) == (0, "", before)
+    assert f"caution: routes.yaml:1 store.url: {told.format(folder=tmp_path)}" in done.stdout
+    assert interlingua("serve", "--port", "0", cwd=tmp_path).returncode == 2
+
+
 def test_check_prints_every_mistake_and_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "routes.yaml").write_text("routes:\n  - name: a b\n    target: {protocol: mpc}\n    tmeout: 3\n")
     done = interlingua("check", cwd=tmp_path)

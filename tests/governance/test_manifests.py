@@ -86,7 +86,7 @@ def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
 def test_windows_line_ends_a_byte_order_mark_and_fences_in_the_text_are_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "x.md").write_bytes(b"\xef\xbb\xbf---\r\na: |\r\n  ---\r\nb: 2\r\n---\r\nbody\r\n---\r\n")
     page = read(tmp_path / "x.md")
-    assert page.raw == {"a": "---\n", "b": 2} and page.line(("b",)) == 4
+    assert page.raw == {"a": "---\n", "b": 2} and page.document.line(("b",)) == 4
     assert page.body == "body\n---\n"
 
 

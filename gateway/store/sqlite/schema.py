@@ -183,6 +183,14 @@ def connect_reader(path: Path, *, waits: bool = True) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
+def probe_file(path: Path) -> None:
+    """Look whether this program can use a file, or make it. Raises Unavailable, `sqlite3.Error`."""
+    if path.exists() or not path.parent.is_dir():
+        uri = f"{path.absolute().as_uri()}?immutable=1"  # takes no lock, and puts nothing beside it
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            _version(connection)
+
+
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Two processes that create the file at once collide here, and SQLite does not wait for this lock by itself."""
     deadline = time.monotonic() + BUSY_SECONDS
