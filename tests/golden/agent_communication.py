@@ -114,7 +114,7 @@ def _asked(value: Any, given: Any) -> bytes:
         if form is not None:
             lines.append(jsonrpc.request(0, ELICIT, form))
     lines.append(jsonrpc.error(1, questions.interrupted_error(run, interrupt).error))
-    lines.append(jsonrpc.result(1, TOOLS.interrupted(agent, run, interrupt)))
+    lines.append(jsonrpc.result(1, TOOLS.interrupted(agent, run, interrupt, bytes(run.output))))
     return _joined(lines)
 
 
