@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from adapters.agent_connect import ADAPTER, codec, wire
+from adapters.agent_connect import codec, wire
 from adapters.agent_connect.inbound import AgentConnectInbound
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.core import errors
@@ -85,10 +85,6 @@ def test_a_timeout_and_a_cancel_are_errors_that_say_why() -> None:
     assert waited(gone)["run"]["status"] == "error"
 
 
-def test_losses_are_told_by_name_and_count() -> None:
-    assert codec.losses(replace(MINE, losses={"images": 2, "audio": 1})) == "audio=1, images=2"
-
-
 def test_a_run_of_another_protocol_is_shown_as_the_request_it_would_have_been() -> None:
     foreign = replace(MINE, request=replace(MINE.request, protocol="other", input={"message": "hi"}, config={"a": 1}))
     told = hold(json.loads(codec.encode_run(foreign)), "RunStateless")
@@ -152,9 +148,3 @@ def test_an_answer_to_what_was_not_asked_is_refused() -> None:
         codec.resume({"interrupt_type": "other", "resume_payload": 1}, (ASKED, NAMED))
     with pytest.raises(errors.Invalid):
         codec.resume(None, (ASKED,))
-
-
-def test_the_adapter_value_names_its_halves_and_its_losses() -> None:
-    assert (ADAPTER.name, ADAPTER.path) == ("agent_connect", "/agent-connect")
-    assert ADAPTER.serve is not None and ADAPTER.call is not None
-    assert all(reason.endswith(".") for reason in ADAPTER.losses.values())

@@ -63,16 +63,6 @@ def text(event: Event) -> str:
     return str(event.data["values"]["message"])
 
 
-def test_each_piece_of_a_small_document_is_a_snapshot_with_the_events_number() -> None:
-    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
-    assert encoder.feed(log.batch(*BEGIN), RUN, 0.0) == b""
-    got = frames(encoder.feed(log.batch(say("a")), RUN, 0.0) + encoder.feed(log.batch(say("b")), RUN, 0.0))
-    assert [(event.id, text(event), event.data["status"]) for event in got] == [
-        ("4", "a", "pending"),
-        ("5", "ab", "pending"),
-    ]
-
-
 def test_numbers_that_no_event_has_since_the_run_was_taken_over_say_nothing() -> None:
     log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
     encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
@@ -80,14 +70,6 @@ def test_numbers_that_no_event_has_since_the_run_was_taken_over_say_nothing() ->
     log.last = 4096
     (event,) = frames(encoder.feed(log.batch(say("b")), RUN, 0.0))
     assert (event.id, text(event)) == ("4097", "ab")
-
-
-def test_of_a_text_that_grows_in_one_batch_only_the_last_snapshot_is_written() -> None:
-    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
-    other = e.PartStarted(part="u", message="m")
-    more = (say("a"), say("b"), other, e.PartDelta(part="u", delta="c"), e.PartDelta(part="u", delta="d"), say("e"))
-    got = frames(encoder.feed(log.batch(*BEGIN, *more), RUN, 0.0))
-    assert [(event.id, text(event)) for event in got] == [("5", "ab"), ("8", "abcd"), ("9", "abecd")]
 
 
 def test_the_last_snapshot_of_a_text_comes_before_what_follows_it_even_after_an_empty_piece() -> None:
@@ -334,15 +316,3 @@ def test_a_document_that_is_null_is_an_empty_object() -> None:
     encoder = StreamEncoder(ID, None, ("custom",))
     (last,) = frames(encoder.feed(Batch(events=((1, e.RunStarted()), (2, e.RunFinished())), last=2), RUN, 0.0))
     assert last.data["values"] == {}
-
-
-def test_a_cancel_and_a_timeout_have_the_statuses_the_protocol_knows() -> None:
-    def end(event: e.Event) -> dict[str, Any]:
-        encoder = StreamEncoder(ID, AGENT, ("values",))
-        (frame,) = frames(encoder.feed(Log().batch(e.RunStarted(), event), RUN, 0.0))
-        return frame.data
-
-    assert end(e.RunCancelled(reason="why not"))["status"] == "error"
-    assert end(e.RunCancelled(reason="why not"))["description"] == "cancelled: why not"
-    late = e.RunFailed(failure=Failure(code="agent_timeout", message="late"), timeout=True)
-    assert (end(late)["status"], end(late)["errcode"]) == ("timeout", 504)

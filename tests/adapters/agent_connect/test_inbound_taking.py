@@ -86,14 +86,6 @@ def test_a_piece_goes_out_by_a_call_once_the_answer_has_begun() -> None:
     assert not client.sent[0], "the answer begins with its head"
 
 
-def test_what_is_said_at_once_is_shown_at_once() -> None:
-    async def agent(*where: Any) -> None:
-        await say(*where, "one", "two", "three")
-
-    client = scene(agent)
-    assert [b"onetwothree" in piece for piece in client.taken] == [True]
-
-
 def test_who_lags_is_not_called() -> None:
     async def agent(client: Client, *where: Any) -> None:
         await say(client, *where, "first")

@@ -106,14 +106,6 @@ def test_what_a_run_says_is_shown_at_once_while_its_stream_is_open() -> None:
     assert ctx.snapshots() == [{"m": "ab"}] and isinstance(ctx.end, e.RunFinished)
 
 
-def test_a_stream_that_breaks_is_joined_again() -> None:
-    broken = streams(event({"m": "a"}), then="reset")
-    joined = streams(event({"m": "ab"}), event({"m": "abc"}, status="success"))
-    ctx = ended(script(stream=broken, join=joined))
-    assert ctx.snapshots() == [{"m": "a"}, {"m": "ab"}, {"m": "abc"}]
-    assert isinstance(ctx.end, e.RunFinished)
-
-
 def test_a_stream_is_joined_where_it_broke() -> None:
     there: list[Server] = []
     broken = streams(
