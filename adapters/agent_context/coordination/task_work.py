@@ -136,20 +136,22 @@ class TaskWork:
 
     async def _take_up(self) -> None:
         """The attempt that was under way, if it was started; as if there were none, if it was not."""
+        attempt = self._record.attempt
+        if attempt is not None:  # at once: tasks that wait for its agent are taken up at the same time
+            self._agent = attempt.agent
+            self._chooser.queue.take(self._agent)
         log_so_far = await self._gateway.runs.events(self._id)
         self._given = {event.interrupt: event.answer for _, event in log_so_far if isinstance(event, e.Resumed)}
-        attempt = self._record.attempt
         if attempt is None:
             return
         found = await attempt_run.find(self._gateway, self._id, attempt)
         if found is None:
             self._record = self._record.withdraw()
+            self._leave()
             return
         if attempt.run is None:
             await self._keep(self._record.start(found))
         self._resumed = True
-        self._agent = attempt.agent
-        self._chooser.queue.take(self._agent)
 
     async def _begin(self) -> bool:
         """Choose an agent and have it begin. False if that is to be done again, or the task was cancelled.

@@ -169,6 +169,40 @@ def test_a_task_in_the_queue_stays_in_the_queue(tmp_path: Path) -> None:
     run(scene())
 
 
+def test_a_task_in_the_queue_does_not_get_an_agent_whose_task_is_still_being_taken_up(tmp_path: Path) -> None:
+    begun, taken_up = asyncio.Event(), asyncio.Event()
+    first: list[str] = []
+
+    def slow(engine: Engine) -> Any:
+        async def events(run_id: str) -> Any:
+            if run_id in first:
+                begun.set()
+                await taken_up.wait()
+            await begun.wait()  # a gateway's tasks are all known again before any goes on
+            return await engine.runs.events(run_id)
+
+        return Proxy(engine, runs=Proxy(engine.runs, events=events))
+
+    async def scene() -> None:
+        agents = {"a": Scripted(holds("half", asyncio.Event()), attach=on_again)}
+        async with house(agents=agents, file=tmp_path / "s.db", per_agent=1) as there:
+            first.append((await there.delegate()).id)
+            await until(lambda: bool(there.kept(there.engine.live[first[0]].run).attempt))
+            second = await there.delegate(task("t2"))
+            await until(lambda: there.coordinator.queue.waiting == 1)
+        agents = {"a": Scripted(says("four"), attach=on_again)}
+        async with house(agents=agents, file=tmp_path / "s.db", per_agent=1, gateway=slow) as there:
+            queue = there.coordinator.queue
+            await until(lambda: queue.running("a") == 1)
+            await until(lambda: any(place.wants for place in queue._line))
+            assert (queue.waiting, queue.running("a")) == (1, 1)
+            taken_up.set()
+            assert (await found(there, first[0])).status is (await found(there, second.id)).status is RunStatus.SUCCESS
+            assert queue.running("a") == 0
+
+    run(scene())
+
+
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
