@@ -16,14 +16,14 @@ Nothing here says which part of a credential was wrong, or logs any of it.
 
 from __future__ import annotations
 
-from gateway.access.authentication import AuthenticatingOptions, Authentication, Person, Signed
+from gateway.access.authentication import AuthenticatingOptions, Authentication, Person
 from gateway.access.authenticator import EXPIRED, Authenticator, Created, Principal, challenge, roles_of, uncreated
 from gateway.access.credentials import Subjects, TokenOwners, bearer
 from gateway.access.identification import identifying, refusal_headers, serving, visit_of
-from gateway.access.issuer import AwaitsKeys, IssuerKeys, published_by
+from gateway.access.issuer import AwaitsKeys, published_by
 from gateway.access.limits import Slots, UsageLimits
-from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
-from gateway.access.patterns import Patterns, fits
+from gateway.access.options import ANONYMOUS, JwtOptions, each_its_own
+from gateway.access.patterns import Patterns
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.core.types import OWNER
@@ -32,20 +32,16 @@ __all__ = [
     "ANONYMOUS",
     "EXPIRED",
     "OWNER",
-    "Algorithm",
     "AuthenticatingOptions",
     "Authentication",
     "Authenticator",
     "AwaitsKeys",
     "Created",
-    "Credentials",
-    "IssuerKeys",
     "JwtOptions",
     "Patterns",
     "Person",
     "Principal",
     "ScopedGateway",
-    "Signed",
     "Slots",
     "Subjects",
     "TokenOwners",
@@ -54,7 +50,6 @@ __all__ = [
     "bearer",
     "challenge",
     "each_its_own",
-    "fits",
     "identifying",
     "published_by",
     "refusal_headers",

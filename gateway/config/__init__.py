@@ -14,42 +14,28 @@ from pathlib import Path
 from gateway import registry
 from gateway.config.check import build
 from gateway.config.models import (
-    Audit,
     BreakerOptions,
     Config,
-    Delegation,
-    LanguageModel,
     Limits,
     Match,
     Memory,
-    Retention,
     Route,
-    StoreOptions,
     Telemetry,
-    TextPlaces,
-    WebhookOptions,
 )
 from gateway.config.schema import schema
 from gateway.registry import Registry
 from gateway.yaml_document import Mistake, read
 
 __all__ = [
-    "Audit",
     "BreakerOptions",
     "Config",
     "ConfigError",
-    "Delegation",
-    "LanguageModel",
     "Limits",
     "Match",
     "Memory",
     "Mistake",
-    "Retention",
     "Route",
-    "StoreOptions",
     "Telemetry",
-    "TextPlaces",
-    "WebhookOptions",
     "load",
     "loads",
     "schema",

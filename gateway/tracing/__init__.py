@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApprovalSpan",
-    "CallbackSpan",
     "RequestSpans",
     "RunSpan",
     "Span",

@@ -12,7 +12,6 @@ stay encoded (`msgspec.Raw`) so that nobody parses them on the way.
 """
 
 from gateway.core.types.agents import (
-    AGENT_NAMESPACE,
     Agent,
     AgentCapabilities,
     InterruptSpec,
@@ -59,7 +58,6 @@ from gateway.core.types.threads import (
 )
 
 __all__ = [
-    "AGENT_NAMESPACE",
     "ENDED",
     "NULL",
     "OWNER",

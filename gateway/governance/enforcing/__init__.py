@@ -18,8 +18,7 @@ The engine knows none of it (gateway/contract/interception.py). docs/governance.
 from __future__ import annotations
 
 from gateway.governance.enforcing.enforcement import Enforcement
-from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.outbound import GovernedOutbound, governed
+from gateway.governance.enforcing.outbound import GovernedOutbound
 
-__all__ = ["Enforcement", "GovernedOutbound", "RouteGovernor", "RunGate", "governed"]
+__all__ = ["Enforcement", "GovernedOutbound", "RouteGovernor"]

@@ -14,8 +14,7 @@ piped.py           over a Pipe: stdio, WebSocket, HTTP+SSE
 http/              Streamable HTTP and HTTP+SSE
 """
 
-from gateway.mcp.client.contract import CallListener, Hearing
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.session import ClientSession
 
-__all__ = ["CallListener", "ClientSession", "Hearing", "McpPool"]
+__all__ = ["ClientSession", "McpPool"]

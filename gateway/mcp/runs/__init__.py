@@ -32,23 +32,20 @@ client's `requestState`) give the run, and then it is followed likewise.
 
 from gateway.mcp.runs.client_runs import CallCaller, ClientRuns
 from gateway.mcp.runs.documents import Documents
-from gateway.mcp.runs.log_messages import Log, wanted
-from gateway.mcp.runs.question_format import ELICITATION, Elicitation, QuestionFormat
+from gateway.mcp.runs.log_messages import wanted
+from gateway.mcp.runs.question_format import ELICITATION, QuestionFormat
 from gateway.mcp.runs.rendering import Events, Refusals, Rendering, ToolRendering
-from gateway.mcp.runs.run_follower import Native, RunFollower
+from gateway.mcp.runs.run_follower import RunFollower
 from gateway.mcp.runs.tools import ToolProgress, Tools
-from gateway.mcp.runs.waiting_runs import Given, WaitingRuns, elsewhere, state_of
+from gateway.mcp.runs.waiting_runs import Given, WaitingRuns, elsewhere
 
 __all__ = [
     "ELICITATION",
     "CallCaller",
     "ClientRuns",
     "Documents",
-    "Elicitation",
     "Events",
     "Given",
-    "Log",
-    "Native",
     "QuestionFormat",
     "Refusals",
     "Rendering",
@@ -58,6 +55,5 @@ __all__ = [
     "Tools",
     "WaitingRuns",
     "elsewhere",
-    "state_of",
     "wanted",
 ]

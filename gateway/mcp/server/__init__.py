@@ -10,7 +10,7 @@ pipe.py      over a Pipe: standard input and output, a WebSocket (socket.py), HT
 http/        Streamable HTTP and HTTP+SSE
 """
 
-from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity, Service
+from gateway.mcp.server.contract import InputRequired, McpCall, McpSession, ServerIdentity
 from gateway.mcp.server.server import McpServer
 
-__all__ = ["InputRequired", "McpCall", "McpClient", "McpServer", "McpSession", "ServerIdentity", "Service"]
+__all__ = ["InputRequired", "McpCall", "McpServer", "McpSession", "ServerIdentity"]

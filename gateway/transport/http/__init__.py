@@ -13,14 +13,13 @@ from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.client import HttpAuth, HttpClient
 from gateway.transport.http.credentials import credentials_of
 from gateway.transport.http.outgoing import FilePart, segment
-from gateway.transport.http.response import HttpResponse, ResponseHeaders, Unreachable, come_later
+from gateway.transport.http.response import HttpResponse, Unreachable, come_later
 
 __all__ = [
     "FilePart",
     "HttpAuth",
     "HttpClient",
     "HttpResponse",
-    "ResponseHeaders",
     "StreamResponse",
     "Unreachable",
     "come_later",

@@ -8,7 +8,6 @@ serving.py  the other end's requests and our answers
 outbox.py   writes messages: order, bounds, few writes
 """
 
-from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts, RequestWitness, Swift
 from gateway.transport.rpc.peer import Peer
 
-__all__ = ["Canceller", "Handler", "Peer", "PeerCounts", "RequestWitness", "Swift"]
+__all__ = ["Peer"]

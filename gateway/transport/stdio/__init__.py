@@ -11,10 +11,9 @@ supervisor.py  Supervisor: starts a connection on demand, keeps it warm, restart
 reserve.py     Reserve: processes that are started before anybody needs them
 """
 
-from gateway.transport.pipe import LIMIT
 from gateway.transport.stdio.pipe import StdioPipe, spawn
-from gateway.transport.stdio.process import Exit, Grace
+from gateway.transport.stdio.process import Grace
 from gateway.transport.stdio.reserve import Reserve
 from gateway.transport.stdio.supervisor import Supervisor
 
-__all__ = ["LIMIT", "Exit", "Grace", "Reserve", "StdioPipe", "Supervisor", "spawn"]
+__all__ = ["Grace", "Reserve", "StdioPipe", "Supervisor", "spawn"]
