@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.rpc import Peer, incoming
 from gateway.transport.stdio.lines import HELD, LineReader
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id
 from tests.support import aio
 from tests.support.rpc import Recorder, settled
 
@@ -273,5 +275,53 @@ def test_a_handler_that_fails_at_what_it_takes_ends_the_connection_and_loses_not
             async with asyncio.timeout(ARRIVED):
                 gone = await peer.wait_closed()
             assert "failed" in str(gone) and "a defect" in gone.detail
+
+    aio.run(main())
+
+
+def test_a_handler_may_send_while_it_handles_a_message_as_it_is_read() -> None:
+    class Echo(Recorder):
+        peer: Peer
+
+        def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+            self.peer.notify(method)
+            return super().notification(method, params)
+
+    async def main() -> None:
+        handler = Echo()
+        async with peer_of(handler) as (handler.peer, half):
+            half.say(SLOW)
+            await until(lambda: bool(half.sent))
+            assert half.sent == [SLOW] and len(handler.heard) == 1
+
+    aio.run(main())
+
+
+def test_what_arrives_while_a_connection_is_closed_is_not_begun_and_nothing_is_left_of_it() -> None:
+    cancelled, stop = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(params: Raw, id: Id) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+            await stop.wait()
+
+    async def late(params: Raw, id: Id) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        handler = Recorder(stubborn=stubborn, late=late)
+        async with peer_of(handler) as (peer, half):
+            half.say(b'{"jsonrpc":"2.0","id":7,"method":"stubborn"}')
+            await until(lambda: len(handler.heard) == 1)
+            closing = asyncio.create_task(peer.aclose())
+            await cancelled.wait()
+            half.say(b'{"jsonrpc":"2.0","id":8,"method":"late"}', SLOW)
+            await settled(50)
+            stop.set()
+            await closing
+            assert len(handler.heard) == 1 and asyncio.all_tasks() == before
 
     aio.run(main())

@@ -523,6 +523,22 @@ def test_a_peer_that_was_never_started_closes_its_pipe() -> None:
     aio.run(main())
 
 
+def test_what_is_sent_in_the_turn_of_the_loop_in_which_a_connection_is_closed_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "PAUSE", 60.0)
+
+    async def main() -> None:
+        async with one(eager=True) as (peer, far):
+            peer.notify("first")
+            closing = asyncio.create_task(peer.aclose())
+            asyncio.get_running_loop().call_soon(peer.notify, "last")
+            assert [message["method"] for message in await hear(far, 2)] == ["first", "last"]
+            await closing
+
+    aio.run(main())
+
+
 def test_every_line_that_goes_out_is_one_json_text() -> None:
     async def main() -> None:
         async with one() as (peer, far):

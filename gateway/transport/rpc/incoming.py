@@ -63,7 +63,7 @@ class MessageReader:
         self._answer_garbage = answer_garbage
         self._grace = grace
         self._failed = failed
-        self._woken = False
+        self._woken = self._stopped = False
         # what the next message waits for, of which method: else it is handled
         self._begun: tuple[Awaitable[None], str] | None = None
 
@@ -74,13 +74,17 @@ class MessageReader:
         """Note every message from now on, and handle one after the other."""
         self._tap = notes
 
+    def stop(self) -> None:
+        """The connection ends: drop what arrives from now on, so that the other end can write, and read what we do."""
+        self._stopped = True
+
     async def run(self) -> None:
         """Read until the other end closes. Raises AgentGone, also if the other end reads no answers."""
         handled = 0
         try:
             while arrived := await self._pipe.receive():
                 at, end = 0, len(arrived)
-                while at < end:
+                while at < end and not self._stopped:
                     if self._begun is None:
                         before, at = at, self._pass(arrived, at)
                         handled += at - before
@@ -101,6 +105,8 @@ class MessageReader:
 
     def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
         """Handle messages before the reader's task has woken. Passed to `Direct.direct`."""
+        if self._stopped:
+            return []
         try:
             return arrived[self._pass(arrived, 0) :]
         except Exception as error:

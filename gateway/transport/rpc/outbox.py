@@ -80,8 +80,8 @@ class Outbox:
             raise AgentGone.of(self._gone)
 
     async def flushed(self) -> None:
-        """Wait until everything is written, or nothing can be any more."""
-        if self._size:
+        """Wait until everything is written, or nothing can be any more. Nothing is before `open`."""
+        if self._size and (self._idle or self._start is None):
             self._empty = self._empty or Flag()
             await self._empty.wait()
 

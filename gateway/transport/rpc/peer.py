@@ -117,15 +117,15 @@ class Peer:
             self._begin_reading()
 
     def _begin_reading(self) -> None:
-        if self._ending is None:
+        if self._gone is None:
             self._reader = self._begin(self._read(), "reader")
 
     def _begin_writing(self) -> None:
         self._writer = self._begin(self._write(), "writer")
 
     def _begin(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
-        """Tasks of which an idle connection needs none."""
-        return self._context.run(partial(asyncio.create_task, work, name=f"{self.pipe.name} {what}"))
+        """Tasks of which an idle connection needs none. What arrives may begin them, within the same context."""
+        return asyncio.create_task(work, name=f"{self.pipe.name} {what}", context=self._context.copy())
 
     async def run(self) -> AgentGone:
         """Start, wait until the connection ends, and return the reason. Cancelling closes it."""
@@ -289,9 +289,10 @@ class Peer:
             self._deadline = asyncio.get_running_loop().call_later(self._grace, self._finish, gone, 0.0)
 
     def _finish(self, why: AgentGone, linger: float) -> None:
-        """Stop reading: fail our requests now, and end the rest in a task."""
+        """Handle nothing more: fail our requests now, and end the rest in a task."""
         if self._gone is None:
             self._gone = why
+            self._incoming.stop()
             self._asking.end(why)
             if linger:
                 self._lingering = asyncio.create_task(self._left(linger), name=f"{self.pipe.name} lingers")
@@ -312,8 +313,7 @@ class Peer:
             if self._lingering is not None:
                 await asyncio.wait([self._lingering])
             await self._stop(self._serving.tasks)
-            if self._writer is not None:
-                await self._bounded(self._outbox.flushed())
+            await self._bounded(self._outbox.flushed())
             self._outbox.close(why)
             await self._stop([task for task in (self._reader, self._writer) if task is not None])
             await self._bounded(self.pipe.aclose())
