@@ -11,6 +11,7 @@ governed.py        the rules of a governed route, tool_calls.py: for what the ag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, FORK, INITIALIZE, TAKING_UP
 from gateway.contract import RunContext, ThreadContext
-from gateway.core.errors import AgentGone, AgentTimeout, Unsupported
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unsupported
 from gateway.core.types import Agent
 from gateway.wire import jsonrpc
 
@@ -65,8 +66,9 @@ class AgentClientOutbound:
     def prepare(self, context: RunContext) -> None:
         """The run's session is made while the run is being stored."""
         run = PromptedRun(self._target, self._sessions, context)
-        if run.begin():
-            self._prepared[context.run.id] = run
+        with contextlib.suppress(InterlinguaError):  # the run meets it again, and fails of it
+            if run.begin():
+                self._prepared[context.run.id] = run
 
     def unprepare(self, context: RunContext) -> None:
         if (run := self._prepared.pop(context.run.id, None)) is not None:

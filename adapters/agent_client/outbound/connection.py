@@ -124,8 +124,10 @@ class AgentConnection:
         self._handler = handler
         self._peer = Peer(pipe, self, errors=errors.answer, answer_garbage=False, first_id=0, batches=True, agent=True)
         self._asking: dict[jsonrpc.Id, ThreadContext] = {}
-        self._opening: list[ConnectedSession] = []
-        self._early: dict[str, list[Raw]] = {}
+        self._opening: dict[ConnectedSession, str] = {}
+        """Sessions that are being made, with their ids from the agent's answer on."""
+        self._early: dict[str, tuple[set[ConnectedSession], list[Raw]]] = {}
+        """Updates by the session that they name, and what it can be: one that was being made when the first came."""
         self._early_count = self._early_bytes = 0
         self._unclaimed: dict[str, None] = {}
         self._unreadable = 0
@@ -241,17 +243,20 @@ class AgentConnection:
 
     def opens(self, session: ConnectedSession) -> None:
         """A session is being made, until `opened`: updates that name it before its id is known are kept."""
-        self._opening.append(session)
+        self._opening[session] = ""
+
+    def named(self, session: ConnectedSession, answer: Raw) -> None:
+        """The agent has made it: what it asks from here on may name it, before it is registered."""
+        self._opening[session] = forwarded.session_of(answer) or ""
 
     def opened(self, session: ConnectedSession) -> None:
         """It is made, or not."""
-        self._opening.remove(session)
-        if self._early_count and not self._opening:
-            for name in [name for name in self._early if name not in self._unclaimed]:
-                early = self._early.pop(name)
+        del self._opening[session]
+        for name, (made, early) in list(self._early.items()) if self._early else ():
+            made.discard(session)
+            if not made and name not in self._unclaimed:
+                self._kept(name)
                 log.info("%s: %d updates of a session %s that is not open", self.name, len(early), name)
-            self._early_count = sum(map(len, self._early.values()))
-            self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
 
     def register(self, name: str, session: ConnectedSession) -> None:
         """The session has that id here, and gets what came for it. Raises AgentBroken if another one is busy there."""
@@ -262,7 +267,7 @@ class AgentConnection:
             there.detach(self)
         self._unclaimed.pop(name, None)
         self.sessions[name] = session
-        for update in self._early.pop(name, ()):
+        for update in self._kept(name):
             session.early(update)
 
     def forget(self, name: str, session: ConnectedSession) -> None:
@@ -296,8 +301,10 @@ class AgentConnection:
         name = forwarded.session_of(params)
         if name is not None:
             session = self.sessions.get(name)
-            if session is None and len(self._opening) == 1:  # asked before it said which session it has made
-                session = self._opening[0]
+            if session is None:
+                made = [each for each, known in self._opening.items() if known == name]
+                made = made or [each for each, known in self._opening.items() if not known]
+                session = made[0] if len(made) == 1 else None  # one asked before it said which it has made
             return session, session.context if session is not None else None
         asked = forwarded.members(params).get("requestId")
         if asked:
@@ -371,10 +378,17 @@ class AgentConnection:
                 self._strange.add(name)
                 log.info("%s: updates of a session %s that is not open are dropped", self.name, name)
             return
-        self._early_count += 1
-        self._early_bytes += len(update)
-        if self._early_count <= MAX_EARLY and self._early_bytes <= MAX_EARLY_BYTES:
-            self._early.setdefault(name, []).append(update.copy())
+        if self._early_count < MAX_EARLY and self._early_bytes + len(update) <= MAX_EARLY_BYTES:
+            self._early_count += 1
+            self._early_bytes += len(update)
+            self._early.setdefault(name, (set(self._opening), []))[1].append(update.copy())
+
+    def _kept(self, name: str) -> list[Raw]:
+        """What was kept for a session, and is no longer."""
+        _, kept = self._early.pop(name, (None, []))
+        self._early_count -= len(kept)
+        self._early_bytes -= sum(map(len, kept))
+        return kept
 
     def _report(self, reason: str, start: bytes, size: int | None = None) -> None:
         self._unreadable += 1

@@ -162,6 +162,10 @@ class PromptedRun:
 
     async def _open(self, session: AgentSession) -> AgentConnection | None:
         """The session's connection; None if the run is cancelled first."""
+        if self._opening is not None and not self._opening.connection.alive:  # since it was asked
+            self._sessions.give_up(self._opening)
+            self._opening = None
+            self._opened.clear()
         if self._opening is None and session.thread is None:
             self.begin()
         if (opening := self._opening) is None:

@@ -66,6 +66,8 @@ class Opening:
 
     def _came(self, answer: Raw | InterlinguaError) -> None:
         self.answer = answer
+        if isinstance(answer, Raw):
+            self.connection.named(self.session, answer)
         self._answered()
 
     def withdraw(self) -> None:
@@ -168,22 +170,24 @@ class AgentSessions:
     def begun(self, opening: Opening) -> AgentConnection:
         """The session, now that the agent has answered. Raises as `open` does."""
         session, connection, answer = opening.session, opening.connection, opening.answer
-        connection.opened(session)
-        if isinstance(answer, RpcError):
-            raise self._denied(answer, connection, session.context) from answer
-        if isinstance(answer, InterlinguaError):
-            raise answer
-        assert answer is not None
-        self._made(session, connection, connection.version.agent_answer("session/new", answer), in_run=True)
+        try:
+            if isinstance(answer, RpcError):
+                raise self._denied(answer, connection, session.context) from answer
+            if isinstance(answer, InterlinguaError):
+                raise answer
+            assert answer is not None
+            self._made(session, connection, connection.version.agent_answer("session/new", answer), in_run=True)
+        finally:
+            connection.opened(session)
         session.recorded(replace(opening.record, session=session.name))
         return connection
 
     def give_up(self, opening: Opening) -> None:
-        """The session is not wanted any more."""
+        """The session is not wanted any more, and what the agent has said in it is told nobody: there may be no run."""
         if opening.answer is None:
             opening.withdraw()
         else:
-            with contextlib.suppress(InterlinguaError):
+            with opening.session.telling(OpeningStep.RESTORE), contextlib.suppress(InterlinguaError):
                 self.begun(opening)
 
     async def new(self, context: ThreadContext, params: Raw) -> Raw:

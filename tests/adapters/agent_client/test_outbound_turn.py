@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from pathlib import Path
 
 import pytest
 
+from adapters.agent_client.outbound import connection
 from gateway.core import events as e
 from gateway.core.errors import AgentTimeout, Invalid, Unavailable, Unsupported
 from gateway.core.types import Artifact, StopReason
-from tests.adapters.agent_client.outbound_agent import MANUAL, Refusal, chunk, rig, settled, update
+from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Refusal, chunk, rig, settled, update
 from tests.support.aio import run
 
 
@@ -388,6 +391,28 @@ def test_a_session_that_is_made_while_the_run_is_stored_is_the_runs() -> None:
     run(body())
 
 
+@pytest.mark.parametrize("by_another", [False, True])
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_agent_that_dies_while_a_run_is_stored_is_started_again(answered: bool, by_another: bool) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            await it.turn(it.context(run="r1"), "a")
+            if not answered:
+                it.handlers["session/new"] = lambda _: MANUAL
+            context = it.context(run="r2")
+            it.outbound.prepare(context)
+            await settled()
+            it.wire.die()
+            await settled()
+            it.handlers["session/new"] = it._new
+            if by_another:
+                await it.turn(it.context(run="r3"), "c")
+            await it.turn(context, "b")
+            assert len(it.wires) == 2 and context.output == {"message": "b"}
+
+    run(body())
+
+
 def test_nothing_is_prepared_where_the_agent_does_not_run_yet() -> None:
     async def body() -> None:
         async with rig() as it:
@@ -422,6 +447,104 @@ def test_a_session_of_a_run_that_is_not_stored_is_given_up(answered: bool) -> No
             it.handlers["session/new"] = lambda _: {"sessionId": "s3"}
             await it.turn(it.context(run="r3"), "c")
             assert it.wire.sent("session/prompt")[-1]["sessionId"] == "s3"
+
+    run(body())
+
+
+def test_what_the_agent_says_in_a_session_before_its_run_is_stored_is_the_runs() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            await it.turn(it.context(run="r1"), "a")
+
+            def new(_: object) -> object:
+                it.wire.update("s2", "current_mode_update", currentModeId="before the answer")
+                return {"sessionId": "s2"}
+
+            it.handlers["session/new"] = new
+            context = it.context(run="r2")
+            it.outbound.prepare(context)
+            await settled()
+            it.wire.update("s2", "current_mode_update", currentModeId="behind it")
+            await settled()
+            await it.turn(context, "b")
+            said = [note.data["currentModeId"] for note in context.notes if isinstance(note.data, dict)]
+            assert said == ["before the answer", "behind it"]
+
+    run(body())
+
+
+def test_what_the_agent_says_in_a_session_that_is_given_up_is_told_nobody() -> None:
+    """A run that is not stored has no log."""
+
+    async def body() -> None:
+        async with rig() as it:
+            await it.turn(it.context(run="r1"), "a")
+            contexts = [it.context(run=f"r{n}") for n in (2, 3)]
+            for context in contexts:
+                it.outbound.prepare(context)
+            await settled()
+            it.wire.update("s2", "available_commands_update", availableCommands=[])
+            await settled()
+            for context in contexts:
+                it.outbound.unprepare(context)
+                assert not context.notes and not context.events
+
+    run(body())
+
+
+def test_what_the_agent_says_in_new_sessions_is_kept_however_many_are_made_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "MAX_EARLY", 6)
+
+    async def body() -> None:
+        async with rig() as it:
+            await it.turn(it.context(run="r1"), "a")
+            contexts = [it.context(run=f"r{n}") for n in range(2, 10)]
+            it.outbound.prepare(contexts[0])
+            for n, (context, following) in enumerate(itertools.pairwise(contexts), 2):
+                it.outbound.prepare(following)  # so there is always one that is being made
+                await settled()
+                for name in ("closed", f"s{n}"):
+                    it.wire.update(name, "available_commands_update", availableCommands=[])
+                await settled()
+                await it.turn(context, "b")
+                assert [note.kind for note in context.notes] == ["available_commands_update"]
+            it.outbound.unprepare(contexts[-1])
+
+    run(body())
+
+
+def test_what_the_agent_asks_behind_a_new_session_is_answered_before_the_run_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A")
+
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path}) as it:
+            await it.turn(it.context(run="r1"), "a")
+            contexts = [it.context(run=f"r{n}") for n in (2, 3)]
+            for context in contexts:
+                it.outbound.prepare(context)
+            await settled()
+            for n, name in enumerate(("s2", "s3", "s4")):
+                answer = await it.wire.ask(n, "fs/read_text_file", sessionId=name, path=str(tmp_path / "a.txt"))
+                assert answer.get("result") == (None if name == "s4" else {"content": "A"})
+            for context in contexts:
+                it.outbound.unprepare(context)
+
+    run(body())
+
+
+def test_what_is_in_the_way_of_a_prepared_session_fails_the_run_alone() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.outbound._target.may_have(1)
+            await it.turn(it.context(run="r1"), "a")
+            async with it.outbound._connections.any().use():
+                context = it.context(run="r2")
+                context.caller = Client(fs={"readTextFile": True})
+                it.outbound.prepare(context)
+                with pytest.raises(Unavailable, match="1 kinds of clients"):
+                    await it.outbound.run(context)
 
     run(body())
 
