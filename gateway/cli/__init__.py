@@ -11,7 +11,7 @@ import sys
 from io import TextIOWrapper
 from typing import NoReturn
 
-from gateway.cli.codes import FAILED
+from gateway.cli.codes import CANCELLED, FAILED, OK
 
 
 def main() -> None:
@@ -19,8 +19,11 @@ def main() -> None:
     kept, and looking through it time and again is a sixth of a start.
     """
     gc.disable()
-    if sys.argv[1:2] == ["serve"]:
+    serving = sys.argv[1:2] == ["serve"]
+    if serving:
         signal.signal(signal.SIGTERM, _go)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _go if serving else _cancelled)
     _open_streams()
     try:
         from gateway.cli.commands import app
@@ -46,10 +49,17 @@ def _fail(error: OSError) -> NoReturn:
 
 
 def _go(number: int, frame: object) -> None:
-    """SIGTERM before a gateway handles it, which the first process of a container would not notice. There is nothing
-    yet to be put in order, and an exception might meet somebody who catches it.
+    """A signal before a gateway handles it; the first process of a container would not notice SIGTERM. There is nothing
+    yet to be put in order, and an exception might meet somebody who catches it, as Python does when it makes a class.
     """
-    os._exit(0)
+    os._exit(OK)
+
+
+def _cancelled(number: int, frame: object) -> None:
+    """Ctrl-C before `loop.run` handles it: see `_go`."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"cancelled\n")  # standard error
+    os._exit(CANCELLED)
 
 
 def _open_streams() -> None:

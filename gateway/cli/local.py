@@ -43,8 +43,8 @@ class Local:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._app.stop()
-        self._directory.cleanup()
+        with self._directory:
+            await self._app.stop()
 
     async def agents(self) -> Sequence[ListedAgent]:
         found = await self._app.gateway.agents.list(OPERATOR)

@@ -47,7 +47,8 @@ def _open(path: Path) -> bool:
     """Whether others may read or write the file, and can reach it."""
     try:
         real = path.resolve(strict=True)
-        allowed = real.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH)
+        mode = real.stat().st_mode
+        allowed = stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH)
         return bool(allowed) and all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents)
     except OSError:
         return False

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shlex
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -179,35 +177,29 @@ class _Following:
         self._lost = False  # a file that was to be kept
         self._cancelled = False
         self._asking: asyncio.Future[str | None] | None = None
-        self._cancelling: asyncio.Task[None] | None = None
 
     async def follow(self, agent: str, prompt: str | None, document: Any) -> int:
-        running = asyncio.get_running_loop()
         work = asyncio.ensure_future(self._items(agent, prompt, document))
-        with contextlib.suppress(NotImplementedError):  # where signals cannot be handled, Ctrl-C ends the program
-            for sign in (signal.SIGINT, signal.SIGTERM):
-                running.add_signal_handler(sign, self._interrupt, work)
         try:
-            return await work
+            await asyncio.wait({work})
         except asyncio.CancelledError:
-            self._shown.note("cancelled")
-            return CANCELLED
+            self._cancelled = True
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()  # what is done now is not to be given up
+            try:
+                await self._end(work)
+            finally:
+                work.cancel()
+        return await work
 
-    def _interrupt(self, work: asyncio.Future[int]) -> None:
-        if self._cancelled:
-            work.cancel()
-            return
-        self._cancelled = True
+    async def _end(self, work: asyncio.Future[int]) -> None:
+        """Cancel the run, or the question, and wait for the work to say how it ended."""
         if self._asking is not None and not self._asking.done():
             self._asking.cancel()
+        elif not await self._cancel():
             return
-
-        async def cancel() -> None:
-            if await self._cancel():
-                await asyncio.wait({work}, timeout=CANCEL_SECONDS)  # the run says itself how it ended
-            work.cancel()
-
-        self._cancelling = asyncio.ensure_future(cancel())
+        await asyncio.wait({work}, timeout=CANCEL_SECONDS)
 
     async def _cancel(self) -> bool:
         """Cancel the run. Returns whether there is one that is cancelled; prints why one is not."""

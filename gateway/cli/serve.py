@@ -83,7 +83,8 @@ def serve(
             if open_files := readable(config):
                 log.warning("%s", "; ".join(open_files))
         try:
-            loop.run(_Gateway(path, config, listener, host, tls=tls, greet=greet, link=link).serve(watch))
+            gateway = _Gateway(path, config, listener, host, tls=tls, greet=greet, link=link)
+            loop.run(gateway.serve(watch), signals=False)
             return OK
         except InterlinguaError as error:
             leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-from collections.abc import Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +40,10 @@ def serve_stdio(
     else:
         config = read(table)
         work = _local(config, _adapter(config.adapters, protocol), agent)
-    return loop.run(_until_told(work))
+    try:
+        return loop.run(work)
+    except KeyboardInterrupt:  # an editor stops it so
+        return OK
 
 
 def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
@@ -77,17 +78,6 @@ def _token(file: Path | None) -> str | None:
     if not token:
         leave(USAGE, f"--token-file: {file} is empty")
     return token
-
-
-async def _until_told(work: Coroutine[None, None, int]) -> int:
-    """Run the work and return its exit code. SIGTERM and SIGINT end it in order."""
-    task = asyncio.ensure_future(work)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return OK
 
 
 async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:

@@ -1,15 +1,19 @@
-"""Ctrl-C while a command waits for somebody who says nothing: one word, and the exit code of what is cancelled."""
+"""Ctrl-C and SIGTERM while a command waits: one word, the exit code of what is cancelled, and nothing is left."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from tests.cli.test_terminal import terminal
 from tests.support.processes import PROGRAM, Gateway, start
 
 TABLE = "routes: [{{name: mute, target: {{protocol: agent_connect, url: '{mute}'}}}}]\n"
@@ -39,7 +43,10 @@ def mute() -> Iterator[socket.socket]:
         "audit verify log --store postgresql://{mute.netloc}/runs",
     ],
 )
-def test_a_command_that_waits_ends_as_cancelled(arguments: str, mute: socket.socket, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_waits_ends_as_cancelled(
+    number: signal.Signals, arguments: str, mute: socket.socket, tmp_path: Path
+) -> None:
     host, port = mute.getsockname()
     url = f"http://{host}:{port}"
     (tmp_path / "routes.yaml").write_text(TABLE.format(mute=url))
@@ -47,7 +54,7 @@ def test_a_command_that_waits_ends_as_cancelled(arguments: str, mute: socket.soc
     with start([*PROGRAM, *given.split()], cwd=tmp_path) as running:
         asking, _ = mute.accept()
         with asking:
-            running.signal(signal.SIGINT)
+            running.signal(number)
             assert running.wait(60) == 130
         assert running.stderr() == "cancelled\n"
 
@@ -67,3 +74,75 @@ def test_a_run_whose_agent_has_said_nothing_yet_is_cancelled_at_the_gateway(
             assert running.wait(60) == 130
             (run,) = httpx2.get(f"{gateway.url}/admin/runs", trust_env=False).json()["runs"]
             assert run["status"] == "cancelled"
+
+
+AGENT = """\
+import os, signal, socket, sys
+
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+line.sendall(str(os.getpid()).encode())
+sys.stdin.read()
+while "stubborn" in sys.argv:
+    signal.pause()
+"""
+
+
+def of_a_program(mute: socket.socket, directory: Path, *words: str) -> Path:
+    """A route table of an agent that tells `mute` its process id and nothing more. Only SIGKILL ends one that is
+    `stubborn`.
+    """
+    (directory / "agent.py").write_text(AGENT)
+    command = [sys.executable, str(directory / "agent.py"), str(mute.getsockname()[1]), *words]
+    table = directory / "routes.yaml"
+    table.write_text(
+        f"routes: [{{name: mute, target: {{protocol: agent_client, command: {command}, stop_timeout: 60}}}}]"
+    )
+    return table
+
+
+@pytest.mark.parametrize("arguments", ["check --connect", "manifest mute", "agents mute", "run mute hello"])
+def test_sigterm_leaves_neither_an_agent_nor_a_folder(arguments: str, mute: socket.socket, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    of_a_program(mute, tmp_path)
+    env = {"TMPDIR": str(folder)}
+    with start([*PROGRAM, *arguments.split()], env, cwd=tmp_path, fresh=True) as running:
+        agent, _ = mute.accept()
+        with agent:
+            agent.settimeout(60)
+            assert agent.recv(20)
+            assert list(folder.iterdir()), "there is something to leave behind"
+            running.signal(signal.SIGTERM)
+            assert running.wait(60) == 130
+            assert agent.recv(20) == b"", "the agent has ended"
+        assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("arguments", ["manifest mute", "run mute hello"])
+def test_a_terminal_is_told_what_ctrl_c_waits_for_and_a_second_one_does_not_wait(
+    arguments: str, mute: socket.socket, tmp_path: Path
+) -> None:
+    table = of_a_program(mute, tmp_path, "stubborn")
+    with terminal(*arguments.split(), "--routes", str(table)) as screen, contextlib.ExitStack() as stack:
+        agent, _ = mute.accept()
+        stack.enter_context(agent)
+        agent.settimeout(60)
+        stack.callback(os.kill, int(agent.recv(20)), signal.SIGKILL)
+        screen.interrupt()
+        screen.until("stopping; agents may take some seconds (Ctrl-C again does not wait for them)")
+        screen.interrupt()
+        assert screen.ended() == 130
+        assert screen.shown.count("cancelled") == 1 and "Traceback" not in screen.shown
+        agent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            agent.recv(20)  # it has its minute: its warden ends it then
+
+
+@pytest.mark.parametrize(("command", "code", "told"), [("manifest", 130, "cancelled\n"), ("serve", 0, "")])
+def test_ctrl_c_while_a_command_is_imported_is_no_traceback(command: str, code: int, told: str, tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    with start([*PROGRAM, command, "mute"], {"PYTHONPATH": str(tmp_path)}, fresh=True) as running:
+        assert running.wait(60) == code
+        assert running.stderr() == told

@@ -130,7 +130,8 @@ def test_check_says_what_a_right_file_says(tmp_path: Path) -> None:
     [
         ("sqlite:///routes.yaml", "cannot open the store {folder}/routes.yaml: file is not a database"),
         ("sqlite:///no/such/x.db", "cannot open the store {folder}/no/such/x.db: unable to open database file"),
-        ("sqlite:////tmp", "cannot open the store /tmp: unable to open database file"),
+        ("sqlite:////tmp", "cannot open the store /tmp: it is a folder"),
+        ("sqlite:////", "cannot open the store /: it is a folder"),
     ],
 )
 def test_check_warns_about_a_store_that_serve_could_not_open(url: str, told: str, tmp_path: Path) -> None:
@@ -140,7 +141,9 @@ def test_check_warns_about_a_store_that_serve_could_not_open(url: str, told: str
     done = interlingua("check", cwd=tmp_path)
     assert (done.returncode, done.stderr, sorted(tmp_path.iterdir())) == (0, "", before)
     assert f"caution: routes.yaml:1 store.url: {told.format(folder=tmp_path)}" in done.stdout
-    assert interlingua("serve", "--port", "0", cwd=tmp_path).returncode == 2
+    served = interlingua("serve", "--port", "0", cwd=tmp_path)
+    assert served.returncode == 2
+    assert served.stderr.splitlines()[-1] == f"the gateway cannot start: {told.format(folder=tmp_path)}"
 
 
 def test_check_prints_every_mistake_and_exits_with_1(tmp_path: Path) -> None:

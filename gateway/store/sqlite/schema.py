@@ -145,6 +145,7 @@ def connect_writer(path: Path | None) -> sqlite3.Connection:
     Migrates. Raises Unavailable if the file is of a newer version, `sqlite3.Error` if it cannot be opened.
     """
     if path is not None:
+        _not_a_folder(path)
         _create(path)
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
@@ -183,8 +184,14 @@ def connect_reader(path: Path, *, waits: bool = True) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
+def _not_a_folder(path: Path) -> None:
+    if path.is_dir():  # SQLite says only that it cannot open it
+        raise sqlite3.OperationalError("it is a folder")
+
+
 def probe_file(path: Path) -> None:
     """Look whether this program can use a file, or make it. Raises Unavailable, `sqlite3.Error`."""
+    _not_a_folder(path)
     if path.exists() or not path.parent.is_dir():
         uri = f"{path.absolute().as_uri()}?immutable=1"  # takes no lock, and puts nothing beside it
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:

@@ -396,7 +396,7 @@ class BegunRuns:
 
 
 def _file(path: Path, owner: str) -> Path:
-    return path.with_name(f"{path.name}-begun-{owner}")
+    return path.parent / f"{path.name}-begun-{owner}"
 
 
 def _read(file: Path) -> Iterable[Creation]:
