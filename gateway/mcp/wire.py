@@ -134,10 +134,9 @@ class DiscoverResult(Struct, gc=False):
 
 
 class Cancelled(Struct, gc=False):
-    """The params of `notifications/cancelled`."""
+    """The params of `notifications/cancelled`, as far as they are read."""
 
-    requestId: Id | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
+    requestId: Id = None
 
 
 class SetLevel(Struct, gc=False):
@@ -179,10 +178,9 @@ def meta_of(params: msgspec.Raw) -> JsonObject:
 def cancelled_in(params: msgspec.Raw) -> Id:
     """The request that a `notifications/cancelled` is about; None where it says none, which is no request's id here."""
     try:
-        id = jsonrpc.unpack(params or b"{}", Cancelled).requestId
+        return jsonrpc.unpack(params or b"{}", Cancelled).requestId
     except (ValueError, RecursionError):
         return None
-    return None if id is UNSET else id
 
 
 def declares(capabilities: Any, *path: str) -> bool:

@@ -263,7 +263,7 @@ def test_a_cancelled_call_is_answered_and_nothing_else_is_cancelled() -> None:
             await here.ask("tools/call", tool("wait"), id=1)
             await here.ask("tools/call", tool("wait"), id="1")
             cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
-            for params in ({"requestId": "1", "reason": "no"}, {"requestId": 9}, {}, {"requestId": None}, [1], None):
+            for params in ({"requestId": "1", "reason": None}, {"requestId": 9}, {}, {"requestId": None}, [1], None):
                 await here.say(cancel if params is None else {**cancel, "params": params})
             answer = await here.next()
             assert (answer["id"], answer["error"]) == ("1", {"code": -32800, "message": "Request cancelled"})
