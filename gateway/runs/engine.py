@@ -134,6 +134,7 @@ class Engine:
     async def _watched(self, process: str, call: WatchRun) -> bool:
         """Ring at another process for a run. Raises Undelivered for one that is not driven here."""
         if (live := self.live.get(call.run)) is not None:
+            await live.record.show()
             self._readers.add(live.log, process)
         elif not (await self.store.run(call.run)).status.ended:
             raise not_here(call.run)

@@ -458,6 +458,8 @@ class LiveRun:
             return await self.over()
         self._ending = True
         self._terminal = end
+        if isinstance(self._client, UntoldCaller):  # what it was told before is no news after the end
+            await self._client.told()
         async with self.record.lock:
             cancelled = self.record.run.cancel_reason
             if cancelled is not None and not isinstance(end, e.RunCancelled):

@@ -37,6 +37,11 @@ class UntoldCaller:
     def tell(self, method: str, params: Raw) -> None:
         self._telling = asyncio.ensure_future(self._tell(method, params, self._telling))
 
+    async def told(self) -> None:
+        """Until the client has been told what it was to be told."""
+        if self._telling is not None:
+            await asyncio.wait([self._telling])
+
     async def _tell(self, method: str, params: Raw, before: asyncio.Task[None] | None) -> None:
         with contextlib.suppress(InterlinguaError):
             await self._shown(before)

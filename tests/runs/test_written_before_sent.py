@@ -22,7 +22,7 @@ from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus, Thread
 from gateway.runs import Engine
-from gateway.store.sqlite import disk_thread
+from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support import aio, scripted
 from tests.support.scripted import Scripted, request, until
 
@@ -168,6 +168,37 @@ def test_who_watches_a_run_that_nobody_was_told_of_is_told_of_it_when_it_is_on_t
     aio.run(story())
 
 
+def test_the_end_of_a_run_that_another_process_watches_is_told_when_it_is_on_the_disk(
+    tmp_path: Path, disk: Stuck
+) -> None:
+    go = asyncio.Event()
+
+    async def works(context: RunContext) -> None:
+        await go.wait()
+        context.emit(e.RunFinished())
+
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        async with (
+            scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="here")) as one,
+            scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="there")) as two,
+        ):
+            run = await one.runs.start(request(), told=False)
+            await one.store.flush()
+            async with two.runs.watch(run.id) as watch:
+                watching = asyncio.ensure_future(watch.follow(lambda _: None))
+                await until(lambda: not one.live[run.id].record.unseen)
+                await one.store.flush()
+                disk.go.clear()
+                go.set()
+                await asyncio.wait([waiting := asyncio.ensure_future(one.runs.wait(run.id))], timeout=0.05)
+                assert not waiting.done()
+                disk.go.set()
+                await asyncio.wait_for(asyncio.gather(waiting, watching), LONG)
+
+    aio.run(story())
+
+
 class Client:
     """A `Caller` that notes what reaches it."""
 
@@ -208,6 +239,22 @@ def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_i
             done = await asyncio.wait_for(waiting, LONG)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert client.heard == ["one", "two", "three"]
+
+    aio.run(story())
+
+
+def test_the_client_is_told_what_its_agent_says_last_before_the_end(tmp_path: Path) -> None:
+    async def works(context: RunContext) -> None:
+        assert context.caller is not None
+        context.caller.tell("last", msgspec.Raw(b"{}"))
+        context.emit(e.RunFinished())
+
+    async def story() -> None:
+        client = Client()
+        async with scripted.engine((scripted.route(), Scripted(works)), file=tmp_path / "store.db") as engine:
+            run = await engine.runs.start(request(), caller=client, told=False)
+            await engine.runs.wait(run.id, LONG)
+            assert client.heard == ["last"]
 
     aio.run(story())
 
