@@ -117,6 +117,8 @@ class TaskWork:
     async def _expired(self) -> e.Event:
         """The deadline has passed: what is under way is stopped."""
         self._over = True
+        if (settled := self._record.failure) is not None:  # it was just being written down
+            return e.RunFailed(failure=settled)
         attempt = self._record.attempt
         done = "before it was done" if self._record.attempts else "before an agent had it"
         message = f"the deadline {self._task.constraints.deadline} has passed {done}"

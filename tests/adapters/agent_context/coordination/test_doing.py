@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid
 from gateway.core.types import Artifact, RunStatus
+from gateway.runs.live import LiveRun
 from tests.adapters.agent_context.coordination.rig import (
     candidate,
     described,
@@ -313,5 +315,29 @@ def test_a_deadline_that_passes_while_an_agent_works_ends_both() -> None:
             await until(lambda: there.agents["a"].cancels == 1)
             assert (await there.engine.runs.get(attempt.id)).cancel_reason == "the deadline has passed"
             assert there.coordinator.queue.running("a") == 0 and not there.agents["b"].contexts
+
+    run(scene(), 10_000, loop_factory=Clock)
+
+
+def test_a_task_whose_deadline_passes_while_its_failure_is_written_down_fails_with_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writing, keeps = asyncio.Event(), LiveRun.set_upstream
+
+    async def slow(live: LiveRun, upstream: dict[str, Any], **more: Any) -> None:
+        if "failure" in upstream:
+            writing.set()
+            await asyncio.sleep(1000)
+        await keeps(live, upstream, **more)
+
+    async def scene() -> None:
+        monkeypatch.setattr(LiveRun, "set_upstream", slow)
+        async with house(agents={"a": fails(Denied("not for you"))}) as there:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+            started = await there.delegate(task(deadline=stamp))
+            await writing.wait()
+            await later(301)
+            done = await there.ended(started)
+            assert done.failure is not None and done.failure.code == "denied"
 
     run(scene(), 10_000, loop_factory=Clock)
