@@ -1,7 +1,6 @@
 """The inbound half until there is something for it: the agent for tasks is there, all else is made when needed."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,9 @@ class AgentContextDoor:
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
         self._options = options
         self._gateway = gateway
-        self.coordinator = Coordinator(options, gateway, lambda: self.half.directory, lambda: self._made is not None)
+        self.coordinator = Coordinator(options, gateway, lambda: self.half.directory, self._is_made, self._open)
         self._made: AgentContextInbound | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None]
         self._leaving = False
 
     @property
@@ -79,13 +78,15 @@ class AgentContextDoor:
 
     async def aclose(self) -> None:
         if self._made is not None:
-            with contextlib.suppress(InterlinguaError):
-                await self._open()
+            await asyncio.gather(self._opening, return_exceptions=True)
             await self._made.aclose()
 
+    def _is_made(self) -> bool:
+        return self._made is not None
+
     async def _open(self) -> None:
-        """Until the half is open. It raises, once, why it is not."""
-        self.half  # noqa: B018
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            await opening
+        """Until the half is open. Raises why it cannot be opened; the next call tries again."""
+        half = self.half
+        if self._opening.done() and self._opening.exception() is not None:
+            self._opening = asyncio.create_task(half.open())
+        await asyncio.shield(self._opening)

@@ -235,6 +235,9 @@ class Placed(Protocol):
     def process(self) -> str | None:
         """Another process (`Gateway.process`) that drives the agent's runs now; None while this one does."""
 
+    async def known(self) -> None:
+        """Awaited before a new run is placed: returns once `process` can be told. Raises Unavailable."""
+
     def doubt(self) -> None:
         """Called when that process is dead, or does not drive them: the next `Hosting.refresh` looks who does."""
 

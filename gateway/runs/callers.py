@@ -319,10 +319,12 @@ class Lobby:
 
     async def place(self, entry: Entry, thread: str | None) -> str | None:
         """The other process that has the agent's connection, or its conversation on the thread; None where this one
-        serves it. Raises NotFound.
+        serves it. Raises NotFound, Unavailable.
         """
-        if entry.placed is not None and (process := entry.placed.process) is not None:
-            return process
+        if entry.placed is not None:
+            await entry.placed.known()
+            if (process := entry.placed.process) is not None:
+                return process
         if thread is None or not self._there:
             return None
         key = thread, entry.route.name

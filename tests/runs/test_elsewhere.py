@@ -283,6 +283,9 @@ class Connected(Scripted):
 
     process: str | None = None
 
+    async def known(self) -> None:
+        """From the start."""
+
     def doubt(self) -> None:
         """Nobody looks."""
 

@@ -16,7 +16,7 @@ tasks.py        runs seen as tasks: agent://tasks; which run a task is
     inbound <- Watch <- run of the coordinator <- AttemptSpeech <- Watch <- run of the agent
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,10 @@ OUTPUT: Final[JsonObject] = {
 }
 
 
+async def _at_once() -> None:
+    """Where the directory is opened by the start."""
+
+
 class Coordinator:
     """See `gateway.contract.Outbound` and `Placed`. One per gateway process; `hosted` is what its inbound half brings.
 
@@ -69,13 +73,17 @@ class Coordinator:
         gateway: Gateway,
         directory: Callable[[], "Directory"],
         is_made: Callable[[], bool] = lambda: True,
+        opened: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
-        """`directory` makes it, if need be; while it is not made, no other process serves this protocol."""
+        """`directory` makes it, if need be, and `opened` waits until it is open: other processes know of this one, and
+        those that serve this protocol are known here.
+        """
         self.name = options.tasks_of
         self._options = options
         self._gateway = gateway
         self._directory = directory
         self._is_made = is_made
+        self.known = opened
 
     @cached_property
     def _chooser(self) -> "AgentChooser":

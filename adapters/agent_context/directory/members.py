@@ -350,6 +350,9 @@ class MemberLink:
     def process(self) -> str | None:
         return self._members.elsewhere(self._agent)
 
+    async def known(self) -> None:
+        """What is written down of its connection is read all the time."""
+
     def doubt(self) -> None:
         self._members.doubt()
 

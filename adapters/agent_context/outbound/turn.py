@@ -112,6 +112,10 @@ class RegisteredOutbound(AgentContextRuns):
     def process(self) -> str | None:
         return None if self._place is None else self._place.process
 
+    async def known(self) -> None:
+        if self._place is not None:
+            await self._place.known()
+
     def doubt(self) -> None:
         if self._place is not None:
             self._place.doubt()

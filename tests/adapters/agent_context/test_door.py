@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ def test_a_half_that_cannot_be_opened_yet_is_opened_by_the_next_look(
 
         monkeypatch.setattr(engine.records, "keep", fails)
         assert door.half is not None
-        with pytest.raises(Unavailable):
-            await door.refresh()
+        waiting = asyncio.gather(door.refresh(), door.coordinator.known(), return_exceptions=True)
+        assert [type(one) for one in await waiting] == [Unavailable, Unavailable], "whoever waits for it hears why"
         monkeypatch.setattr(engine.records, "keep", keep)
         await door.refresh()
         assert [one.name for one in await kept("agent_context")] == [f"process/{engine.process}"]

@@ -21,6 +21,7 @@ from gateway.core.errors import Conflict
 from gateway.core.types import Answer, Run, RunStatus
 from gateway.runs import Engine
 from gateway.store.opening import open_store
+from gateway.store.sqlite import SqliteStore
 from tests.adapters.agent_context.coordination.rig import holds, says, task
 from tests.adapters.agent_context.coordination.test_restarts import never
 from tests.support.aio import run
@@ -31,9 +32,10 @@ SUMS = {"specializations": ["sums"]}
 
 @asynccontextmanager
 async def gateway(
-    *agents: tuple[Any, Script | Scripted], file: Path | None = None, **options: Any
+    *agents: tuple[Any, Script | Scripted], file: Path | None = None, host: str | None = None, **options: Any
 ) -> AsyncIterator[tuple[Engine, Tasks]]:
-    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
+    store = open_store(f"sqlite:///{file}" if file else "sqlite://") if host is None else SqliteStore(file, host=host)
+    engine = Engine(store)
     inbound = AgentContextDoor(AgentContextServe(**options), engine)
     engine.use([Entry(where, one if isinstance(one, Scripted) else Scripted(one)) for where, one in agents])
     engine.agents.host({"agent_context": inbound})
@@ -110,5 +112,24 @@ def test_other_protocols_see_the_coordinator_only_under_a_name_of_its_own(named:
             assert (await ended(engine, (await delegated(tasks)).id)).status is RunStatus.SUCCESS
             with pytest.raises(Conflict):
                 await delegated(tasks, priority=7)
+
+    run(scene())
+
+
+def test_gateways_that_are_given_their_first_tasks_one_after_the_other_have_one_line(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def scene() -> None:
+        where, file = route("a", labels=SUMS), tmp_path / "s.db"
+        async with (
+            gateway((where, holds("half", go)), file=file, host="here", per_agent=1) as (one, first),
+            gateway((where, holds("half", go)), file=file, host="there", per_agent=1) as (two, second),
+        ):
+            begun = await first.delegate(first.request(task("t1"), "me"))
+            next_one = await second.delegate(second.request(task("t2"), "me"))
+            assert begun.id in one.live and next_one.id in one.live and not two.live
+            go.set()
+            await ended(one, begun.id)
+            await ended(one, next_one.id)
 
     run(scene())
