@@ -96,9 +96,8 @@ def of_a_program(mute: socket.socket, directory: Path, *words: str) -> Path:
     (directory / "agent.py").write_text(AGENT)
     command = [sys.executable, str(directory / "agent.py"), str(mute.getsockname()[1]), *words]
     table = directory / "routes.yaml"
-    table.write_text(
-        f"routes: [{{name: mute, target: {{protocol: agent_client, command: {command}, stop_timeout: 60}}}}]"
-    )
+    target = f"{{protocol: agent_client, command: {command}, stop_timeout: 60}}"
+    table.write_text(f"routes: [{{name: mute, target: {target}}}]\n")
     return table
 
 
@@ -135,9 +134,7 @@ def test_a_terminal_is_told_what_ctrl_c_waits_for_and_a_second_one_does_not_wait
         screen.interrupt()
         assert screen.ended() == 130
         assert screen.shown.count("cancelled") == 1 and "Traceback" not in screen.shown
-        agent.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            agent.recv(20)  # it has its minute: its warden ends it then
+        assert "closing failed" not in screen.shown, "it would have waited for five seconds"
 
 
 @pytest.mark.parametrize(("command", "code", "told"), [("manifest", 130, "cancelled\n"), ("serve", 0, "")])
