@@ -224,10 +224,11 @@ class AgentConnection:
         self._asking[asked] = context
         return asked
 
-    def withdraw(self, asked: jsonrpc.Id) -> None:
-        """Tell the agent that the answer to a request that was sent is not waited for any more, and forget it."""
+    def withdraw(self, asked: jsonrpc.Id, *, forget: bool = True) -> None:
+        """Tell the agent that the answer to a request that was sent is not waited for any more, and `forget` it."""
         self._asking.pop(asked, None)
-        self._peer.forget(asked)
+        if forget:
+            self._peer.forget(asked)
         self.tell(*cancel_request(asked))
 
     def tell(self, method: str, params: Any) -> None:
@@ -245,9 +246,9 @@ class AgentConnection:
         """A session is being made, until `opened`: updates that name it before its id is known are kept."""
         self._opening[session] = ""
 
-    def named(self, session: ConnectedSession, answer: Raw) -> None:
+    def named(self, session: ConnectedSession, name: str) -> None:
         """The agent has made it: what it asks from here on may name it, before it is registered."""
-        self._opening[session] = forwarded.session_of(answer) or ""
+        self._opening[session] = name
 
     def opened(self, session: ConnectedSession) -> None:
         """It is made, or not."""

@@ -396,6 +396,7 @@ class AgentSession:
     def drop(self) -> bool:
         """The same at once; False if there is more to be waited for."""
         self.lease.stop()
+        self._context = None  # that of a run is large
         if self.connection is not None:
             self.detach(self.connection)
         else:

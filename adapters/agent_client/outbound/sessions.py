@@ -57,6 +57,7 @@ class Opening:
         self.record = record
         self.answer: Raw | InterlinguaError | None = None
         self._answered = answered
+        self._late: Callable[[AgentConnection, str], None] | None = None
         connection.opens(session)
         try:
             params = Raw(_encode(record.setup(connection.offers)))
@@ -66,13 +67,17 @@ class Opening:
 
     def _came(self, answer: Raw | InterlinguaError) -> None:
         self.answer = answer
-        if isinstance(answer, Raw):
-            self.connection.named(self.session, answer)
-        self._answered()
+        name = forwarded.session_of(answer) if isinstance(answer, Raw) else None
+        if self._late is None:
+            self.connection.named(self.session, name or "")
+            self._answered()
+        elif name:
+            self._late(self.connection, name)
 
-    def withdraw(self) -> None:
-        """The answer is not waited for any more."""
-        self.connection.withdraw(self._asked)
+    def withdraw(self, late: Callable[[AgentConnection, str], None]) -> None:
+        """The answer is not waited for any more. `late` is given the id of a session that is made all the same."""
+        self._late = late
+        self.connection.withdraw(self._asked, forget=False)
         self.connection.opened(self.session)
 
 
@@ -185,10 +190,19 @@ class AgentSessions:
     def give_up(self, opening: Opening) -> None:
         """The session is not wanted any more, and what the agent has said in it is told nobody: there may be no run."""
         if opening.answer is None:
-            opening.withdraw()
+            opening.withdraw(self._late)
         else:
             with opening.session.telling(OpeningStep.RESTORE), contextlib.suppress(InterlinguaError):
                 self.begun(opening)
+
+    def _late(self, connection: AgentConnection, name: str) -> None:
+        """The agent has made a session that nobody waits for any more."""
+        if connection.offers("sessionCapabilities", "close"):
+            self._closing.start(self._close_late(connection, name))
+
+    async def _close_late(self, connection: AgentConnection, name: str) -> None:
+        with contextlib.suppress(AgentError):
+            await connection.ask("session/close", {"sessionId": name}, timeout=self._target.request_timeout)
 
     async def new(self, context: ThreadContext, params: Raw) -> Raw:
         """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""

@@ -444,6 +444,8 @@ def test_a_session_of_a_run_that_is_not_stored_is_given_up(answered: bool) -> No
             else:
                 asked = [message for message in it.wire.got if message.get("method") == "session/new"][-1]
                 assert (await it.wire.find("$/cancel_request"))["params"] == {"requestId": asked["id"]}
+                it.wire.say({"id": asked["id"], "result": {"sessionId": "late"}})
+                assert (await it.wire.find("session/close"))["params"] == {"sessionId": "late"}
             it.handlers["session/new"] = lambda _: {"sessionId": "s3"}
             await it.turn(it.context(run="r3"), "c")
             assert it.wire.sent("session/prompt")[-1]["sessionId"] == "s3"
