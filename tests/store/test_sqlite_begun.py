@@ -5,7 +5,6 @@ file that outlives its process.
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -165,32 +164,85 @@ def test_a_killed_process_leaves_it_to_whoever_claims_its_runs(path: Path) -> No
     run(main())
 
 
-def test_what_a_run_said_is_wiped_out_of_the_file_when_it_has_its_row(path: Path, patient: None) -> None:
+def test_a_run_is_wiped_out_of_the_file_when_it_has_its_row(path: Path, patient: None) -> None:
     async def main() -> None:
         async with opened(path) as store:
-            assert store._begun is not None
             (file,) = files(path)
-            ends, stays = await begin(store, metadata={"text": "a long secret"}), await begin(store)
-            assert b"a long secret" in file.read_bytes()
+            ends = await begin(store, metadata={"text": "a secret"})
+            stays = await begin(store)
+            assert b"a secret" in file.read_bytes()
             await store.commit(ends.id, RunChange(run=ended(ends), release=True), soon=True)
-            short = await begin(store)
-            assert b"secret" not in file.read_bytes(), "written over whole"
-            await store.commit(short.id, RunChange(run=ended(short), release=True), soon=True)
-            await store.delete_run(short.id)
-            assert short.id.encode() not in file.read_bytes()
-            shutil.copy(file, f"{file}".replace(store.owner, "dead"))
-            assert [found.run.id for found in await store.claim()] == []
-            assert rows(path) == [(ends.id, "success"), (stays.id, "running")], "it stays deleted"
+            assert b"a secret" not in file.read_bytes() and stays.id.encode() in file.read_bytes()
+            await store.flush()
+            assert not file.read_bytes().strip(b"\0")
 
     run(main())
 
 
-def test_half_a_run_in_the_file_of_a_killed_process_is_none(path: Path) -> None:
+def test_a_run_that_another_process_deletes_stays_deleted_when_its_own_is_killed(path: Path) -> None:
+    async def main() -> None:
+        place, (first, second) = Place(SQLITE, f"sqlite:///{path}"), (new_id(), new_id())
+        async with place.process("begin", runs=[first, second], ends=second) as child:
+            await child.said()
+            async with opened(path) as store:
+                await store.delete_run(second)
+                await child.kill()
+                assert [found.run.id for found in await store.claim()] == [first]
+                assert rows(path) == [(first, "running")]
+
+    run(main())
+
+
+@pytest.mark.parametrize("said", [b'{"id":"half', b'{"id":"\xff"}'], ids=["half a record", "no text"])
+def test_half_a_run_in_the_file_of_a_killed_process_is_none(path: Path, said: bytes) -> None:
     async def main() -> None:
         async with opened(path) as store:
             left = path.with_name(f"{path.name}-begun-of-the-dead")
-            left.write_bytes(writer._HEAD.pack(20, 5, 9) + b'{"id":"half' + bytes(writer.PLACE_BYTES - 23))
+            left.write_bytes((writer._HEAD.pack(20, 5, 9) + said).ljust(writer.PLACE_BYTES, b"\0"))
             assert await store.claim() == [] and rows(path) == [] and not left.exists()
+
+    run(main())
+
+
+@pytest.mark.parametrize("keeps", ["gone", "unreadable", "not removed"])
+def test_a_file_that_is_in_the_way_keeps_no_run_from_whoever_claims_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, keeps: str
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("not yours")
+
+    async def main() -> None:
+        place, (first, second) = Place(SQLITE, f"sqlite:///{path}"), (new_id(), new_id())
+        other = path.with_name(f"{path.name}-begun-{keeps}")
+        async with place.process("begin", runs=[first, second], ends=second) as child, opened(path) as store:
+            await child.said()
+            await child.kill()
+            if keeps == "gone":  # another process has removed it between two looks
+                other.symlink_to("nowhere")
+            elif keeps == "unreadable":
+                other.mkdir()
+            else:
+                monkeypatch.setattr(Path, "unlink", refused)
+            assert [found.run.id for found in await store.claim()] == [first]
+            monkeypatch.undo()
+
+    run(main())
+
+
+def test_a_folder_that_may_not_be_looked_into_any_more_ends_no_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> os.stat_result:
+        raise PermissionError("not yours")
+
+    async def main() -> None:
+        async with opened(path) as store:
+            assert store._begun is not None
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "stat", refused)
+                store._begun.look()
+            one = await begin(store)
+            assert rows(path) == [(one.id, "running")]
 
     run(main())
 
@@ -285,6 +337,6 @@ def test_a_file_that_cannot_be_written_is_done_without(path: Path, monkeypatch: 
                 one = await begin(store)
                 assert rows(path) == [(one.id, "running")]
                 await store.commit(one.id, RunChange(run=ended(one), release=True))
-        assert rows(path) == [(one.id, "success")]
+        assert rows(path) == [(one.id, "success")] and files(path) == []
 
     run(main())

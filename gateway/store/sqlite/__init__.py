@@ -227,7 +227,9 @@ class SqliteStore:
             written = self._begun.keep(record, head, reserved)
             if written is not None:
                 self._queue.create(Creation(run, record, head, reserved, written))
-                return _done(CreatedRun(True, None))
+                created: asyncio.Future[CreatedRun] = asyncio.get_running_loop().create_future()
+                created.set_result(CreatedRun(True))
+                return created
         size = len(record) + (size_of(events) if head is None else len(head))
         work = partial(
             changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record, head=head
@@ -271,8 +273,6 @@ class SqliteStore:
         return await self._read(partial(queries.count_runs, query=query))
 
     async def delete_run(self, run_id: str) -> None:
-        if self._begun is not None:
-            self._begun.clear()
         await self._queue.submit(partial(changes.delete_run, run_id=run_id), run=run_id, long=True)
 
     async def events(
@@ -386,12 +386,6 @@ class SqliteStore:
 def _is_alone(run: Run) -> bool:
     """Whether nothing has to be looked up, or changed as well, to create the run."""
     return run.request.id is None and run.request.thread is None and not run.request.files
-
-
-def _done(result: T) -> asyncio.Future[T]:
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    future.set_result(result)
-    return future
 
 
 def _nothing(_: sqlite3.Cursor) -> None:

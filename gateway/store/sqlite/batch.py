@@ -52,7 +52,8 @@ class Batches:
         self.cursor = connection.cursor()
         self.lock = threading.Lock()
         """Held by who uses the connection."""
-        self._wanted = False
+        self.wanted = False
+        """Whether the event loop has found the lock taken."""
         self.kept: list[Piece] = []
         """Pieces that could not be written; they go before everything else."""
         self.retry_at = 0.0
@@ -66,16 +67,11 @@ class Batches:
 
     def try_lock(self) -> bool:
         """Take the connection for the event loop, which does not wait for it: `wanted` tells who has it."""
-        self._wanted = True
+        self.wanted = True
         if not self.lock.acquire(blocking=False):
             return False
-        self._wanted = False
+        self.wanted = False
         return True
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the event loop has found the lock taken."""
-        return self._wanted
 
     def write(self, batch: list[Piece], *, waits: bool) -> list[Answer]:
         """Write the batch, as much of it as possible. `waits`: the connection is set to wait for other processes.

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import logging
 import os
 import struct
@@ -29,8 +30,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from gateway.store.records import decode_run
 from gateway.store.sqlite.batch import Batches, CannotBegin, NotWhole, unavailable
@@ -287,19 +286,18 @@ class BegunRuns:
     it outlives this process, as what is in the WAL does: whoever claims the runs of a dead process gives them theirs.
 
     The file has places of a page each: two lengths and the number of reserved events, the record, the first events. A
-    place whose first length is 0 is free. So is one whose run has its row by now, which is wiped out later.
+    place whose first length is 0 is free. A run is wiped out when it has its row, before anybody is told of it: other
+    processes may delete the row from then on.
 
     Make one per store.
     """
 
     def __init__(self, path: Path, owner: str) -> None:
         """`path` is the database's."""
-        self._path = Path(os.path.realpath(path))
-        self._file = _file(self._path, owner)
+        self._beginning = f"{os.path.realpath(path)}-begun-"
+        self._file = Path(self._beginning + owner)
         self._descriptor: int | None = None
         self._free: list[int] = []
-        self._full: dict[int, int] = {}
-        """Of free places that still have a run, how long that is: most are written over in a moment."""
         self._usable = False
         self._left: list[Path] = []
 
@@ -329,48 +327,44 @@ class BegunRuns:
         if not self._usable or not self._free or size > PLACE_BYTES:
             return None
         at = self._free.pop()
-        before = self._full.pop(at, 0)
-        if not self._put(at, _HEAD.pack(len(run), len(head), reserved) + run + head + bytes(max(0, before - size))):
-            return None
-        return partial(self._has_row, at, size)
+        has_row = partial(self._has_row, at, size)
+        if self._put(at, _HEAD.pack(len(run), len(head), reserved) + run + head):
+            return has_row
+        has_row()
+        return None
 
     def _has_row(self, at: int, size: int) -> None:
-        self._full[at] = size
+        self._put(at, bytes(size))
         self._free.append(at)
-
-    def clear(self) -> None:
-        """Wipe out the runs that have their rows."""
-        for at in [*self._full]:
-            with contextlib.suppress(ValueError):  # it was taken just now
-                self._free.remove(at)
-                if self._put(at, bytes(self._full.pop(at))):
-                    self._free.append(at)
 
     def _put(self, at: int, data: bytes) -> bool:
         """Write it there. False if that cannot be done: nothing is written down any more then."""
+        assert self._descriptor is not None
         try:
-            if self._descriptor is not None and os.pwrite(self._descriptor, data, at) == len(data):
+            if os.pwrite(self._descriptor, data, at) == len(data):
                 return True
             why = "there is no room"
         except OSError as error:
             why = str(error)
-        logger.warning("every run is given its row at once from now on: %s", why)
+        if self._usable:
+            logger.warning("every run is given its row at once from now on: %s", why)
         self._usable = False
         return False
 
     def look(self) -> None:
-        """To be called now and then, in any thread: `clear`, and write nothing more down if the file is gone, because
-        another process took this one for dead.
+        """Write nothing more down if the file is gone, because another process took this one for dead. To be called now
+        and then, in any thread.
         """
-        self.clear()
-        self._usable = self._usable and self._file.exists()
+        if not os.path.exists(self._file):
+            self._usable = False
 
     def close(self) -> None:
         """Remove the file, but for a run that could not be given its row."""
         if self._descriptor is None:
             return
         if not self.some:
-            self._file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._file.unlink()
         os.close(self._descriptor)
         self._descriptor = None
         self._usable = False
@@ -378,25 +372,27 @@ class BegunRuns:
     # --- what others have left
 
     def left(self, is_dead: Callable[[str], bool]) -> Iterable[tuple[str, Creation]]:
-        """The runs in the files of dead owners, with the owner. `forget` removes these files."""
+        """The runs in the files of dead owners, with the owner. `forget` removes those that could be read."""
         self._left = []
-        beginning = _file(self._path, "").name
-        for name in os.listdir(self._path.parent):
-            owner = name.removeprefix(beginning)
-            if owner != name and is_dead(owner):
-                self._left.append(file := self._path.with_name(name))
-                for creation in sorted(_read(file), key=lambda creation: creation.run.created_at):
-                    yield owner, creation
+        for name in glob.glob(f"{glob.escape(self._beginning)}*"):
+            if not is_dead(owner := name.removeprefix(self._beginning)):
+                continue
+            file = Path(name)
+            try:
+                found = sorted(_read(file), key=lambda creation: creation.run.created_at)
+            except OSError as error:  # it is another user's; or has gone: its owner closes, or its runs are claimed
+                logger.warning("runs that another process has begun are not found: %s", error)
+                continue
+            self._left.append(file)
+            for creation in found:
+                yield owner, creation
 
     def forget(self) -> None:
         """Remove the files that `left` has read: their runs have rows, on the disk."""
         for file in self._left:
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.unlink()
         self._left = []
-
-
-def _file(path: Path, owner: str) -> Path:
-    return path.parent / f"{path.name}-begun-{owner}"
 
 
 def _read(file: Path) -> Iterable[Creation]:
@@ -408,10 +404,6 @@ def _read(file: Path) -> Iterable[Creation]:
         start = at + _HEAD.size
         record, head = bytearray(data[start : start + size]), bytearray(data[start + size : start + size + more])
         try:
-            yield Creation(decode_run(record), record, head, reserved, _nothing)
-        except msgspec.DecodeError as error:  # its process was killed while it wrote it: it was not sent
+            yield Creation(decode_run(record), record, head, reserved, written=lambda: None)
+        except ValueError as error:  # half of it: its process was killed while it wrote it, and it was not sent
             logger.info("half a run in %s: %s", file.name, error)
-
-
-def _nothing() -> None:
-    """Of a run that was another process's."""
