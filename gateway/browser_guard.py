@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.core.errors import Denied, InterlinguaError
@@ -101,7 +101,7 @@ PathRefusal = Callable[[str, InterlinguaError], Response]
 
 
 class BrowserGuard:
-    """ASGI middleware: refuses requests under a foreign name, and those of other sites' pages."""
+    """ASGI middleware: refuses requests under a foreign name, or two (RFC 9112, 3.2), or of other sites' pages."""
 
     def __init__(
         self, inner: ASGIApp, names: HostNames, doors: Mapping[str, bool], refusal: PathRefusal, *, private: bool
@@ -120,6 +120,8 @@ class BrowserGuard:
         scope[origin.OWN] = self._own
         if scope["type"] != "lifespan":
             headers = headers_of(scope)
+            if len(headers) != len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+                return PlainTextResponse("Host was sent more than once.", 400)(scope, receive, send)
             host = headers.get(b"host", b"").decode("latin-1")
             named = self._names.asked(host)
             if not named or b"origin" in headers:

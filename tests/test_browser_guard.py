@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -29,6 +29,7 @@ DOORS = [
     ("agent_communication", "GET", "/agent-communication/sse"),
     ("agent_context", "POST", "/agent-context"),
 ]
+Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 RPC = {"jsonrpc": "2.0", "id": None}
 
 
@@ -44,7 +45,7 @@ def in_the_words_of(protocol: str, why: str) -> Any:
 
 
 async def asked(
-    path: str, headers: Mapping[str, str], method: str = "GET", more: str = "", json: Any = None, **options: Any
+    path: str, headers: Headers, method: str = "GET", more: str = "", json: Any = None, **options: Any
 ) -> httpx2.Response:
     """What a gateway answers that listens for this machine only, unless `options` say otherwise."""
     app = App(
@@ -55,7 +56,7 @@ async def asked(
         transport = httpx2.ASGITransport(app.asgi, client=("127.0.0.1", 1))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
             body: dict[str, Any] = {"content": b"{}"} if json is None else {"json": json}
-            return await client.request(method, path, headers=dict(headers), **body if method == "POST" else {})
+            return await client.request(method, path, headers=headers, **body if method == "POST" else {})
     finally:
         await app.stop()
 
@@ -67,6 +68,15 @@ def test_a_name_that_is_made_to_lead_here_is_refused_in_the_words_of_each_door(
     answer = run(asked(path, {"host": "evil.example:8080"}, method))
     why = "Host: 'evil.example:8080' is no name of this gateway (see `hosts` in routes.yaml)"
     assert (answer.status_code, answer.json()) == (403, in_the_words_of(protocol, why))
+
+
+@pytest.mark.parametrize("path", [DOORS[0][2], "/healthz", "/nowhere"])
+@pytest.mark.parametrize("hosts", [["evil.example", "localhost"], ["localhost", "evil.example"], ["localhost"] * 2])
+def test_a_request_under_two_names_is_none(path: str, hosts: list[str]) -> None:
+    answer = run(asked(path, [("host", host) for host in hosts], "POST"))
+    assert answer.status_code == 400
+    twice = [("host", "localhost"), ("accept", "a/a"), ("accept", "b/b")]
+    assert run(asked(path, twice, "POST")).status_code != 400
 
 
 @pytest.mark.parametrize(("protocol", "method", "path"), [door for door in DOORS if door[1] == "POST"])
