@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.transport.asgi import ClientGone, HttpRequest, WhileConnected
 from gateway.transport.asgi.request import EXTENSION
+from gateway.transport.asgi.uvicorn import PIPELINED
 from tests.support.aio import run
 from tests.support.scripted import until
 from tests.transport.asgi_support import OK, UPLOAD, WHOLE, Application, connected, no_time
@@ -108,6 +109,39 @@ def test_who_watches_its_client_may_read_the_request_and_an_open_stream_has_no_q
             assert waiting == ["Flag", "Pipeline"]
             client.writer.close()
             await until(lambda: client.server.cycle.disconnected)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("more", [WHOLE * (PIPELINED + 1), UPLOAD + b"\r\n" + b"x" * 100_000], ids=["many", "large"])
+def test_what_is_asked_beside_a_request_that_takes_its_time_is_not_kept_without_bound(more: bytes) -> None:
+    async def scene() -> None:
+        entered = asyncio.Event()
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            with WhileConnected(HttpRequest(scope, receive, send)):
+                entered.set()
+                await asyncio.Event().wait()
+
+        async with connected(application) as client:
+            await client.send(WHOLE)
+            await entered.wait()
+            await client.send(more)
+            client.server.look()
+            assert client.server.flow.read_paused
+
+    run(scene())
+
+
+def test_any_number_of_requests_may_be_sent_at_once_and_all_are_answered() -> None:
+    async def scene() -> None:
+        application = Application()
+        async with connected(application) as client:
+            await client.send(WHOLE * 5 * PIPELINED)
+            client.writer.write(WHOLE * 5 * PIPELINED)
+            application.told.set()
+            for _ in range(10 * PIPELINED):
+                await asyncio.wait_for(client.reader.readuntil(b"ok"), 60)
 
     run(scene())
 
