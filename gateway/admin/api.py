@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.routing import Route
-from starlette.types import Scope
 
 from gateway.access import refusal_headers
 from gateway.admin.operators import Operators
@@ -111,10 +110,8 @@ class AdminApi:
             "/admin/runs/{run}/answer": {"POST": self._answer},
             "/admin/runs/{run}/cancel": {"POST": self._cancel},
         }
-        return [Route(path, RestEndpoint(methods, self._operator, _refusal)) for path, methods in table.items()]
-
-    def _operator(self, scope: Scope) -> Identity | None:
-        return self._operators.admit(scope)
+        admit = self._operators.admit
+        return [Route(path, RestEndpoint(methods, admit, _refusal)) for path, methods in table.items()]
 
     # --- the gateway -----------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Roster:
     def __init__(self, store: Store) -> None:
         self.configured: tuple[Entry, ...] = ()
         """One for each route of the table, in its order."""
-        self._changed: Callable[[], None] = _nothing
+        self._changed: Callable[[], None] = lambda: None
         self._store = store
         self._router = Router(())
         self._entries: dict[int, Entry] = {}
@@ -347,10 +347,6 @@ class Roster:
             made[name] = known
         self._created = made
         return list(made.values())
-
-
-def _nothing() -> None:
-    """Where nobody wants to know."""
 
 
 class Router:

@@ -352,7 +352,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
         keys = [name for owner in _models(model, where[:-1]) for name in _keys(owner)]
         return f"unknown key{_did_you_mean(key, keys) or f'; have {_names(keys)}'}"
     if kind == "string_type":
-        return f"should be text, not {_kind(given)}" + (": put it in quotes" if _is_scalar(given) else "")
+        return f"should be text, not {_kind(given)}" + (": put it in quotes" if isinstance(given, int | float) else "")
     if kind == "string_pattern_mismatch" and key == "name":
         return f"'{given}' is not a name: letters, digits, '_' and '-' only"
     if kind == "string_pattern_mismatch" and "text" in where:
@@ -372,10 +372,6 @@ _WORDS = {
     "tuple_type": "should be a list, not {kind}",
     "list_type": "should be a list, not {kind}",
 }
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, bool | int | float)
 
 
 def _models(model: Any, where: Iterable[str | int]) -> list[type[BaseModel]]:

@@ -1,7 +1,7 @@
 """The documents that govern one route: an ACP.md with everything that it refers to, read and checked.
 
 `bind` is called when routes.yaml is read; the result is immutable, and equal for files that say the same in the same
-places. `Binding.rules` makes the counts and decisions of it.
+places.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 
 from gateway.governance import demands, tiers
-from gateway.governance.budgets import Budgets
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
     AIP44,
@@ -26,12 +25,10 @@ from gateway.governance.manifests import (
     load_sandbox,
 )
 from gateway.governance.mcp_servers import McpDocument, load_servers
-from gateway.governance.policy import PolicyRules
-from gateway.governance.posture import Governance
+from gateway.governance.posture import Governance, named
 from gateway.governance.references import GOVERNANCE_FILE
 from gateway.governance.revision import ANOTHER as DIFFERS
 from gateway.governance.revision import REVISION, spoken
-from gateway.governance.roots import Roots, roots_of
 from gateway.governance.skills import Skill, load_skills
 from gateway.governance.workspace import NO_POLICY, load_workspace
 from gateway.yaml_document import Mistake
@@ -82,11 +79,6 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return self.governance is not None or (self.operator is not None and self.operator.audit_log is not None)
 
     @property
-    def roots(self) -> Roots:
-        """The paths that may be worked on."""
-        return roots_of(self.manifest.workspace, self.sandbox)
-
-    @property
     def documents(self) -> tuple[Path, ...]:
         """Every file that was read, each once."""
         papers = [self.manifest, self.operator, self.sandbox]
@@ -111,10 +103,6 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
             return self.operator.page.folder
         stored = folder_of(str(self.governance.effective.get("audit", {}).get("storage", "")))
         return stored or self.governance.path.parent
-
-    def rules(self, budgets: Budgets) -> PolicyRules:
-        """A fresh set of rules, whose budgets are shared with others."""
-        return PolicyRules(self.governance, self.operator, budgets=budgets)
 
 
 def bind(path: Path, workspace: Path | None = None) -> Binding:
@@ -172,7 +160,7 @@ def _policies(operator: Operator, governance: Governance | None) -> list[Mistake
     for index, name in enumerate(operator.policies):
         if governance is None:
             message = f"there is no {GOVERNANCE_FILE} that registers it"
-        elif governance.registered(name) is None:
+        elif named(governance.policies, name) is None:
             have = ", ".join(one.id for one in governance.policies) or "none"
             message = f"{governance.chain[-1].document.file} registers no '{name}'; have {have}"
         else:

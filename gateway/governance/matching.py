@@ -34,14 +34,9 @@ def action_matches(pattern: str, action: str, risk: int) -> bool:
     return len(wanted) == len(given) and all(map(_segment, wanted, given))
 
 
-def is_class(name: str) -> bool:
-    """Whether it is one of the classes that have no dot."""
-    return name == "*" or name in _CLASSES
-
-
 def is_of_actions(name: str) -> bool:
     """Whether it means actions at all: a class of them, or one by its name."""
-    return is_class(name) or "." in name
+    return name == "*" or name in _CLASSES or "." in name
 
 
 def _segment(pattern: str, given: str) -> bool:

@@ -97,10 +97,6 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
         """Those in force here."""
         return self.levels[-1].policies
 
-    def registered(self, name: str) -> RegisteredPolicy | None:
-        """The policy of that id, else of that slug."""
-        return named(self.policies, name)
-
 
 def named(policies: Iterable[RegisteredPolicy], name: str) -> RegisteredPolicy | None:
     """The policy of that id, else the first of that slug."""

@@ -8,9 +8,9 @@ import pytest
 
 from gateway.config import Config, ConfigError, load
 from gateway.governance.binding import Binding, bind
-from gateway.governance.budgets import Budgets
 from gateway.governance.front_matter import GovernanceError
-from gateway.governance.policy import Kind
+from gateway.governance.policy import Kind, PolicyRules
+from gateway.governance.roots import roots_of
 from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, policy, told, with_, write
 from tests.support.processes import ROOT
 
@@ -37,11 +37,11 @@ def test_everything_that_a_manifest_names_is_read(tmp_path: Path) -> None:
     assert found.operator is not None and found.operator.policies == ("send",)
     assert found.governance is not None and found.governance.path == tmp_path / "GOVERNANCE.md"
     assert found.governed and found.audit_folder == tmp_path and found.sandbox is None
-    rules = found.rules(Budgets())
+    rules = PolicyRules(found.governance, found.operator)
     assert rules.call("send", risk=0, at=0.0).policy == "send"
     assert rules.call("draft", risk=0, at=0.0).kind is Kind.ALLOW
     assert rules.call("other", risk=0, at=0.0).kind is Kind.DENY
-    assert found.roots.admit(f"{tmp_path}/x") == f"{tmp_path}/x"
+    assert roots_of(found.manifest.workspace, found.sandbox).admit(f"{tmp_path}/x") == f"{tmp_path}/x"
 
 
 def test_the_posture_in_the_operators_folder_governs_before_that_of_the_workspace(tmp_path: Path) -> None:
@@ -204,5 +204,5 @@ def test_references_lead_into_the_folder_of_the_routes_and_no_further(tmp_path: 
 def test_the_example_governs() -> None:
     found = bind(ROOT / "examples" / "governed" / "mailcomposer" / "ACP.md")
     assert found.governed and found.cautions == ()
-    decided = found.rules(Budgets()).call("smtp-send", risk=2, at=0.0)
+    decided = PolicyRules(found.governance, found.operator).call("smtp-send", risk=2, at=0.0)
     assert (decided.kind, decided.policy) == (Kind.ASK, "send-mail")

@@ -73,14 +73,8 @@ class AgentClientInbound:
     def routes(self) -> Sequence[BaseRoute]:
         return [
             *self.clients.doors.routes(),
-            *self._endpoints(),
-        ]
-
-    def _endpoints(self) -> Sequence[BaseRoute]:
-        return [
-            route
-            for path in ("/", "/{agent}")
-            for route in (Route(path, self._http), WebSocketRoute(path, self._socket))
+            *(Route(path, self._http) for path in ("/", "/{agent}")),
+            *(WebSocketRoute(path, self._socket) for path in ("/", "/{agent}")),
         ]
 
     def refusal(self, error: InterlinguaError) -> Response:

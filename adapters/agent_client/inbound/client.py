@@ -149,10 +149,6 @@ class EditorClients:
         """Held while somebody does `what` with a session: whoever would do the same waits."""
         return self._alone.setdefault((session_id, what), asyncio.Lock())
 
-    def setting(self, session_id: str) -> asyncio.Lock:
-        """Held while one of its options is set: the next one, whichever connection sets it, adds to what it is then."""
-        return self.alone(session_id, None)
-
 
 def _code(error: Exception) -> int:
     """The JSON-RPC code that an exception is answered with."""

@@ -239,12 +239,8 @@ class EditorConnection:
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, method, error)
 
-    async def _serve(self, params: Raw) -> Raw:
-        """Relay a request of one of the client's own MCP servers to its MCP client (`mcp/message`)."""
-        return await self._clients.switchboard.request(self.client, params)
-
     async def _served(self, params: Raw) -> None:
-        """The same for what it tells: as `_forward`."""
+        """Relay what one of the client's own MCP servers tells to its MCP client: as `_forward`."""
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
                 await self._clients.switchboard.notification(self.client, params)
@@ -254,9 +250,11 @@ class EditorConnection:
     # --- sessions ---------------------------------------------------------------------------------------------
 
     async def _set(self, change: Callable[..., Awaitable[Any]], params: Raw) -> Any:
-        """Set a mode or an option, one at a time in each session."""
+        """Set a mode or an option, one at a time in each session: the next one, whichever connection sets it, adds to
+        what it is then.
+        """
         session = await self.sessions.get(jsonrpc.read(params, wire.OfSession).session_id, own=True)
-        async with self._clients.setting(session.id):
+        async with self._clients.alone(session.id, None):
             return await change(session.context, session.updates, params)
 
     async def _prompt(self, params: Any, id: jsonrpc.Id) -> JsonObject:
@@ -281,7 +279,7 @@ _METHODS: Final[Mapping[str, Callable[[EditorConnection, Raw], Awaitable[Any]]]]
     "session/list": lambda to, params: to.sessions.list(params),
     "session/close": lambda to, params: to.sessions.end("close", params),
     "session/delete": lambda to, params: to.sessions.end("delete", params),
-    tunnel.MESSAGE: EditorConnection._serve,
+    tunnel.MESSAGE: lambda to, params: to._clients.switchboard.request(to.client, params),
     "session/set_mode": lambda to, params: to._set(set_option.set_mode, params),
     "session/set_config_option": lambda to, params: to._set(set_option.set_option, params),
 }

@@ -168,11 +168,7 @@ def _event(number: int, message: bytes) -> bytes:
 
     The Python SDK 0.12 decodes each read of its socket by itself, and fails where a character is cut in two.
     """
-    return sse.encode(message if message.isascii() else _ascii(message))
-
-
-def _ascii(message: bytes) -> bytes:
-    return _OUTSIDE.sub(_escaped, message.decode()).encode()
+    return sse.encode(message if message.isascii() else _OUTSIDE.sub(_escaped, message.decode()).encode())
 
 
 def _escaped(found: re.Match[str]) -> str:

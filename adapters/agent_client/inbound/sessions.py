@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
@@ -49,7 +50,7 @@ async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], boo
     sessions: list[JsonObject] = []
     end = offset + LOOKED_AT
     while offset < end:
-        threads = await gateway.threads.list(_at(query, offset))
+        threads = await gateway.threads.list(replace(query, offset=offset))
         for thread in threads:
             offset += 1
             if wanted(thread):
@@ -58,7 +59,7 @@ async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], boo
                 break
         if len(sessions) == PAGE or len(threads) < PAGE:
             break
-    more = await gateway.threads.list(_at(query, offset, limit=1))
+    more = await gateway.threads.list(replace(query, offset=offset, limit=1))
     return {"sessions": sessions, **({"nextCursor": _cursor(offset)} if more else {})}
 
 
@@ -90,10 +91,6 @@ async def _known(gateway: Gateway, agent: str) -> dict[str, str]:
         if len(threads) < PAGE:
             break
     return known
-
-
-def _at(query: ThreadQuery, offset: int, limit: int = PAGE) -> ThreadQuery:
-    return ThreadQuery(protocol=query.protocol, metadata=query.metadata, limit=limit, offset=offset)
 
 
 def _info(thread: Thread) -> JsonObject:

@@ -156,16 +156,13 @@ class AgentConnections:
         target = self._target
         return Reserve.of(
             target.command,
-            self._most_spares,
+            lambda: min(target.warm - 1, target.most_connections - len(self._shared)),
             name=target.route or self.name,
             cwd=target.cwd,
             env=target.env,
             limit=target.max_message,
             grace=target.stop_timeout,
         )
-
-    def _most_spares(self) -> int:
-        return min(self._target.warm - 1, self._target.most_connections - len(self._shared))
 
     def _make_room(self) -> None:
         for key, shared in self._shared.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -30,13 +30,12 @@ FILES: Final[Mapping[str, str]] = {"fs/read_text_file": "readTextFile", "fs/writ
 """Requests for files, and what of `clientCapabilities.fs` allows each."""
 
 
-class Act:
+class Act(NamedTuple):
     """A request of the agent's as the rules see it: the tool's name, its risk, and which parameter is a path."""
 
-    def __init__(self, tool: str, risk: int, path: str) -> None:
-        self.tool = tool
-        self.risk = risk
-        self.path = path
+    tool: str
+    risk: int
+    path: str
 
 
 ACTS: Final[Mapping[str, Act]] = {

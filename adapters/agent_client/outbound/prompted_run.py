@@ -151,7 +151,8 @@ class PromptedRun:
         if self._stop:
             return [self._cancelled()]
         self._params = self._prompted(session, blocks)
-        prompt = self._prompt = AnsweredPrompt(self) if session.work is None else session.work.prompt(self)
+        work = session.work
+        prompt = self._prompt = AnsweredPrompt(self) if work is None else AcknowledgedPrompt(self, work)
         try:
             prompt.send(connection.closed)
             *before, end = await prompt.end()

@@ -188,10 +188,6 @@ class Foreground:
             self._announced(_peek(update))
         return True
 
-    def prompt(self, owner: PromptOwner) -> AcknowledgedPrompt:
-        """One that is about to be sent."""
-        return AcknowledgedPrompt(owner, self)
-
     def began(self, prompt: AcknowledgedPrompt) -> None:
         """A prompt is about to be sent."""
         self._prompt = prompt

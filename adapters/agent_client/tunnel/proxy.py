@@ -62,21 +62,13 @@ _OURS: Final = frozenset(
 # --- the gateway as the MCP client of a client's server -------------------------------------------------------------
 
 
-def _unheard(agreed: JsonObject) -> None:
-    """It was not asked for."""
-
-
-def _nobody(method: str, params: Raw) -> None:
-    """News are not wanted yet."""
-
-
 class UpstreamEnd(AgentEnd):
     """An end that is the gateway's own. `start` it once, `hang_up` at the end. A `Channel` of a session."""
 
     def __init__(self, server: OfferedServer, ends: OpenEnds, capabilities: JsonObject, info: JsonObject) -> None:
         super().__init__(server, ends)
-        self._news: Callable[[str, Raw], None] = _nobody
-        self._acknowledged: Callable[[JsonObject], object] = _unheard
+        self._news: Callable[[str, Raw], None] = lambda method, params: None
+        self._acknowledged: Callable[[JsonObject], object] = lambda agreed: None
         self.version = ""
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._capabilities: JsonObject = dict(capabilities)

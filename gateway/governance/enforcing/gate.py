@@ -46,7 +46,7 @@ class RunGate:
         self.run = run
         self.session = session
         self.judge = Judge(run, rules, session, self._stop, tell)
-        self._tool_call_of = tool_call_of or _of_none
+        self._tool_call_of = tool_call_of or (lambda event: None)
         self.taken = 0
         """How many events the agent has said."""
         self.ending = False
@@ -246,8 +246,3 @@ class RunGate:
     def _against_the_rules(self, call: GovernedCall) -> bool:
         """Raise Denied: the agent makes a call that it may not make."""
         raise Denied(why_not(call))
-
-
-def _of_none(event: e.Custom) -> CallNews | None:
-    """In place of what only a half that knows of rules can say."""
-    return None

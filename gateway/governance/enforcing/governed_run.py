@@ -28,7 +28,7 @@ from gateway.governance.enforcing.approval import own
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.judge import failure
-from gateway.governance.enforcing.session import SKILLS, by, instructions, instructions_text
+from gateway.governance.enforcing.session import SKILLS, by, instructions
 from gateway.governance.skills import Skill
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class GovernedRun:
         if self._prefaces:
             await self._tell()
             return recalled
-        text = instructions_text(told)
+        text = "\n\n".join(one.plain for one in told)
         given = projection.preceded(recalled.input, self._run.agent.text_input, text)
         if given is ABSENT:
             self._run.lost(SKILLS, len(told))

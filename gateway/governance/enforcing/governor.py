@@ -15,9 +15,10 @@ from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.session import AuditedSession, by
 from gateway.governance.manifests import AIP44
+from gateway.governance.policy import PolicyRules
 from gateway.governance.printing import capabilities
 from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
-from gateway.governance.roots import Roots
+from gateway.governance.roots import Roots, roots_of
 from gateway.governance.skills import Skill
 from gateway.yaml_document import Mistake, Where
 
@@ -30,7 +31,7 @@ class RouteGovernor:
     def __init__(self, binding: Binding, journal: Journal) -> None:
         self.binding = binding
         self.journal = journal
-        self.rules = binding.rules(journal.budgets)
+        self.rules = PolicyRules(binding.governance, binding.operator, budgets=journal.budgets)
         self.next: RouteGovernor | None = None
         self._tracked: str | None = None
         self.operator = binding.operator.id if binding.operator is not None else binding.manifest.id
@@ -149,7 +150,7 @@ class RouteGovernor:
 
     @functools.cached_property
     def _roots(self) -> Roots:
-        return self.binding.roots
+        return roots_of(self.binding.manifest.workspace, self.binding.sandbox)
 
     def _unmet(self, can: JsonObject) -> str:
         missing = self._missing(can)

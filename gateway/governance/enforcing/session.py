@@ -180,11 +180,6 @@ def instructions(skills: Sequence[Skill]) -> tuple[Instruction, ...]:
     return tuple(Instruction(skill.id, skill.ref, skill.body) for skill in skills if skill.body)
 
 
-def instructions_text(told: Sequence[Instruction]) -> str:
-    """Return instructions as text."""
-    return "\n\n".join(one.plain for one in told)
-
-
 def by(principal: str | None, protocol: str) -> JsonObject:
     """Return the client that starts an operator, for `output`: its protocol and principal."""
     found = {"protocol": protocol, "principal": principal}

@@ -258,10 +258,6 @@ class _Call:
         return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
 
 
-def _yes(call: str) -> bool:
-    return True
-
-
 class SessionMemory:
     """Made with a session. Nothing of it needs to outlive the process: what is forgotten is heard of anew."""
 
@@ -273,7 +269,9 @@ class SessionMemory:
         self._unsaid: set[str] = set()  # those of which something was said that no call shows
         self._plans: dict[str, list[Any]] = {}  # entries of those that are lists, by id
 
-    def told(self, said: JsonObject, open: Callable[[str], bool] = _yes) -> tuple[JsonObject | None, list[str]]:
+    def told(
+        self, said: JsonObject, open: Callable[[str], bool] = lambda call: True
+    ) -> tuple[JsonObject | None, list[str]]:
         """An update of a call, a terminal or a plan in version 1's words, and the names of what they leave out.
 
         None for any other, and for one that version 1 has no words for, or is told of later. `open`: whether the run

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from adapters.agent_client import forwarded, wire
 from adapters.agent_client.codec import errors, event_forms
-from adapters.agent_client.codec import questions as asking
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
 from adapters.agent_client.codec.v2.memory import SessionMemory
@@ -254,7 +253,7 @@ class Version2(ProtocolVersion):
     def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
         if id is not None and method.startswith(_OF_V1_CLIENTS):
             raise errors.unknown(method)
-        if method == asking.PERMISSION and params:
+        if method == v1.PERMISSION and params:
             said = _object(params)
             return method, jsonrpc.raw({**said, "toolCall": tool_call_of(said, f"permission-{id}")})
         return method, params
@@ -292,12 +291,12 @@ class Version2(ProtocolVersion):
         """The client has neither files nor terminals, and declared none."""
         if method.startswith(_OF_V1_CLIENTS):
             raise unknown(method)
-        return jsonrpc.raw(whole(_object(params))) if method == asking.ELICITATION else params
+        return jsonrpc.raw(whole(_object(params))) if method == v1.ELICITATION else params
 
-    def form(self, interrupt: Interrupt, modes: frozenset[str]) -> asking.Form | None:
-        elicitation = asking.as_elicitation(interrupt, modes)
+    def form(self, interrupt: Interrupt, modes: frozenset[str]) -> v1.Form | None:
+        elicitation = v1.as_elicitation(interrupt, modes)
         said = None if elicitation is None else whole(elicitation)
-        return asking.form(interrupt, said, as_permission(interrupt))
+        return v1.form(interrupt, said, as_permission(interrupt))
 
     def text(self, said: str, id: str) -> list[bytes]:
         return [updates_out.text(said, id)]
