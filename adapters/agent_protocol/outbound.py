@@ -53,7 +53,6 @@ class AgentProtocolOutbound:
         )
 
     async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
         driver = self._drivers[context.run.id] = TaskDriver(self._target, self._api, context)
         try:
             await driver.run()
@@ -92,5 +91,4 @@ class AgentProtocolOutbound:
         raise Unsupported("Agent Protocol has no notifications")
 
     async def aclose(self) -> None:
-        """See `Outbound.aclose`."""
         await self._api.aclose()

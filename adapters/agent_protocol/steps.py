@@ -81,7 +81,6 @@ class LegMessage:
         self.additional_output: Json = None
 
     def add(self, output: Json) -> None:
-        """Set its `additional_output`."""
         self.additional_output = output
 
 
@@ -119,7 +118,6 @@ class Leg:
         return [part.value for part in self.parts.values() if part.kind == kind and self._spoken(part)]
 
     def text_of(self, message: str) -> str:
-        """The text of one message."""
         return "".join(part.value for part in self.parts.values() if part.kind == "text" and part.message == message)
 
     @property
@@ -149,7 +147,6 @@ class Leg:
                 self.end = event
 
     def asks(self, question: Interrupt | None) -> None:
-        """Set the oldest open question."""
         self.question = question
 
     def _custom(self, event: e.Custom) -> None:
@@ -176,7 +173,6 @@ class _Cutter:
         self._messages: dict[str, LegMessage] = {}
 
     def apply(self, event: e.Event) -> None:
-        """Apply the next event."""
         leg = self.legs[-1]
         leg.apply(event)
         match event:

@@ -42,7 +42,6 @@ class RemoteTask(msgspec.Struct):
             return None
 
     def dump(self) -> JsonObject:
-        """As plain JSON."""
         found: JsonObject = msgspec.to_builtins(self)
         return found
 

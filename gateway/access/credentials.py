@@ -34,7 +34,6 @@ class Tokens(Generic[C]):
         self._digests = [(known, client) for client in clients if (known := client.digest) is not None]
 
     def client(self, token: str) -> C | None:
-        """The client with this token."""
         given, found = digest(token), None
         for known, client in self._digests:
             if hmac.compare_digest(known, given):

@@ -143,7 +143,6 @@ class UsageLimits:
         self._turnover = Turnover(self.rates)
 
     def request(self, door: str, client: str | None) -> None:
-        """See `GatewayLimits`."""
         self._count(door, client, self._of(door, client).requests, self._doors.get(door, self._door).requests)
 
     def admit(self, door: str, client: str | None) -> Slots | None:
@@ -170,7 +169,6 @@ class UsageLimits:
         return slots
 
     def session(self, door: str, client: str | None, held: int, spare: Callable[[], bool]) -> None:
-        """See `GatewayLimits`."""
         most = self._of(door, client).sessions
         if most is not None and held >= most and not spare():
             key = ("client_sessions", client or "")

@@ -83,17 +83,14 @@ class ScopedGateway:
 
     @cached_property
     def agents(self) -> ScopedAgents:
-        """The agents that the principal may use."""
         return ScopedAgents(self._gateway.agents, self._principal)
 
     @cached_property
     def threads(self) -> ScopedThreads:
-        """The principal's threads."""
         return ScopedThreads(self._gateway.threads, self._principal, self.agents)
 
     @cached_property
     def runs(self) -> ScopedRuns:
-        """The principal's runs."""
         return ScopedRuns(self._gateway.runs, self._visit, self.agents, self.threads)
 
     @cached_property

@@ -28,7 +28,6 @@ class Visit:
 
     @property
     def expired(self) -> bool:
-        """Whether the token has expired."""
         return self.principal.expires <= self._people.now()
 
     @property

@@ -127,7 +127,6 @@ def blocks_of(request: RunRequest, place: str | None, capabilities: Callable[[],
 
 
 def block_of(text: str) -> JsonObject:
-    """A text block."""
     return {"type": "text", "text": text}
 
 

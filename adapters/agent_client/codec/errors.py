@@ -60,5 +60,4 @@ def unknown(method: str) -> RpcError:
 
 
 def answer(error: Exception) -> jsonrpc.ErrorObject:
-    """Its error object."""
     return to_rpc(error).error

@@ -46,7 +46,6 @@ class ToolCalls:
         self._titles: dict[str, str] = {}
 
     def call(self, said: JsonObject) -> list[e.Event] | None:
-        """A `tool_call`."""
         id = said.get("toolCallId")
         if not isinstance(id, str):
             return None
@@ -55,7 +54,6 @@ class ToolCalls:
         return self._start(id, said)
 
     def update(self, said: JsonObject) -> list[e.Event] | None:
-        """A `tool_call_update`."""
         id = said.get("toolCallId")
         if not isinstance(id, str) or (id in self._ended and id not in self._open):
             return None

@@ -50,7 +50,6 @@ class _Open:
         return said
 
     def begin(self, part: str, kind: str) -> None:
-        """A part begins, for chunks of this kind."""
         self.part, self.kind = part, kind
 
     def end_part(self) -> list[e.Event]:
@@ -121,7 +120,6 @@ class RunMessages:
         return self._end(message for message in self._now() if message.id is None)
 
     def close(self) -> list[e.Event]:
-        """The end of the run."""
         return self._end(self._now())
 
     def _now(self) -> list[_Open]:

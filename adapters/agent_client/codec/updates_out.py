@@ -198,7 +198,6 @@ class ForeignOutput:
         self._over = False
 
     def message(self, event: e.MessageStarted) -> None:
-        """A message starts."""
         self._parts.message(event)
 
     def start(self, event: e.PartStarted, out: list[bytes]) -> None:

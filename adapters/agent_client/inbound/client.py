@@ -98,12 +98,10 @@ class EditorClients:
         return uuid.uuid4().hex
 
     def disconnect(self, visitor: Visitor) -> None:
-        """It has gone."""
         self._connected.discard(visitor)
 
     @property
     def connections(self) -> int:
-        """The number of connections."""
         return len(self._connected)
 
     def agent(self, name: str | None, visitor: Visitor) -> str | None:

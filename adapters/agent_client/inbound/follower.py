@@ -151,7 +151,6 @@ class RunQuestions:
         return self._version.form(interrupt, codec.elicitation_modes(self._session.client.capabilities))
 
     def _question(self, interrupt: Interrupt) -> list[bytes]:
-        """The question in words."""
         return self._version.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")
 
     def _over(self, interrupt_id: str, task: asyncio.Task[None]) -> None:

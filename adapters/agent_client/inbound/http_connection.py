@@ -114,7 +114,6 @@ class StreamedSessions:
         return oldest is not None
 
     def lanes(self) -> Iterator[server.MessageStream]:
-        """Every lane."""
         return (session.lane for session in self._sessions.values())
 
     def told(self, name: str) -> StreamedSession:
@@ -221,7 +220,6 @@ class HttpConnection:
 
     @property
     def name(self) -> str:
-        """See `Pipe.name`."""
         return f"client {self.id[:8]} (HTTP)"
 
     # --- what comes in ---------------------------------------------------------------------------------------------
@@ -254,13 +252,11 @@ class HttpConnection:
         self._inbox.put([data])
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe.receive`."""
         return await self._inbox.receive()
 
     # --- what goes out ---------------------------------------------------------------------------------------------
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See `Pipe.send`."""
         for data in messages:
             if self.over:
                 raise AgentGone("the client has ended the connection")

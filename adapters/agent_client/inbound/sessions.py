@@ -288,7 +288,6 @@ class EditorSessions:
     # --- methods ----------------------------------------------------------------------------------------------
 
     async def new(self, params: Raw) -> Any:
-        """`session/new`."""
         asked = jsonrpc.read(params, wire.NewSession)
         name = self._agent or next(iter(self._client.names()), None)
         if name is None:
@@ -313,7 +312,6 @@ class EditorSessions:
             return await self._taken_up(asked, params, method, way)
 
     async def list(self, params: Raw) -> Any:
-        """`session/list`."""
         name = self._agent
         told_apart = self._client.visitor.required  # the agent would list everybody's
         if name is not None and not told_apart and offers(await self._native(name), "sessionCapabilities", "list"):
@@ -520,6 +518,5 @@ async def _or_closed(session: EditorSession) -> AsyncIterator[None]:
 
 
 def bound(thread: Thread) -> str | None:
-    """The agent that a thread belongs to."""
     chosen = thread.attributes.get("agent")
     return chosen if isinstance(chosen, str) else thread.agent

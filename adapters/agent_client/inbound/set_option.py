@@ -36,7 +36,6 @@ def completed_answer(session: SessionContext, answer: Raw) -> Raw | JsonObject:
 
 
 async def set_mode(session: SessionContext, updates: SessionUpdates, params: Raw) -> Raw:
-    """`session/set_mode`."""
     asked = jsonrpc.read(params, wire.SetMode)
     try:
         answer = await session.relay("session/set_mode", params)

@@ -48,7 +48,6 @@ class PromptTurn:
         self.over: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
 
     def started(self, run: str) -> None:
-        """It is this run's."""
         self.run = run
 
     def answering(self, run: str, question: str) -> None:

@@ -77,7 +77,6 @@ class Visitor:
 
     @property
     def name(self) -> str | None:
-        """Its id."""
         return None if (known := self.known) is None else known.who.id
 
     @property
@@ -102,7 +101,6 @@ class Visitor:
         return known is None or known.may_use(agent, self._created(agent))
 
     def among(self, agents: Sequence[str]) -> list[str]:
-        """Those of the agents that are there for it."""
         return [agent for agent in agents if self.may_use(agent)]
 
     def owns(self, thread: Thread) -> bool:

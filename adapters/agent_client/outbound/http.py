@@ -341,7 +341,6 @@ class HttpPipe:
     # --- in --------------------------------------------------------------------------------------------------------
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe.receive`."""
         messages = await self._inbox.receive()
         if not messages and not self._closed:
             raise self._ended()

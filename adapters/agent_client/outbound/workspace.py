@@ -395,7 +395,6 @@ class NewestOutput:
         self.truncated = False
 
     def add(self, text: str) -> None:
-        """Append."""
         self._data += text.encode()
         over = len(self._data) - self._limit
         if over <= 0:
@@ -407,7 +406,6 @@ class NewestOutput:
 
     @property
     def text(self) -> str:
-        """The kept output, as text."""
         return self._data.decode()
 
 

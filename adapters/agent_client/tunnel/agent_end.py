@@ -104,7 +104,6 @@ class OpenEnds:
                 del self._of_server[end.server]
 
     def find(self, id: str) -> AgentEnd | None:
-        """The end of that id."""
         return self._ends.get(id)
 
     def of(self, server: OfferedServer) -> list[AgentEnd]:

@@ -57,7 +57,6 @@ class Connect(Struct, rename="camel", gc=False):
 
     @property
     def server(self) -> str:
-        """Which one."""
         return self.server_id or self.acp_id or ""
 
 

@@ -418,7 +418,6 @@ class ProxiedCall:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, work: Any) -> None:
-        """Send it."""
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(lambda _: self._some.set())
 

@@ -57,5 +57,4 @@ class AgentProtocolInbound:
         ]
 
     def refusal(self, error: InterlinguaError) -> Response:
-        """See `Inbound.refusal`."""
         return refusal(error).for_starlette()

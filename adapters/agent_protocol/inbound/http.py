@@ -28,7 +28,6 @@ def refusal(error: InterlinguaError) -> Reply:
 
 
 def answer(content: JsonObject) -> Reply:
-    """A JSON answer."""
     return Reply(200, encode(content))
 
 

@@ -117,7 +117,6 @@ def create(path: Path, *, new: bool = False) -> int:
 
 
 def write(fd: int, data: bytes) -> None:
-    """All of it."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

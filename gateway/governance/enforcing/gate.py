@@ -234,7 +234,6 @@ class RunGate:
         return call.allowed
 
     async def _ended(self, call: GovernedCall, event: e.ToolCallEnded) -> None:
-        """Record the end of a call."""
         if call.phase is CallPhase.ENDED:
             return
         call.to(CallPhase.ENDED)

@@ -140,11 +140,9 @@ class AuditedSession:
         await self._write(given)
 
     async def refused(self, call: GovernedCall, why: str) -> None:
-        """Record a refused call."""
         await self._write(self._call(call, None, refused=why))
 
     async def ended(self, call: GovernedCall, result: Json, error: Json) -> None:
-        """Record the end of a call."""
         await self._write(aip44.tool_result(**self._of(call), result=result, error=error, approval=call.approval))
 
     async def _write(self, *events: AuditEvent) -> None:

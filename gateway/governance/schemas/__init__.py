@@ -137,7 +137,6 @@ def _words(error: ValidationError) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Name the type of a value."""
     names: list[tuple[type, str]] = [(bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")]
     names += [(list, "array"), (dict, "object")]
     return _TYPES[next((name for kind, name in names if isinstance(value, kind)), "null")]

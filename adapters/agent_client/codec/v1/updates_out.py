@@ -133,7 +133,6 @@ class OutputText(ForeignOutput):
             self._open = part
 
     def _note(self, said: str) -> None:
-        """It is told."""
         self._ever = True
         self._length += len(said)
         self._newest.append(said)

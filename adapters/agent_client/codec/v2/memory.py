@@ -155,7 +155,6 @@ class Screen:
         self._meta = meta
 
     def item(self) -> JsonObject | None:
-        """It as an item of a call's content."""
         return self.terminal.item(self._meta) if self.mine else _ELSEWHERE
 
 
@@ -216,7 +215,6 @@ class CallContent:
         self.size = self.told = sum(map(_size, items))
 
     def shows(self, terminal: ShownTerminal) -> bool:
-        """Whether that terminal is in it."""
         return any(isinstance(item, Screen) and item.mine and item.terminal is terminal for item in self.items)
 
     @property

@@ -52,7 +52,6 @@ class _Message:
         return found
 
     def text(self, part: str) -> str:
-        """A text part as one."""
         pieces = self.pieces(part)
         if len(pieces) > 1:
             pieces[:] = ["".join(pieces)]
