@@ -8,7 +8,7 @@ after which there is nothing to read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,14 @@ Where = tuple[str | int, ...]
 
 MOST = 100_000
 """Values in one file."""
+
+
+def did_you_mean(given: object, known: Iterable[object]) -> str:
+    """What a mistake says of the known name that is nearest to what was given; "" if none is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(given), list(map(str, known)), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def dotted(where: Where) -> str:

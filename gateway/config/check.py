@@ -22,7 +22,7 @@ from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
 from gateway.contract import Adapter, InboundOptions, TargetOptions
 from gateway.registry import Registry
-from gateway.yaml_document import Document, Where
+from gateway.yaml_document import Document, Where, did_you_mean
 
 if typing.TYPE_CHECKING:
     from gateway.governance.binding import Binding
@@ -244,7 +244,7 @@ def _validated(document: Document, where: Where, model: type[Model], value: Any)
 def _no_adapter(name: Any, fitting: Mapping[str, Adapter], adapters: Registry, otherwise: str) -> str:
     if name in adapters:
         return f"'{name}' {otherwise}; have {_names(fitting)}"
-    return f"no adapter '{name}'; have {_names(fitting)}{_did_you_mean(name, fitting)}"
+    return f"no adapter '{name}'; have {_names(fitting)}{did_you_mean(name, fitting)}"
 
 
 # --- rules that span several keys -------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
     kind, given, key = detail["type"], detail["input"], where[-1] if where else ""
     if kind == "extra_forbidden":
         keys = [name for owner in _models(model, where[:-1]) for name in _keys(owner)]
-        return f"unknown key{_did_you_mean(key, keys) or f'; have {_names(keys)}'}"
+        return f"unknown key{did_you_mean(key, keys) or f'; have {_names(keys)}'}"
     if kind == "string_type":
         return f"should be text, not {_kind(given)}" + (": put it in quotes" if isinstance(given, int | float) else "")
     if kind == "string_pattern_mismatch" and key == "name":
@@ -403,13 +403,6 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "none"
-
-
-def _did_you_mean(name: Any, names: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(str(name), list(names), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _kind(value: Any) -> str:

@@ -251,11 +251,6 @@ def delivery(run: Run, before: Run) -> Delivery | None:
     return Delivery(id=new_id(), run=run, due_at=time.time())
 
 
-def failure(error: InterlinguaError) -> Failure:
-    """An error of the tree as the run's record keeps it."""
-    return Failure(code=error.code, message=str(error), retryable=error.retryable)
-
-
 def of_error(raised: Exception, what: str) -> e.RunFailed:
     """The end that an adapter's exception makes; a task group's is unwrapped to the first of the error tree.
 
@@ -266,12 +261,12 @@ def of_error(raised: Exception, what: str) -> e.RunFailed:
         log.error("%s: the adapter failed", what, exc_info=raised)
         return e.RunFailed(failure=Failure(code="internal", message="internal error"))
     log.info("%s failed: %s %s", what, error, error.detail)
-    return e.RunFailed(failure=failure(error))
+    return e.RunFailed(failure=errors.failure(error))
 
 
 def without_result() -> e.RunFailed:
     """The end of a run whose adapter returned without a terminal event."""
-    return e.RunFailed(failure=failure(AgentBroken("the agent stopped without a result")))
+    return e.RunFailed(failure=errors.failure(AgentBroken("the agent stopped without a result")))
 
 
 def timed_out(limit: float | None) -> e.RunFailed:

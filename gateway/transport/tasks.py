@@ -39,6 +39,12 @@ class TaskSet:
         self._tasks[task] = None
         task.add_done_callback(self._done)
 
+    async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
+        """Await work that is carried out whole even if who awaits it is cancelled, as when a client goes away."""
+        task = asyncio.ensure_future(work)
+        self.hold(task)
+        return await asyncio.shield(task)
+
     def cancel(self) -> None:
         """Cancel all that are held."""
         for task in self:

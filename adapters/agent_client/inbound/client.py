@@ -7,7 +7,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
@@ -27,8 +27,6 @@ from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailab
 from gateway.core.types import ThreadUpdate
 from gateway.transport.rpc import Peer
 from gateway.transport.tasks import TaskSet
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +79,8 @@ class EditorClients:
         self.doors = Doors(options, gateway)
         self.people = Authenticator(options.authentication)
         self._connected: set[Visitor] = set()
-        self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
+        self.whole = TaskSet(lambda error: log.debug("for whoever still waits: %r", error)).whole
+        """Awaits a change of the gateway's records."""
         self._sessions: dict[str, tuple[SharedSession, ...]] = {}
         self._alone: WeakValueDictionary[tuple[str, object], asyncio.Lock] = WeakValueDictionary()
 
@@ -116,15 +115,6 @@ class EditorClients:
             there = "" if visitor.stranger else f"; there are {', '.join(names) or 'none'}"
             raise NotFound(f"no agent {name}{there}")
         return name
-
-    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled.
-
-        That happens whenever a client goes away. What becomes of the change is then logged, if it fails.
-        """
-        task = asyncio.ensure_future(work)
-        self._work.hold(task)
-        return await asyncio.shield(task)
 
     # --- open sessions, across connections ----------------------------------------------------------------------
 

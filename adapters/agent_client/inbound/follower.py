@@ -69,11 +69,6 @@ class RunQuestions:
         self._left = False
 
     @property
-    def _governed(self) -> bool:
-        """Then no tool call is told but those of the agent's: a question goes without one."""
-        return self._session.governor is not None
-
-    @property
     def waiting(self) -> Interrupt | None:
         """The question whose answer the next prompt is: the oldest that has no form, once no form is open."""
         if self._tasks:
@@ -84,9 +79,7 @@ class RunQuestions:
         """A question has come. Returns what the client is told of it now."""
         interrupt = event.interrupt
         self.open[interrupt.id] = interrupt
-        found = self._form(interrupt)
-        told = found is not None and found[0] == codec.PERMISSION and not self._governed and self._version.asks_as_calls
-        call = codec.asked_call(interrupt) if told else None
+        call = codec.asked_call(interrupt) if self._as_call(self._form(interrupt)) else None
         return [] if call is None else [call]
 
     def closed(self, event: e.Resumed) -> list[bytes]:
@@ -102,8 +95,7 @@ class RunQuestions:
         found = self._form(interrupt)
         resumed = self._run_updates.resumed(event.answer, open=bool(self.open))
         if found is not None:
-            is_told = found[0] == codec.PERMISSION and not self._governed and self._version.asks_as_calls
-            call = codec.answered_call(interrupt, event.answer) if is_told else None
+            call = codec.answered_call(interrupt, event.answer) if self._as_call(found) else None
             return [*resumed, *([] if call is None else [call])]
         told = [] if interrupt.id in self._shown else self._question(interrupt)
         return [*told, *self._run_updates.replied(interrupt, _said(event.answer), here=here), *resumed]
@@ -149,6 +141,11 @@ class RunQuestions:
         if interrupt.id in self._by_text:
             return None
         return self._version.form(interrupt, codec.elicitation_modes(self._session.client.capabilities))
+
+    def _as_call(self, found: codec.Form | None) -> bool:
+        """Whether a question of this form goes with a tool call. Where rules govern only the agent's calls are told."""
+        asks = found is not None and found[0] == codec.PERMISSION
+        return asks and self._session.governor is None and self._version.asks_as_calls
 
     def _question(self, interrupt: Interrupt) -> list[bytes]:
         return self._version.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")

@@ -20,14 +20,13 @@ from gateway.contract.wrapping import WrappedRun
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import ABSENT
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import InterlinguaError, failure
 from gateway.core.memory import Recalled
 from gateway.core.types import Answer, Artifact, Interrupt, JsonObject, Run, RunStatus, ThreadUpdate
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing.approval import own
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.judge import failure
 from gateway.governance.enforcing.session import SKILLS, by, instructions
 from gateway.governance.skills import Skill
 

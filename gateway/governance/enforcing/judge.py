@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from gateway.contract import InterceptedRun
 from gateway.contract.governing import Instruction, risk_of
 from gateway.core import events as e
-from gateway.core.errors import Denied, InterlinguaError, Unavailable
-from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
+from gateway.core.errors import Denied, InterlinguaError, Unavailable, failure
+from gateway.core.types import Answer, Interrupt, Json, Outcome
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import approval
 from gateway.governance.enforcing.approval import AskedApproval
@@ -476,11 +476,6 @@ class Judge:
     def _unused(self, name: str) -> str:
         """Name a question of the agent's: an answer to an earlier one of that name is none to this one."""
         return _first(name, lambda taken: taken in self._open or not self._names.get(taken, True))
-
-
-def failure(error: InterlinguaError) -> Failure:
-    """Return an error of the tree as a run's record keeps it."""
-    return Failure(code=error.code, message=str(error), retryable=error.retryable)
 
 
 def _first(name: str, taken: Callable[[str], bool]) -> str:

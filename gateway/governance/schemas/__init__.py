@@ -5,7 +5,6 @@ The files beside this one are the publishers', byte for byte; a test compares th
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from gateway.core.types import JsonObject
-from gateway.yaml_document import Document, Where
+from gateway.yaml_document import Document, Where, did_you_mean
 
 MANIFEST = "ACP"
 OPERATOR = "OPERATOR"
@@ -73,7 +72,7 @@ def _explain(document: Document, error: ValidationError, code: str) -> None:
         known = list(around.get("properties", ()))
         for key in error.instance:
             if key not in known:
-                document.refuse((*where, key), f"unknown key{_did_you_mean(key, known)}", code=code)
+                document.refuse((*where, key), f"unknown key{did_you_mean(key, known)}", code=code)
         return
     document.refuse(where, _words(error), code=code)
 
@@ -118,7 +117,7 @@ def _words(error: ValidationError) -> str:
             quoted = ": put it in quotes" if "string" in kinds and isinstance(given, int | float) else ""
             return f"should be {' or '.join(_TYPES[kind] for kind in kinds)}, not {kind_of(given)}{quoted}"
         case "enum":
-            return f"should be one of {', '.join(map(str, wanted))}, not {_short(given)}{_did_you_mean(given, wanted)}"
+            return f"should be one of {', '.join(map(str, wanted))}, not {_short(given)}{did_you_mean(given, wanted)}"
         case "const":
             return f"should be {_short(wanted)}, not {_short(given)}"
         case "pattern":
@@ -145,8 +144,3 @@ def kind_of(value: Any) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _did_you_mean(given: Any, known: Iterable[Any]) -> str:
-    close = difflib.get_close_matches(str(given), [str(name) for name in known], n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
@@ -25,7 +25,6 @@ from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +109,8 @@ class ClientRuns:
         self._who = who
         self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
+        self.whole = self._work.whole
+        """Awaits a change of the gateway's records."""
         self._tokens: set[tuple[str, bool, Any]] = set()
 
     def go_quiet(self) -> None:
@@ -196,12 +197,6 @@ class ClientRuns:
         by = self._who(call)
         gateway = self.of(call.session)
         await self.whole(gateway.runs.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
-
-    async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
-        """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled."""
-        task = asyncio.ensure_future(work)
-        self._work.hold(task)
-        return await asyncio.shield(task)
 
     async def settled(self) -> None:
         """Until what is done in the background is done."""
