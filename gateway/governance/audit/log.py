@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -28,7 +28,7 @@ from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.keys import EntrySigner
 from gateway.governance.audit.last_heads import HeadKeeper
 from gateway.governance.audit.pointer import Pointer
-from gateway.governance.audit.redact import SECRETS, Redactor, snapshot
+from gateway.governance.audit.redact import Redactor, snapshot
 from gateway.governance.audit.upkeep import Upkeep
 
 BATCH_EVENTS = 1024
@@ -57,11 +57,11 @@ class AuditLog:
 
     One process writes a log at a time. Every method is called on one event loop.
 
-    `rotate_bytes`: a file that has grown so large is closed. `redact`: keys whose values are left out, wildcards
-    allowed. `limit`: bytes of `input`, of `output` and of each key of `metadata`, beyond which only a hash is kept.
-    `head`: the newest entry that is known from elsewhere; a log that lacks it does not open. `on_head` is called on the
-    loop with number and hash of the newest durable entry, soon after it became that, one call at a time, not for every
-    entry; what it raises is logged and it is called again. `waiting`: bytes of events that may wait for the disk.
+    `rotate_bytes`: a file that has grown so large is closed. `limit`: bytes of `input`, of `output` and of each key of
+    `metadata`, beyond which only a hash is kept. `head`: the newest entry that is known from elsewhere; a log that
+    lacks it does not open. `on_head` is called on the loop with number and hash of the newest durable entry, soon after
+    it became that, one call at a time, not for every entry; what it raises is logged and it is called again. `waiting`:
+    bytes of events that may wait for the disk.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class AuditLog:
         signer: EntrySigner | None = None,
         algorithm: str = "sha256",
         rotate_bytes: int = ROTATE_BYTES,
-        redact: Collection[str] = SECRETS,
         limit: int = LIMIT_BYTES,
         head: LogHead | None = None,
         on_head: OnHead | None = None,
@@ -83,7 +82,7 @@ class AuditLog:
             raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")
         self._place = LogFiles(path)
         self._appender = Appender(
-            self._place, redactor=Redactor(redact, limit), signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes
+            self._place, redactor=Redactor(limit=limit), signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes
         )
         self._head_known = head
         self._signer = signer

@@ -25,7 +25,6 @@ from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
-
 log = logging.getLogger(__name__)
 
 TOKEN_PATH = "/_meta/progressToken"
@@ -38,15 +37,11 @@ Clients made with some SDKs break off at a request that they do not know.
 
 
 class CallCaller:
-    """See `gateway.contract.Caller`. One for each run: the client of the call that follows it now.
+    """See `gateway.contract.Caller`. One for each run: the client of the call that follows it now."""
 
-    `askable`: what it may be asked -> the capability that it must have declared for that, None for none.
-    """
-
-    def __init__(self, protocol: str, call: McpCall, askable: Mapping[str, str | None] = ASKABLE) -> None:
+    def __init__(self, protocol: str, call: McpCall) -> None:
         self.protocol = protocol
         self._call = call
-        self._askable = askable
 
     def follow(self, call: McpCall) -> None:
         """Another call goes on with the run."""
@@ -61,8 +56,8 @@ class CallCaller:
 
         Once the call is answered, and its run goes on or waits, the client is asked outside of it where that can be.
         """
-        needed = self._askable.get(method)
-        if method not in self._askable or (needed is not None and not self._call.client.can(needed)):
+        needed = ASKABLE.get(method)
+        if needed is None or not self._call.client.can(needed):
             raise RpcError(METHOD_NOT_FOUND, f"the client does not take {method}", {"method": method})
         try:
             return await self._asked(method, params)
@@ -88,15 +83,13 @@ class CallCaller:
 class ClientRuns:
     """One per gateway process and protocol.
 
-    `protocol`: the adapter's name, in whose words clients speak. `askable`: see `CallCaller`. `who`: whom a call's
-    client is known to be.
+    `protocol`: the adapter's name, in whose words clients speak. `who`: whom a call's client is known to be.
     """
 
     def __init__(
         self,
         protocol: str,
         gateway: Gateway,
-        askable: Mapping[str, str | None] = ASKABLE,
         *,
         who: Callable[[McpCall], Identity | None] = lambda call: None,
     ) -> None:
@@ -105,7 +98,6 @@ class ClientRuns:
         self.documents = Documents(protocol)
         self.tools = Tools(self.documents)
         self.quiet = False
-        self._askable = askable
         self._who = who
         self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
@@ -163,7 +155,7 @@ class ClientRuns:
         is told anything before the run has stopped.
         """
         asked = call.can_ask or call.session.can_ask
-        caller = CallCaller(self.protocol, call, self._askable) if asked else None
+        caller = CallCaller(self.protocol, call) if asked else None
         work = self.of(call.session).runs.start(request, files=files, caller=caller, told=told)
         run = await (self._kept(work, call, outlives) if outlives or call.session.visit is not None else work)
         if caller is not None:

@@ -12,7 +12,7 @@ from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp.runs import questions
 from gateway.mcp.runs.client_runs import ClientRuns
-from gateway.mcp.runs.question_format import ELICITATION, QuestionFormat
+from gateway.mcp.runs.question_format import ELICITATION
 from gateway.mcp.server.contract import InputRequired, McpCall
 from gateway.wire.jsonrpc import INVALID_REQUEST, RpcError
 
@@ -41,7 +41,6 @@ class WaitingRuns:
     def __init__(
         self,
         runs: ClientRuns,
-        asker: QuestionFormat = ELICITATION,
         *,
         may: Callable[[McpCall, Run], bool] = lambda call, run: True,
         over: int = INVALID_REQUEST,
@@ -50,7 +49,6 @@ class WaitingRuns:
         open no more.
         """
         self._runs = runs
-        self._asker = asker
         self._may = may
         self._code = over
 
@@ -84,10 +82,10 @@ class WaitingRuns:
         for interrupt in run.interrupts:
             if interrupt.id not in (responses or ()):
                 continue
-            why = await self._take(call, run, interrupt, self._asker.answer(interrupt, (responses or {})[interrupt.id]))
-            form = None if why is None else self._asker.form(interrupt, call)
+            why = await self._take(call, run, interrupt, ELICITATION.answer(interrupt, (responses or {})[interrupt.id]))
+            form = None if why is None else ELICITATION.form(interrupt, call)
             if form is not None and misses < TRIES:
-                unfit[interrupt.id] = {"method": form[0], "params": self._asker.again(form[1], str(why))}
+                unfit[interrupt.id] = {"method": form[0], "params": ELICITATION.again(form[1], str(why))}
             elif why is not None:
                 await self._take(call, run, interrupt, Answer(outcome=Outcome.DECLINED))
         if unfit:

@@ -16,6 +16,9 @@ from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
+STEADY_SECONDS = 10.0
+"""A process that ends after them without having been taken is no sequel of the failures before."""
+
 
 class Reserve:
     """Keeps processes that nobody has talked to yet. The first `take` begins to fill it; `aclose` at the end.
@@ -23,7 +26,6 @@ class Reserve:
     start: starts one; raises errors of the tree.
     most: how many may wait now.
     name: the agent's, for logs.
-    steady: seconds after which one that ends without having been taken is no sequel of the failures before.
     """
 
     def __init__(
@@ -32,13 +34,11 @@ class Reserve:
         most: Callable[[], int],
         *,
         name: str,
-        steady: float = 10.0,
         backoff: Backoff | None = None,
     ) -> None:
         self._start = start
         self._most = most
         self._name = name
-        self._steady = steady
         self._backoff = backoff or Backoff()
         self._waiting: list[StdioPipe] = []
         self._failures = 0
@@ -97,7 +97,7 @@ class Reserve:
         if pipe not in self._waiting:
             return
         self._waiting.remove(pipe)
-        if asyncio.get_running_loop().time() - began >= self._steady:
+        if asyncio.get_running_loop().time() - began >= STEADY_SECONDS:
             self._failures = 0
         self._failed(f"{self._name} {pipe.exit} before anybody talked to it")
         self._closing.start(pipe.aclose())
