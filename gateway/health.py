@@ -156,5 +156,5 @@ class VisibleAgents:
 
     def _monitors(self, request: Request) -> bool:
         """Whether it has a token of the options."""
-        token = bearer(request.headers.getlist("authorization"))
+        token = bearer(request.scope["headers"])
         return token is not None and any([hmac.compare_digest(token.encode(), each) for each in self._tokens])

@@ -112,7 +112,7 @@ class Access:
         return None if known is None else known.name
 
     def _shown(self, headers: Iterable[tuple[bytes, bytes]]) -> ClientPrincipal | None:
-        token = bearer([value.decode("latin-1") for name, value in headers if name == b"authorization"])
+        token = bearer(headers)
         if self._options is None or token is None:
             return None
         try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.access.authentication import Authentication, Person
-from gateway.access.credentials import TokenOwners, bearer
+from gateway.access.credentials import AUTHORIZATION, TokenOwners, bearer
 from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS
 from gateway.access.patterns import fits
@@ -92,12 +92,11 @@ class Authenticator:
         """Whether clients have to authenticate."""
         return self.options is not None
 
-    def arrived(self, authorization: Sequence[str]) -> Principal | None:
-        """The client with these `Authorization` headers; None without a token, or where none is required.
-
-        Raises Unauthenticated.
+    def arrived(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal | None:
+        """The client of a connection with these headers, by `Authorization` alone; None without a token, or where none
+        is required. Raises Unauthenticated.
         """
-        token = bearer(authorization) if self.required else None
+        token = bearer(headers) if self.required else None
         return None if token is None else self.principal(token)
 
     def identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
@@ -105,14 +104,9 @@ class Authenticator:
 
         Its token is in `Authorization: Bearer`, else in `X-API-Key`. Raises Unauthenticated.
         """
-        bearers: list[str] = []
-        keys: list[str] = []
-        for name, value in headers:
-            if name == b"authorization":
-                bearers.append(value.decode("latin-1"))
-            elif name == API_KEY:
-                keys.append(value.decode("latin-1").strip())
-        token = bearer(bearers) if bearers or len(keys) != 1 else keys[0]
+        given = [(name, value) for name, value in headers if name in (AUTHORIZATION, API_KEY)]
+        only_key = len(given) == 1 and given[0][0] == API_KEY
+        token = given[0][1].decode("latin-1").strip() if only_key else bearer(given)
         if not token:
             raise NoToken
         return self.principal(token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -15,15 +15,19 @@ from gateway.core.types import JsonObject
 
 C = TypeVar("C", bound=Credentials)
 
+AUTHORIZATION: Final = b"authorization"
 _REMEMBERED: Final = 1000
 """Valid tokens that are remembered."""
 _TOKEN_CHARACTERS: Final = 16 * 1024
 """The longest JWT that is read."""
 
 
-def bearer(values: Sequence[str]) -> str | None:
-    """The token in the `Authorization` headers of a request; None without one, or with more than one header."""
-    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The token in the `Authorization` header of a request, whose headers are as ASGI has them; None without one, or
+    with more than one such header.
+    """
+    values = [value for name, value in headers if name == AUTHORIZATION]
+    scheme, _, token = values[0].decode("latin-1").partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 

@@ -59,7 +59,7 @@ class Operators:
 
     def _owner(self, scope: Scope) -> Identity:
         assert self._owners is not None
-        token = bearer([value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"])
+        token = bearer(scope["headers"])
         if token is None:
             raise NoToken
         found = self._owners.find(token)

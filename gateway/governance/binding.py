@@ -29,6 +29,7 @@ from gateway.governance.posture import Governance, named
 from gateway.governance.references import GOVERNANCE_FILE
 from gateway.governance.revision import ANOTHER as DIFFERS
 from gateway.governance.revision import REVISION, spoken
+from gateway.governance.roots import Roots, roots_of
 from gateway.governance.skills import Skill, load_skills
 from gateway.governance.workspace import NO_POLICY, load_workspace
 from gateway.yaml_document import Mistake
@@ -77,6 +78,11 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     def governed(self) -> bool:
         """Whether there is a posture to go by: then every transition and tool call is audited."""
         return self.governance is not None or (self.operator is not None and self.operator.audit_log is not None)
+
+    @property
+    def roots(self) -> Roots:
+        """The paths that may be worked on."""
+        return roots_of(self.manifest.workspace, self.sandbox)
 
     @property
     def documents(self) -> tuple[Path, ...]:

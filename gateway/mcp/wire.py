@@ -76,7 +76,6 @@ METHOD_HEADER: Final = "Mcp-Method"
 NAME_HEADER: Final = "Mcp-Name"
 """2026-07-28: see NAMED."""
 RESUME_HEADER: Final = "Last-Event-ID"
-AUTHORIZATION: Final = "Authorization"
 
 SUBPROTOCOL: Final = "mcp"
 """Of a WebSocket."""

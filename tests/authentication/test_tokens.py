@@ -45,7 +45,7 @@ INVALID = {"www-authenticate": 'Bearer error="invalid_token"'}
     ],
 )
 def test_the_token_of_a_request_is_that_of_its_one_bearer_header(values: list[str], shown: str | None) -> None:
-    assert bearer(values) == shown
+    assert bearer([(b"authorization", value.encode()) for value in values]) == shown
 
 
 AUTHORIZED = b"authorization"
@@ -84,16 +84,20 @@ def test_a_client_is_who_its_headers_say_or_is_told_whether_a_token_was_missing(
     assert PEOPLE.sees(given, lambda agent: None) is None
 
 
+def shows(token: str) -> list[tuple[bytes, bytes]]:
+    return [(AUTHORIZED, f"Bearer {token}".encode())]
+
+
 def test_only_a_door_that_asks_looks_at_tokens() -> None:
     assert PEOPLE.required and not Authenticator(None).required
-    assert PEOPLE.arrived([]) is None and Authenticator(None).arrived([f"Bearer {ANA}"]) is None
-    arrived = PEOPLE.arrived([f"Bearer {ANA}"])
+    assert PEOPLE.arrived([]) is None and Authenticator(None).arrived(shows(ANA)) is None
+    arrived = PEOPLE.arrived(shows(ANA))
     assert arrived is not None and arrived.who.id == "ana"
     for door, shown in ((PEOPLE, "stolen"), (Authenticator(None), ANA)):
         with pytest.raises(Unauthenticated):
             door.principal(shown)
     with pytest.raises(Unauthenticated):
-        PEOPLE.arrived(["Bearer stolen"])
+        PEOPLE.arrived(shows("stolen"))
 
 
 @pytest.mark.parametrize(

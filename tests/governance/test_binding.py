@@ -10,7 +10,6 @@ from gateway.config import Config, ConfigError, load
 from gateway.governance.binding import Binding, bind
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.policy import Kind, PolicyRules
-from gateway.governance.roots import roots_of
 from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, policy, told, with_, write
 from tests.support.processes import ROOT
 
@@ -41,7 +40,7 @@ def test_everything_that_a_manifest_names_is_read(tmp_path: Path) -> None:
     assert rules.call("send", risk=0, at=0.0).policy == "send"
     assert rules.call("draft", risk=0, at=0.0).kind is Kind.ALLOW
     assert rules.call("other", risk=0, at=0.0).kind is Kind.DENY
-    assert roots_of(found.manifest.workspace, found.sandbox).admit(f"{tmp_path}/x") == f"{tmp_path}/x"
+    assert found.roots.admit(f"{tmp_path}/x") == f"{tmp_path}/x"
 
 
 def test_the_posture_in_the_operators_folder_governs_before_that_of_the_workspace(tmp_path: Path) -> None:

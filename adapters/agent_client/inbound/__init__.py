@@ -44,7 +44,6 @@ from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
 
-BEARER: Final = b"authorization"
 POLICY_VIOLATION: Final = 1008
 """RFC 6455, 7.4.1."""
 LINGER_SECONDS = 2.0
@@ -65,7 +64,7 @@ class AgentClientInbound:
 
     def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         try:
-            known = self.clients.people.arrived([value.decode("latin-1") for name, value in headers if name == BEARER])
+            known = self.clients.people.arrived(headers)
         except Denied:
             return None
         return None if known is None else known.who.id

@@ -206,7 +206,7 @@ class Visitor:
 def shown(people: Authenticator, scope: Scope) -> Principal | None:
     """The client that a request is of, by its `Authorization`; None without one. Raises Denied, which is logged."""
     try:
-        return people.arrived([value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"])
+        return people.arrived(scope["headers"])
     except Denied:
         log.info("the token of a client at %s was refused", (scope.get("client") or [None])[0])
         raise

@@ -98,8 +98,8 @@ class HttpDoor:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request. Raises NotFound if it has not the key."""
-        values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-        if not hmac.compare_digest((access.bearer(values) or "").encode(), self._server.secret.hex().encode()):
+        shown = access.bearer(scope["headers"]) or ""
+        if not hmac.compare_digest(shown.encode(), self._server.secret.hex().encode()):
             raise NotFound("there is no such server")
         await (await self._reached())(scope, receive, send)
 

@@ -18,7 +18,7 @@ from gateway.governance.manifests import AIP44
 from gateway.governance.policy import PolicyRules
 from gateway.governance.printing import capabilities
 from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
-from gateway.governance.roots import Roots, roots_of
+from gateway.governance.roots import Roots
 from gateway.governance.skills import Skill
 from gateway.yaml_document import Mistake, Where
 
@@ -150,7 +150,7 @@ class RouteGovernor:
 
     @functools.cached_property
     def _roots(self) -> Roots:
-        return roots_of(self.binding.manifest.workspace, self.binding.sandbox)
+        return self.binding.roots
 
     def _unmet(self, can: JsonObject) -> str:
         missing = self._missing(can)

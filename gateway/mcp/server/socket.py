@@ -45,11 +45,9 @@ class McpSocket:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
         websocket, options = WebSocket(scope, receive, send), self._hub.options
         try:
-            headers = Headers(scope=scope)
-            origin.admit(headers.get("origin"), scope, options.origins)
+            origin.admit(Headers(scope=scope).get("origin"), scope, options.origins)
             visit = self._hub.enter(scope)
-            token = bearer(headers.getlist(wire.AUTHORIZATION))
-            del headers
+            token = bearer(scope["headers"])
             agent = websocket.path_params.get("agent")
             session = PipeSession(self._hub, agent, bearer=token, visit=visit, admit=self._hub.admit).admitted()
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in scope.get("subprotocols", ()) else None

@@ -95,13 +95,13 @@ def test_a_token_that_does_not_hold_is_refused_in_words_that_tell_nothing(wrong:
 
 @pytest.mark.parametrize("sent", [[], ["Basic YTpi"], ["Bearer"], [f"Bearer {ANA}", f"Bearer {ANA}"], [ANA]])
 def test_whoever_sends_no_token_or_two_is_a_stranger(sent: list[str]) -> None:
-    visitor = Visitor(HOUSE, HOUSE.arrived(sent))
+    visitor = Visitor(HOUSE, HOUSE.arrived([(b"authorization", each.encode()) for each in sent]))
     assert visitor.stranger and visitor.name is None and not visitor.owns(MADE)
 
 
 def test_nobody_is_a_stranger_where_nobody_is_asked() -> None:
     house = Authenticator(None)
-    visitor = Visitor(house, house.arrived(["Bearer whatever"]))
+    visitor = Visitor(house, house.arrived([(b"authorization", b"Bearer whatever")]))
     assert not visitor.stranger and visitor.identity is None and visitor.marks() == {} and visitor.owns(MADE)
     assert visitor.announced({"authMethods": []}) == {"authMethods": []}
     visitor.check("session/new", "any")

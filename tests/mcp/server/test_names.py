@@ -9,7 +9,6 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.access import bearer
 from gateway.mcp import versions, wire
 from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server import McpServer
@@ -131,23 +130,6 @@ def test_the_endpoint_can_be_the_mount_point_itself() -> None:
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("headers", "token"),
-    [
-        (["Bearer abc"], "abc"),
-        (["bearer  a.b-c=="], "a.b-c=="),
-        (["Basic abc"], None),
-        (["Bearer"], None),
-        (["Bearer "], None),
-        (["abc"], None),
-        ([], None),
-        (["Bearer a", "Bearer a"], None),
-    ],
-)
-def test_a_token_is_what_one_header_says(headers: list[str], token: str | None) -> None:
-    assert bearer(headers) == token
 
 
 def test_a_call_has_the_token_of_its_own_request() -> None:

@@ -12,8 +12,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway import access
-from gateway.access import Visit
+from gateway.access import Visit, refusal_headers
 from gateway.core import errors
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire
@@ -46,7 +45,7 @@ def refusal(status: int, why: str, code: int = jsonrpc.INVALID_REQUEST, *, heade
 
 def refused(error: InterlinguaError) -> Reply:
     """The same of an error of the tree, with its status."""
-    return refusal(lookup(STATUS, error), str(error), headers=access.refusal_headers(error))
+    return refusal(lookup(STATUS, error), str(error), headers=refusal_headers(error))
 
 
 def response(error: InterlinguaError) -> Response:
@@ -122,14 +121,6 @@ def _takes(said: str, kinds: tuple[str, ...]) -> bool:
     """`accepts` of a header: few clients differ in it."""
     ranges = {one.partition(";")[0].strip().lower() for one in said.split(",")}
     return not any(ranges.isdisjoint((kind, kind.partition("/")[0] + "/*", "*/*")) for kind in kinds)
-
-
-def bearer(request: HttpRequest) -> str | None:
-    """The token that came with a request."""
-    if request.header(wire.AUTHORIZATION) is None:
-        return None
-    name = wire.AUTHORIZATION.lower().encode()
-    return access.bearer([value.decode("latin-1") for found, value in request.scope["headers"] if found == name])
 
 
 def json(value: Any) -> Reply:

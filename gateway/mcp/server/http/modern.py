@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.access import EXPIRED, Visit
+from gateway.access import EXPIRED, Visit, bearer
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.call import Nowhere, read
-from gateway.mcp.server.http.endpoint import answer, bearer, no_message
+from gateway.mcp.server.http.endpoint import answer, no_message
 from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
@@ -97,7 +97,7 @@ class _Post:
     def __init__(self, exchange: HttpRequest, visit: Visit | None) -> None:
         self.alive = True
         self.visit = visit
-        self.bearer = bearer(exchange)
+        self.bearer = bearer(exchange.scope["headers"])
 
 
 class _Exchange(_Post):

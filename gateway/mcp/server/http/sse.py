@@ -10,9 +10,9 @@ from urllib.parse import parse_qs
 
 from msgspec import UNSET
 
-from gateway.access import Visit
+from gateway.access import Visit, bearer
 from gateway.core.errors import AgentGone
-from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, bearer, no_message, refusal, same
+from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, no_message, refusal, same
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.asgi import HttpRequest, Reply
@@ -104,7 +104,8 @@ class SseEndpoint(McpEndpoint):
     async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
         """See `McpEndpoint`. One connection, from its beginning to its end, or that of its client's token."""
         accepts(exchange, EVENTS)
-        session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
+        token = bearer(exchange.scope["headers"])
+        session = PipeSession(self.hub, exchange.agent, bearer=token, visit=visit).admitted()
         with self.hub.connected():
             await self._serve(exchange, EventPipe(self.hub.new_id(), exchange, visit), session)
         with suppress(TimeoutError):

@@ -8,22 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from gateway.access import Visit
+from gateway.access import Visit, bearer
 from gateway.core.errors import NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
-from gateway.mcp.server.http.endpoint import (
-    McpEndpoint,
-    accepts,
-    answer,
-    bearer,
-    json,
-    no_message,
-    not_served,
-    refusal,
-    same,
-)
+from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, answer, json, no_message, not_served, refusal, same
 from gateway.mcp.server.http.post_answer import PostAnswer
 from gateway.mcp.server.http.session import Message, StreamableSession, StreamableSessions
 from gateway.mcp.server.hub import Hub
@@ -86,7 +76,7 @@ class StreamableEndpoint(McpEndpoint):
         if plain:
             return await modern.serve(self.hub, exchange, message, visit, plain=True)
         session = self._session(exchange, visit, message)
-        session.authorize(bearer(exchange))
+        session.authorize(bearer(exchange.scope["headers"]))
         with self._sessions.used(session):
             answer = session.take(_taken(message, session))
             if answer is None:
@@ -99,7 +89,7 @@ class StreamableEndpoint(McpEndpoint):
         if request.id is None:
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None
-        shown = bearer(exchange)
+        shown = bearer(exchange.scope["headers"])
         session = (
             self._session(exchange, visit, request) if again else self._sessions.open(exchange.agent, visit, shown)
         )
