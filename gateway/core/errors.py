@@ -30,8 +30,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self, TypeVar
 
-from gateway.core.types import Failure
-
 T = TypeVar("T")
 
 
@@ -211,8 +209,3 @@ def first(error: BaseException) -> InterlinguaError | None:
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := first(inner)) is not None), None)
     return error if isinstance(error, InterlinguaError) else None
-
-
-def failure(error: InterlinguaError) -> Failure:
-    """The error as a run's record keeps it."""
-    return Failure(code=error.code, message=str(error), retryable=error.retryable)

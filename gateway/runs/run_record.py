@@ -261,12 +261,12 @@ def of_error(raised: Exception, what: str) -> e.RunFailed:
         log.error("%s: the adapter failed", what, exc_info=raised)
         return e.RunFailed(failure=Failure(code="internal", message="internal error"))
     log.info("%s failed: %s %s", what, error, error.detail)
-    return e.RunFailed(failure=errors.failure(error))
+    return e.RunFailed(failure=Failure.of(error))
 
 
 def without_result() -> e.RunFailed:
     """The end of a run whose adapter returned without a terminal event."""
-    return e.RunFailed(failure=errors.failure(AgentBroken("the agent stopped without a result")))
+    return e.RunFailed(failure=Failure.of(AgentBroken("the agent stopped without a result")))
 
 
 def timed_out(limit: float | None) -> e.RunFailed:

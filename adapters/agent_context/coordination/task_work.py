@@ -204,7 +204,7 @@ class TaskWork:
             return False
         except InterlinguaError as error:
             self._leave()
-            await self._failed(Failure(code=error.code, message=str(error), retryable=error.retryable))
+            await self._failed(Failure.of(error))
             return False
         await self._keep(self._record.start(run.id))
         if self._context.cancelled:  # meanwhile, when there was nothing to cancel yet

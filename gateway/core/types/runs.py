@@ -1,9 +1,11 @@
 """Runs: what is asked for, and what became of it."""
 
 import enum
+from typing import Self
 
 import msgspec
 
+from gateway.core.errors import InterlinguaError
 from gateway.core.types.questions import Interrupt
 from gateway.core.types.records import NULL, Json, JsonObject, Record
 
@@ -99,6 +101,10 @@ class Failure(Record, frozen=True, kw_only=True):
     code: str
     message: str
     retryable: bool = False
+
+    @classmethod
+    def of(cls, error: InterlinguaError) -> Self:
+        return cls(code=error.code, message=str(error), retryable=error.retryable)
 
 
 class Run(Record, frozen=True, kw_only=True):

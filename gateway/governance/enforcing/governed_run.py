@@ -20,9 +20,9 @@ from gateway.contract.wrapping import WrappedRun
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import ABSENT
-from gateway.core.errors import InterlinguaError, failure
+from gateway.core.errors import InterlinguaError
 from gateway.core.memory import Recalled
-from gateway.core.types import Answer, Artifact, Interrupt, JsonObject, Run, RunStatus, ThreadUpdate
+from gateway.core.types import Answer, Artifact, Failure, Interrupt, JsonObject, Run, RunStatus, ThreadUpdate
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing.approval import own
 from gateway.governance.enforcing.gate import RunGate
@@ -119,7 +119,7 @@ class GovernedRun:
         except InterlinguaError as error:
             log.error("run %s: its end is not audited: %s %s", self._run.run.id, error, error.detail)
             if isinstance(end, e.RunFinished):
-                end = e.RunFailed(failure=failure(error))
+                end = e.RunFailed(failure=Failure.of(error))
         try:
             yield end
             if self._tells and self._run.run.status is RunStatus.SUCCESS:
@@ -127,7 +127,7 @@ class GovernedRun:
         except InterlinguaError as error:
             if isinstance(end, e.RunFinished):
                 with contextlib.suppress(InterlinguaError):
-                    await self.session.moved(*_last(e.RunFailed(failure=failure(error))))
+                    await self.session.moved(*_last(e.RunFailed(failure=Failure.of(error))))
             raise
         finally:
             if self._run.run.thread is None:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from gateway.contract import InterceptedRun
 from gateway.contract.governing import Instruction, risk_of
 from gateway.core import events as e
-from gateway.core.errors import Denied, InterlinguaError, Unavailable, failure
-from gateway.core.types import Answer, Interrupt, Json, Outcome
+from gateway.core.errors import Denied, InterlinguaError, Unavailable
+from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import approval
 from gateway.governance.enforcing.approval import AskedApproval
@@ -376,7 +376,7 @@ class Judge:
     def interrupt(self, error: InterlinguaError) -> None:
         """End the run with an error. Nothing more of it is shown."""
         self.close()
-        self.run.abort(failure(error))
+        self.run.abort(Failure.of(error))
 
     def close(self) -> None:
         """Decide nothing any more: the run ends, or this process lets go of it."""
