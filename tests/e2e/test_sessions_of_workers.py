@@ -195,11 +195,10 @@ def until_cut(told: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         yield from told
 
 
-def number_of(pid: int) -> int:
-    """The number of the worker with that process id."""
-    (given,) = re.findall(rb"INTERLINGUA_WORKER=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes())
-    number: int = json.loads(given)["number"]
-    return number
+def number_of(pid: int) -> int | None:
+    """The number of the worker with that process id. None if it is one that the supervisor has only just forked."""
+    given = re.search(rb"INTERLINGUA_WORKER=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes())
+    return None if given is None else int(json.loads(given[1])["number"])
 
 
 def pid_of(gateway: Gateway, worker: int) -> int:
