@@ -194,8 +194,7 @@ class GatewayRuns(Protocol):
     def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
         """Follow a run from event `after` + 1. With `deltas=False` a lagging watcher skips text deltas.
 
-        A run that was started without `told` is on the disk when the block begins; one that another process drives soon
-        after, and so is its end before that process tells of it.
+        A run that was started without `told` is on the disk when the block begins, and its end before anybody is told.
         """
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:

@@ -114,6 +114,7 @@ class ForeignWatch:
             fresh = tuple((number, event) for number, event in events if number > self._after)
             if fresh:
                 whole = sum(len(entry.data) for entry in entries) < READ_BYTES
-                self.run = await self._store.run(self.run.id)
+                if any(type(event) is not e.PartDelta for _, event in fresh):  # text changes nothing of the run
+                    self.run = await self._store.run(self.run.id)
                 return Batch(events=fresh, last=self._read, snapshot=self._output if whole else None)
         return None

@@ -244,7 +244,10 @@ class Store(Protocol):
     async def flush(self, run_id: str | None = None) -> None:
         """Wait until everything appended or saved so far (for a run, if given) can be read back, here and elsewhere."""
 
-    async def run(self, run_id: str) -> Run: ...
+    async def run(self, run_id: str) -> Run:
+        """What another process has changed within the last minute is on the disk when this returns, with all events
+        that could be read before. Unless the disk fails, which is logged: then it is what is written.
+        """
 
     async def owner_of(self, run_id: str) -> str:
         """The owner of a run, ended or not."""

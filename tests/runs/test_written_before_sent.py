@@ -199,6 +199,65 @@ def test_the_end_of_a_run_that_another_process_watches_is_told_when_it_is_on_the
     aio.run(story())
 
 
+@pytest.mark.parametrize("transition", ["question", "end"])
+@pytest.mark.parametrize("asks", ["watch", "wait", "get"])
+def test_who_asks_another_process_hears_of_a_transition_when_it_is_on_the_disk(
+    tmp_path: Path, disk: Stuck, transition: str, asks: str
+) -> None:
+    go = asyncio.Event()
+
+    async def works(context: RunContext) -> None:
+        await go.wait()
+        context.emit(e.PartDelta(part="text", delta="so"))
+        if transition == "question":
+            await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
+        context.emit(e.RunFinished())
+
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        there = SqliteStore(file, host="there")
+        async with (
+            scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="here")) as one,
+            scripted.engine((scripted.route(), Scripted(works)), store=there) as two,
+        ):
+            run = await one.runs.start(request())
+            heard: list[object] = []
+
+            async def watching() -> None:
+                async with two.runs.watch(run.id) as watch:
+                    await watch.follow(lambda batch: heard.extend(type(event) for _, event in batch.events))
+
+            async def getting() -> None:
+                while RunStatus.SUCCESS not in heard and RunStatus.INTERRUPTED not in heard:
+                    heard.append((await two.runs.get(run.id)).status)
+
+            async def waiting() -> None:
+                stopped = await two.runs.wait(run.id)
+                assert stopped is not None
+                heard.append(stopped.status)
+
+            def written() -> bool:
+                with contextlib.closing(sqlite3.connect(file)) as connection:
+                    ((status,),) = connection.execute("SELECT status FROM runs WHERE id = ?", (run.id,)).fetchall()
+                return bool(status == ("interrupted" if transition == "question" else "success"))
+
+            asking = asyncio.ensure_future({"watch": watching, "wait": waiting, "get": getting}[asks]())
+            await until(lambda: asks != "watch" or heard == [e.RunStarted])
+            disk.go.clear()
+            go.set()
+            await until(written)
+            await asyncio.wait([asking], timeout=0.3)  # it looks five times a second
+            stops = {e.Interrupted, e.RunFinished, RunStatus.INTERRUPTED, RunStatus.SUCCESS}
+            early = stops.intersection(heard)
+            disk.go.set()
+            assert not early
+            await until(lambda: not stops.isdisjoint(heard))
+            await one.runs.cancel(run.id)
+            await asyncio.wait_for(asking, LONG)
+
+    aio.run(story())
+
+
 class Client:
     """A `Caller` that notes what reaches it."""
 

@@ -7,11 +7,13 @@ event loop --read--> a few connections                            after the run'
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange
 from gateway.store.leases import TTL_SECONDS, identify
@@ -20,7 +22,7 @@ from gateway.store.postgres.connections import Connection, Server
 from gateway.store.postgres.mail import DatabaseMailbox
 from gateway.store.postgres.run_writes import NewRun, Transition
 from gateway.store.postgres.writer import PostgresWriter
-from gateway.store.records import RegistrationCache, encode
+from gateway.store.records import RegistrationCache, RunsOnDisk, encode
 from gateway.store.uploads import upload
 from gateway.store.write_queue import closed
 
@@ -73,6 +75,7 @@ class PostgresStore:
         self._queue = self._writer.queue
         self.append = self._queue.append
         self.mailbox = DatabaseMailbox(self._server, self.owner, self._leases.is_dead, self._write, self._read)
+        self._on_disk = RunsOnDisk()
         self._swept = False
         self._registered = RegistrationCache()
         self._closing: asyncio.Future[None] | None = None
@@ -156,7 +159,12 @@ class PostgresStore:
             raise closed()
 
     async def run(self, run_id: str) -> Run:
-        return await self._read(partial(queries.run, run_id=run_id), run_id)
+        owner, run = await self._read(partial(queries.run, run_id=run_id), run_id)
+        if owner != self.owner and self._on_disk.lacks(run):
+            with contextlib.suppress(Unavailable):  # it has happened, as for whoever watches it at its owner
+                await self._write(_nothing, own=True)  # what is durable is on the disk with all before it
+            self._on_disk.add(run)
+        return run
 
     async def owner_of(self, run_id: str) -> str:
         return await self._read(partial(queries.owner_of, run_id=run_id), run_id)

@@ -44,8 +44,12 @@ LOG_ROWS, MORE_LOG_ROWS = 32, 128
 """How many rows of a log are read first, and then at a time, until there is enough."""
 
 
-async def run(connection: Connection, run_id: str) -> Run:
-    return await _one(connection, "runs", run_id, decode_run)
+async def run(connection: Connection, run_id: str) -> tuple[str, Run]:
+    """A run with its owner."""
+    rows = await fetch(connection, "SELECT owner, record FROM interlingua.runs WHERE id = $1", run_id)
+    if not rows:
+        raise NotFound(f"no run {run_id}")
+    return str(rows[0]["owner"]), decode_run(rows[0]["record"])
 
 
 async def owner_of(connection: Connection, run_id: str) -> str:

@@ -9,6 +9,7 @@ event loop --read one record--> file                      the same without a thr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
@@ -20,9 +21,9 @@ from typing import TypeVar
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange
+from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange, Unsynced
 from gateway.store.leases import TTL_SECONDS, identify
-from gateway.store.records import RegistrationCache, encode, few, size_of
+from gateway.store.records import RegistrationCache, RunsOnDisk, encode, few, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
 from gateway.store.sqlite.batch import unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
@@ -143,6 +144,7 @@ class SqliteStore:
         self.mailbox = mail.FileMailbox(self._me, self._queue, self._bell, self._read)
         self._begun = None if path is None else BegunRuns(path, self.owner)
         self._readers: Readers | None = None
+        self._on_disk = RunsOnDisk()
         self._swept = False
         self._registered = RegistrationCache()
         self._closing: asyncio.Future[None] | None = None
@@ -256,7 +258,12 @@ class SqliteStore:
             raise closed()
 
     async def run(self, run_id: str) -> Run:
-        return await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
+        owner, run = await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
+        if owner != self.owner and self._on_disk.lacks(run):
+            with contextlib.suppress(Unsynced):  # it has happened, as for whoever watches it at its owner
+                await self._writer.synced()
+            self._on_disk.add(run)
+        return run
 
     async def owner_of(self, run_id: str) -> str:
         return await self._read(partial(queries.owner_of, run_id=run_id), run_id, one=True)

@@ -51,8 +51,12 @@ PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema
 """The words of partial indexes, and the runs that are in them."""
 
 
-def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
-    return _one(cursor, "runs", run_id, decode_run)
+def run(cursor: sqlite3.Cursor, run_id: str) -> tuple[str, Run]:
+    """A run with its owner."""
+    row = cursor.execute("SELECT owner, record FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no run {run_id}")
+    return row[0], decode_run(row[1])
 
 
 def owner_of(cursor: sqlite3.Cursor, run_id: str) -> str:

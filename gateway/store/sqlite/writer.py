@@ -34,7 +34,7 @@ from pathlib import Path
 from gateway.store.records import decode_run
 from gateway.store.sqlite.batch import Batches, CannotBegin, NotWhole, unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.write_queue import Answer, Creation, Piece, WriteJob, WriteQueue, answer
+from gateway.store.write_queue import Answer, Creation, Piece, WriteJob, WriteQueue, answer, closed
 
 SOON_SECONDS = 0.02
 """How long a `soon` job may wait for its sync, unless another commit causes one."""
@@ -95,6 +95,19 @@ class Writer:
     def backlog(self) -> int:
         """Bytes appended but not yet written."""
         return self.queue.put - (self._disk.batches.written if self._disk.batches is not None else 0)
+
+    def synced(self) -> asyncio.Future[None]:
+        """Wait until all that is written, by whichever process, is on the disk. The future may raise Unsynced."""
+        if not self.queue.usable or self._loop is None:
+            raise closed()
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._disk.wal is None:
+            future.set_result(None)
+            return future
+        self._unsynced.append((WriteJob(None, future=future, durable=True), None, None))
+        if self._syncing is None:
+            self._sync()
+        return future
 
     async def start(self) -> None:
         """Connect. Raises what `connect` or the first `beat` raises."""

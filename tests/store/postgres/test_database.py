@@ -44,6 +44,31 @@ SECRET = "p:a/s?s#w@o%rd"
 ENCODED = "p%3Aa%2Fs%3Fs%23w%40o%25rd"
 
 
+# --- what a power cut may undo
+
+
+def test_a_run_that_another_process_has_ended_without_a_sync_is_on_the_disk_when_it_is_read() -> None:
+    with PostgresServer(wal_writer_delay="10s") as server:  # which syncs what a process does not
+        url = server.database()
+
+        async def main() -> None:
+            one, other = PostgresStore(url, host="here"), PostgresStore(url, host="there")
+            for store in (one, other):
+                await store.open()
+            run = make_run()
+            await one.create_run(run, [entry(1)], reserved=99, soon=True)
+            ended = replace(run, status=RunStatus.SUCCESS)
+            await one.commit(run.id, RunChange(run=ended, release=True), soon=True)
+            ((written,),) = server.sql("SELECT pg_current_wal_insert_lsn()")
+            assert await other.run(run.id) == ended
+            ((synced,),) = server.sql("SELECT pg_current_wal_flush_lsn()")
+            assert synced >= written
+            for store in (one, other):
+                await store.close()
+
+        run(main())
+
+
 # --- versions
 
 
