@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, count, leave
-from gateway.core.errors import Invalid, NotFound, Unavailable
+from gateway.core.errors import Invalid, NotFound
 from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, logs, verify
 from gateway.governance.audit.keys import keyring
 from gateway.governance.audit.last_heads import stored_heads
@@ -41,7 +41,7 @@ def verify_log(
         stored = _stored(store, name) if store is not None else {}  # before the files, which may be growing
     except (ValueError, Invalid) as error:
         leave(USAGE, str(error))
-    except (NotFound, Unavailable) as error:
+    except NotFound as error:
         leave(FAILED, str(error))
     found = logs(paths)
     if not found:
@@ -56,11 +56,8 @@ def verify_log(
         if signed is None and head is None and store is None:
             beside = path_for(files[-1])
             signed = beside if files[-1].suffix == ".jsonl" and beside.exists() else None
-        try:
-            known = read_pointer(signed, ring) if signed is not None else given or stored.get(number)
-            report = verify(files, after=before, head=known, keyring=ring, any_form=any_form)
-        except (Invalid, Unavailable) as error:
-            leave(FAILED, str(error))
+        known = read_pointer(signed, ring) if signed is not None else given or stored.get(number)
+        report = verify(files, after=before, head=known, keyring=ring, any_form=any_form)
         codes.append(_told(report, ring=ring, known=known, pointer=signed))
     for number in stored.keys() - found.keys():
         print(f"log {number} is not there, and entry {stored[number].seq} of it is known to have been written")

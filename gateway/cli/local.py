@@ -103,8 +103,7 @@ class Local:
                 yield line
 
     async def answer(self, value: Any) -> None:
-        assert self._begun is not None, "a question belongs to a run"
-        id = (await self._begun).id
+        id = await self._id()
         asked = (await self._app.gateway.runs.get(id)).interrupts
         run = await self._app.gateway.runs.answer(id, Answer(value=value, by=_user()))
         if asked and run.interrupts[:1] == asked[:1]:
@@ -117,9 +116,13 @@ class Local:
     async def cancel(self) -> bool:
         if self._begun is None:
             return False
-        run = await asyncio.shield(self._begun)
-        await self._app.gateway.runs.cancel(run.id, reason="given up at the terminal", wait=True)
+        await self._app.gateway.runs.cancel(await self._id(), reason="given up at the terminal", wait=True)
         return True
+
+    async def _id(self) -> str:
+        """The run's id, as soon as the run is stored."""
+        assert self._begun is not None, "called once a run is asked for"
+        return (await asyncio.shield(self._begun)).id
 
     async def leave(self) -> str:
         """See `Talk.leave`: the run ends with this program."""

@@ -10,13 +10,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import httpx2
-from rich.console import Console
-from rich.live import Live
 
 from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, leave
 from gateway.cli.remote import CONNECT_SECONDS, REFUSALS, http_client, reached
-from gateway.cli.talk import File, as_answer, asks, note
-from gateway.cli.view import shown, table
+from gateway.cli.talk import File, as_answer, asks, note, shown
 from gateway.core.errors import AgentFailed, Invalid, NotFound
 from gateway.core.types import JsonObject, RunStatus
 from gateway.wire import sse
@@ -101,6 +98,10 @@ def list_runs(agent: str | None, status: str | None, limit: int) -> Work:
             for run in found["runs"]:
                 print(json.dumps(run, ensure_ascii=False))
             return OK
+        from rich.console import Console
+
+        from gateway.cli.view import table
+
         rows = [
             (run["id"], run["agent"], run["protocol"], run["status"], _ago(run["created_at"]), run["principal"] or "")
             for run in found["runs"]
@@ -182,6 +183,11 @@ def top(*, once: bool) -> Work:
     """Show agents and how their runs go, again and again."""
 
     async def work(client: AdminClient) -> int:
+        from rich.console import Console
+        from rich.live import Live
+
+        from gateway.cli.view import table
+
         if once or not sys.stdout.isatty():
             Console().print(table(HEADS, _rows(await client.get("/agents"))))
             return OK

@@ -101,9 +101,9 @@ class Remote:
         """Implements `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
         agent_id, _, specs = await self._descriptor(agent)
         said = document if prompt is None else prompt
-        body: JsonObject = {"agent_id": agent_id, "input": said}
         modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
-        self._begun = asyncio.ensure_future(self._json("POST", "/runs", {**body, "stream_mode": modes or ["values"]}))
+        body: JsonObject = {"agent_id": agent_id, "input": said, "stream_mode": modes or ["values"]}
+        self._begun = asyncio.ensure_future(self._json("POST", "/runs", body))
         path = f"/runs/{await self._id()}/stream"
         while True:
             self._asked, self._answered = None, False

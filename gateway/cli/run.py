@@ -16,7 +16,7 @@ from rich.console import Console
 
 from gateway.cli import loop
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
-from gateway.cli.files import chosen
+from gateway.cli.files import chosen, read
 from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
 from gateway.cli.view import View, table, view
 from gateway.contract.reading import meant, merged
@@ -77,7 +77,6 @@ def talk(
 
         assert gateway is not None
         return Remote(gateway, token(gateway, token_file))
-    from gateway.cli.files import read
     from gateway.cli.local import Local
 
     return Local(read(table), serving=running)
@@ -104,7 +103,6 @@ def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file:
     """Print an agent's input, and how it is called in each protocol, with a made-up input."""
     from gateway import registry
     from gateway.cli.banner import called, example
-    from gateway.cli.files import read
 
     async def shown() -> int:
         async with talk(routes, gateway, token_file, running=False) as place:

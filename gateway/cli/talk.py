@@ -7,6 +7,7 @@ command line shows them and hands back answers; it knows neither.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -20,6 +21,7 @@ from gateway.core.types import JsonObject, RunStatus
 
 LISTED: Final = 1000
 """The most values to list. With more the user types one."""
+_ACTED_ON: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class Talk(Protocol):
 
     async def leave(self) -> str:
         """Leave the open question. Returns a line that says where the run waits, or that it was cancelled."""
+
+
+def shown(text: str) -> str:
+    """An agent's text without control characters and marks that a terminal would act on."""
+    return _ACTED_ON.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r", ""))
 
 
 def as_text(document: Any, pointer: str | None) -> AnswerText:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterable
@@ -18,14 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text as Styled
 
-from gateway.cli.talk import AnswerText, PendingQuestion
-
-_ACTED_ON = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def shown(text: str) -> str:
-    """An agent's text without control characters and marks that a terminal would act on."""
-    return _ACTED_ON.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r", ""))
+from gateway.cli.talk import AnswerText, PendingQuestion, shown
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:

@@ -66,6 +66,11 @@ def test_an_editors_pipe_loads_neither_the_server_nor_the_store_nor_what_reads_a
     assert loaded(told, 480).isdisjoint({*AT_FIRST_USE, "uvicorn", "_sqlite3", "yaml"})
 
 
+def test_an_operators_command_loads_what_shows_tables_at_a_terminal_alone() -> None:
+    told = interlingua("runs", "--gateway", "http://127.0.0.1:9", env=PROFILED, fresh=True).stderr
+    assert "rich" not in {module.partition(".")[0] for module in IMPORTED.findall(told)}
+
+
 COMPILED = """\
 import sys
 told = []
