@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.transport.asgi import origin
-from gateway.transport.asgi.request import headers_of
+from gateway.transport.asgi.request import headers_of, twice
 from gateway.transport.guard import address
 
 FORWARDED: Final = frozenset(
@@ -119,20 +119,25 @@ class BrowserGuard:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         scope[origin.OWN] = self._own
         if scope["type"] != "lifespan":
-            headers = headers_of(scope)
-            if len(headers) != len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+            if twice(scope, b"host"):
                 return PlainTextResponse("Host was sent more than once.", 400)(scope, receive, send)
-            host = headers.get(b"host", b"").decode("latin-1")
-            named = self._names.asked(host)
-            if not named or b"origin" in headers:
-                asked = scope["path"]
-                for path, below, judging in self._doors:
-                    if asked.startswith(below) or asked == path:
-                        why = self._wrong(headers, host, judging) if named else _FOREIGN.format(host)
-                        if why is not None:
-                            return self._refusal(path, Denied(why))(scope, receive, send)
-                        break
+            if (refused := self._refused(scope)) is not None:
+                return refused(scope, receive, send)
         return self._inner(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> Response | None:
+        """The answer to a request that may not come in; None to let it through."""
+        headers = headers_of(scope)
+        host = headers.get(b"host", b"").decode("latin-1")
+        named = self._names.asked(host)
+        if named and b"origin" not in headers:
+            return None
+        asked = scope["path"]
+        for path, below, judging in self._doors:
+            if asked.startswith(below) or asked == path:
+                why = self._wrong(headers, host, judging) if named else _FOREIGN.format(host)
+                return None if why is None else self._refusal(path, Denied(why))
+        return None
 
     def _wrong(self, headers: Mapping[bytes, bytes], host: str, judging: bool) -> str | None:
         """The reason to refuse the request of a page; None to let it through."""

@@ -14,6 +14,7 @@ from gateway.browser_guard import HostNames, comes_directly
 from gateway.config import Config
 from gateway.core.errors import Denied, Unauthenticated
 from gateway.core.types import Identity
+from gateway.transport.asgi.request import headers_of
 
 CLOSED: Final = (
     "the operator's pages are closed here: name `operators` in routes.yaml. Without it they are open on this machine "
@@ -72,9 +73,9 @@ class Operators:
 
     def _refuse_other_pages(self, scope: Scope) -> None:
         """Browsers say which page asks. Only the gateway's own may; programs say nothing."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers = headers_of(scope)
         site = headers.get(b"sec-fetch-site")
         page = headers.get(b"origin")
-        own = page is None or page.partition("://")[2] == headers.get(b"host")
-        if not own or site not in (None, "same-origin", "none"):
+        own = page is None or page.partition(b"://")[2] == headers.get(b"host")
+        if not own or site not in (None, b"same-origin", b"none"):
             raise Denied(FOREIGN)

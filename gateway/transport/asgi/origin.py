@@ -12,6 +12,7 @@ from typing import Final
 from starlette.types import Scope
 
 from gateway.core.errors import Denied
+from gateway.transport.asgi.request import headers_of
 
 OWN: Final = "interlingua.own"
 """Key of a request's scope: a function of `Origin` and `Host`, whether the page is one that needs no permission.
@@ -28,8 +29,7 @@ def admit(page: str | None, scope: Scope, origins: Collection[str]) -> None:
     if page is None or page in origins:
         return
     own = scope.get(OWN)
-    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-    if own is None or not own(page, host):
+    if own is None or not own(page, headers_of(scope).get(b"host", b"").decode("latin-1")):
         raise Denied(f"pages of {page} may not connect here (see `origins`)")
 
 

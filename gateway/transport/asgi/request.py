@@ -46,6 +46,11 @@ def headers_of(scope: Scope) -> Mapping[bytes, bytes]:
     return found
 
 
+def twice(scope: Scope, name: bytes) -> bool:
+    """Whether a header, its name in lower case, was sent more than once."""
+    return len(headers_of(scope)) != len(scope["headers"]) and [each for each, _ in scope["headers"]].count(name) > 1
+
+
 class DirectLine(Protocol):
     """The connection of a request, past ASGI: without messages and coroutines, and each answer or piece of one by one
     write. What it does not do has to be done by ASGI.
@@ -133,11 +138,6 @@ class HttpRequest:
         """A request header, None if it was not sent or is empty. Of one that was sent twice, the last."""
         value = self._headers.get(name.lower().encode())
         return value.decode("latin-1").strip() or None if value is not None else None
-
-    def twice(self, name: str) -> bool:
-        """Whether a header was sent more than once."""
-        wanted = name.lower().encode()
-        return sum(1 for found, _ in self.scope["headers"] if found == wanted) > 1
 
     def query(self, name: str) -> str | None:
         """A query parameter, the last if it was given twice. Raises Invalid."""

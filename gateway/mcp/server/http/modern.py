@@ -21,6 +21,7 @@ from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
 from gateway.transport.asgi import HttpRequest, Reply, WhileConnected
+from gateway.transport.asgi.request import twice
 from gateway.transport.streamable_http import EVENTS
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, Notification, Request, RpcError
@@ -75,9 +76,9 @@ def _agree(exchange: HttpRequest, request: Request, meta: JsonObject) -> None:
     """The headers repeat what the body says, for who routes by them. Raises RpcError."""
     check(meta)
     said = exchange.header(wire.VERSION_HEADER)
-    twice = [name for name in HEADERS if exchange.twice(name)]
-    if twice:
-        raise RpcError(wire.HEADER_MISMATCH, f"the header {twice[0]} was sent more than once")
+    for name in HEADERS:
+        if twice(exchange.scope, name.lower().encode()):
+            raise RpcError(wire.HEADER_MISMATCH, f"the header {name} was sent more than once")
     if said != meta[wire.META_VERSION]:
         raise RpcError(wire.HEADER_MISMATCH, f"the header {wire.VERSION_HEADER} and params._meta do not agree")
     if exchange.header(wire.METHOD_HEADER) != request.method:
