@@ -103,7 +103,7 @@ def measure(count: int) -> dict[str, float]:
         for kind in FLOORS:
             port = free_port()
             child = stage.start(kind, ["-m", "bench.idle", "--serve", kind, str(port)])
-            _until_listening(child, port)
+            child.until_listens(port)
             found[kind] = each(child, count, partial(connections, port, "" if kind == "tcp" else "/"))
         with stage.gateway(table=growth.table_of(stage)) as gateway:
             path = "/agent-client/editor"
@@ -113,16 +113,6 @@ def measure(count: int) -> dict[str, float]:
                 gateway.child, count, partial(sessions, stage, f"ws://127.0.0.1:{gateway.port}{path}")
             )
     return found
-
-
-def _until_listening(child: Child, port: int) -> None:
-    for _ in range(600):
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-            return
-        with contextlib.suppress(Exception):
-            child.popen.wait(0.05)
-    raise child.broken("was not ready in time")
 
 
 def main(argv: list[str] | None = None) -> int:

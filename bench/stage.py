@@ -12,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -170,12 +169,19 @@ class Child:
 
     def until_answers(self, url: str) -> float:
         """Wait until `url` answers 200. Returns the seconds since now."""
+        return self._until_served(lambda: urllib.request.urlopen(url, timeout=5))
+
+    def until_listens(self, port: int) -> float:
+        """Wait until it takes connections. Returns the seconds since now."""
+        return self._until_served(lambda: socket.create_connection(("127.0.0.1", port), timeout=5))
+
+    def _until_served(self, look: Callable[[], contextlib.AbstractContextManager[object]]) -> float:
+        """`look` again and again until it raises no OSError."""
         began = time.monotonic()
         while time.monotonic() - began < READY_SECONDS:
             if self.popen.poll() is not None:
                 raise self.broken(f"ended with {self.popen.returncode}")
-            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-                urllib.request.urlopen(url, timeout=5).close()
+            with contextlib.suppress(OSError), look():
                 return time.monotonic() - began
             time.sleep(0.005)
         raise self.broken("was not ready in time")
