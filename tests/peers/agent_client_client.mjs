@@ -1,7 +1,7 @@
 // A client made with the official TypeScript SDK `@agentclientprotocol/sdk`, driven from the command line:
 // `node agent_client_client.mjs --sdk FOLDER STEP... -- COMMAND ARG...`, where FOLDER holds the SDK's `node_modules`.
-// It runs unchanged with 0.29.0 and 2.4.0. Options, steps and output are those of `agent_client_client.py`, except
-// that there is no `--stable`; params and results are what the SDK parsed.
+// It runs unchanged with 0.29.0 and 2.4.0. Options, steps and output are those of `agent_client_client.py`; params
+// and results are what the SDK parsed.
 //
 // What the SDK does of its own accord: it gives the program an answer before notifications that came before it. Over
 // HTTP it wants any 2xx for a POST, and the answer to initialize must have its id. Before it posts anything with a
@@ -175,11 +175,10 @@ class Conversation {
   }
 
   initialize(given) {
-    const info = { clientInfo: { name: "rig-ts-client", title: "Rig", version: "0.1" } };
     return this.ask("initialize", {
       protocolVersion: this.sdk.main.PROTOCOL_VERSION,
       clientCapabilities: this.capabilities,
-      ...(this.options["no-client-info"] === undefined ? info : {}),
+      clientInfo: { name: "rig-ts-client", title: "Rig", version: "0.1" },
       ...given,
     });
   }
@@ -241,10 +240,10 @@ class Conversation {
   }
 }
 
-const THROUGHOUT = ["sdk", "http", "ws", "root", "wire", "bare", "no-client-info"];
+const THROUGHOUT = ["sdk", "http", "ws", "root", "wire", "bare"];
 /** One conversation: its options, its steps, and the command of its agent. */
 function parsed(words) {
-  const { steps, command } = parse(words, ["bare", "no-client-info", "finish", "reconnect"]);
+  const { steps, command } = parse(words, ["bare", "finish", "reconnect"]);
   const options = Object.fromEntries(steps.filter(([name]) => THROUGHOUT.includes(name)));
   options.header = steps.filter(([name]) => name === "header").map(([, value]) => value);
   return { options, command, script: steps.filter(([name]) => !THROUGHOUT.includes(name) && name !== "header") };

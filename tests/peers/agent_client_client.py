@@ -31,8 +31,7 @@ Several conversations, each with its own transport, options and steps, may be gi
 one after the other, since starting the SDK is what takes long, and `{"op": "converse"}` is printed before each.
 
 Options that hold throughout: `--bare`; `--root DIR` (default: a new folder); `--header "K: V"` (HTTP, WebSocket);
-`--no-client-info`; `--stable` (the SDK's own default, which refuses elicitation); `--wire FILE` (each message as it was
-on the wire, one a line: `{"to": "agent" | "client", "message": ...}`).
+`--wire FILE` (each message as it was on the wire, one a line: `{"to": "agent" | "client", "message": ...}`).
 
 Each line printed is one JSON object, and the exit code is 0 whenever the script ran to its end:
 
@@ -177,7 +176,7 @@ class Conversation:
         call = self.agent.initialize(
             protocol_version=asked.protocol_version,
             client_capabilities=asked.client_capabilities,
-            client_info=None if self.args.no_client_info else info,
+            client_info=info,
             **(asked.field_meta or {}),
         )
         await self.ask("initialize", call)
@@ -274,7 +273,7 @@ class Conversation:
 async def connected(args: argparse.Namespace, editor: Editor, out: Output) -> AsyncIterator[Any]:
     """The SDK's connection to the agent, over the transport that the options name; closed at the end of the block."""
     wire = recorder(args.wire, outgoing="agent", incoming="client")
-    options: dict[str, Any] = {"use_unstable_protocol": not args.stable, "observers": [wire]}
+    options: dict[str, Any] = {"use_unstable_protocol": True, "observers": [wire]}
     headers = dict(line.split(": ", 1) for line in args.header)
     if not args.http and not args.ws:
         command, *rest = args.command
@@ -326,8 +325,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("--http", "--ws", "--root", "--wire"):
         parser.add_argument(name)
-    for name in ("--bare", "--stable", "--no-client-info"):
-        parser.add_argument(name, action="store_true")
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--header", action="append", default=[])
     taking = (
         "say blocks start await do session set-mode set-option authenticate call notify permission elicitation file"

@@ -89,18 +89,6 @@ function addSpeakers(acp) {
 
 /** The agents that tell their client more than deltas, or ask it something. */
 function addUsersOfTheClient(acp) {
-  const log = async ({ prompt }, _delta, _given, progressToken) => {
-    const { server } = acp;
-    await server.sendLoggingMessage({ level: "debug", data: "a debug line" });
-    await server.sendLoggingMessage({ level: "info", data: "an info line" });
-    if (progressToken !== undefined) {
-      await server.notification({ method: "notifications/progress", params: { progressToken, progress: 1, total: 2 } });
-    }
-    await server.sendLoggingMessage({ level: "warning", logger: "rig", data: "a warning" });
-    await server.sendLoggingMessage({ level: "error", data: "an error" });
-    return { text: prompt, logs: [] };
-  };
-  add(acp, "log", "Logs and tells how far it is", prompt, text, log);
   const ask = async ({ prompt }) => {
     const messages = [{ role: "user", content: { type: "text", text: prompt } }];
     const sampling = await acp.server.createMessage({ messages, maxTokens: 100 }).catch((error) => error.message);

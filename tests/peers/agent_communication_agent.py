@@ -11,7 +11,6 @@ the port answers. `agent_communication_agent.mjs` has the same agents, made with
 | `nested` | `{prompt}` | two deltas a word into objects in objects: a list's next item, then more of its last one |
 | `defaults` | `{prompt}` | a delta a word; a number of its model that is 1 unless set is in each of them |
 | `chat` | `{messages: [{role, content}]}` | no delta; how many messages there were, and what was said |
-| `log` | `{prompt}` | `notifications/message` at four levels and `notifications/progress`, then returns |
 | `ask` | `{prompt}` | asks the client `sampling/createMessage` and `roots/list`; `text` is what came back, as JSON |
 | `fail` | `{prompt}` | one delta, then it raises `boom` |
 | `slow` | `{prompt}` | a number every 0.05 s until it is cancelled, of which it tells `slow cancelled` |
@@ -166,15 +165,6 @@ def add_speakers(server: Server) -> None:
 
 def add_users_of_the_client(server: Server) -> None:
     """The agents that tell their client more than deltas, or ask it something."""
-
-    @server.agent("log", "Logs and tells how far it is", input=Prompt, output=Text)
-    async def log(input: Prompt, ctx: Context) -> Text:
-        await ctx.debug("a debug line")
-        await ctx.info("an info line")
-        await ctx.report_progress(1, 2)
-        await ctx.log("warning", "a warning", logger_name="rig")
-        await ctx.error("an error")
-        return Text(text=input.prompt)
 
     @server.agent("ask", "Asks its client", input=Prompt, output=Text)
     async def ask(input: Prompt, ctx: Context) -> Text:

@@ -65,7 +65,6 @@ class Conversation {
   cancelAfter = 0;
   runs = 0;
   running = [];
-  raw = new Set();
 
   constructor(sdk, options, command, out) {
     Object.assign(this, { sdk, options, command, out });
@@ -124,9 +123,9 @@ class Conversation {
     });
   }
 
-  /** Sees each message that passes: keeps it if a file is named, and prints answers to what the SDK did not send. */
+  /** Keeps each message that passes, if a file is named. */
   tap() {
-    const { transport, options, raw, out } = this;
+    const { transport, options } = this;
     const keep = (to, message) => {
       if (options.wire) appendFileSync(options.wire, `${JSON.stringify({ to, message })}\n`);
     };
@@ -140,7 +139,6 @@ class Conversation {
       set: (handler) => (handed = handler),
       get: () => (message) => {
         keep("client", message);
-        if (!("method" in message) && raw.has(message.id)) out.tell("wire", { told: message });
         handed(message);
       },
     });
@@ -294,13 +292,6 @@ class Conversation {
   async on_notify(what) {
     const [method, params] = split(what);
     await this.client.notification({ method, params });
-  }
-
-  async on_raw(text) {
-    const message = JSON.parse(text);
-    this.out.looked = this.out.lines.length;
-    this.raw.add(message.id);
-    await this.transport.send(message);
   }
 
   async on_level(level) {

@@ -63,8 +63,8 @@ class BeeConversation(Conversation):
             transport = stdio_client(StdioServerParameters(command=command, args=rest, env=dict(os.environ)))
         async with transport as (reading, writing):
             seen = Tapped(reading, "client", self.wire, self.message)
-            self.writing = Tapped(writing, "server", self.wire, self.message)
-            async with ClientSession(seen, self.writing) as self.session:
+            told = Tapped(writing, "server", self.wire, self.message)
+            async with ClientSession(seen, told) as self.session:
                 listening = asyncio.ensure_future(self.listen())
                 yield
                 listening.cancel()
@@ -122,9 +122,6 @@ class BeeConversation(Conversation):
     async def send_notification(self, method: str, params: dict[str, Any]) -> None:
         told: Any = Anything(method=method, **({"params": params} if params else {}))
         await self.session.send_notification(told)
-
-    async def write(self, message: dict[str, Any]) -> None:
-        await self.writing.send(types.JSONRPCMessage.model_validate(message))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ out in order; unless `--bare` is given, `--do initialize` comes before the first
 | `--cancel` | cancels the call that was started last, as the SDK's users do it |
 | `--await TEXT` | waits for a line that has TEXT, since the last call and not looked at by an `--await` before |
 | `--call "METHOD JSON"`, `--notify "METHOD JSON"` | any request or notification |
-| `--raw TEXT` | writes a JSON-RPC message to the transport, past the SDK; what answers it is printed as `wire` |
 | `--level LEVEL` | `logging/setLevel` |
 | `--token JSON` | the progress token of the calls that follow; `none`; or `auto`: `"run-N"`, for tools the SDK's own |
 | `--meta JSON` | further keys of `_meta` in the calls that follow |
@@ -101,15 +100,13 @@ class Output:
 class Wire:
     """Sees each message that passes, and keeps it in a file if one is named.
 
-    Prints notifications whose method is `shown` (a client of an SDK that drops them sets that), and answers to messages
-    that the SDK did not send.
+    Prints notifications whose method is `shown` (a client of an SDK that drops them sets that).
     """
 
     shown = ""
 
     def __init__(self, out: Output, file: Path | None) -> None:
         self.out, self.file = out, file
-        self.raw = set[Any]()
 
     def saw(self, to: str, message: dict[str, Any]) -> None:
         if self.file:
@@ -117,8 +114,6 @@ class Wire:
                 file.write(json.dumps({"to": to, "message": message}) + "\n")
         if to == "client" and self.shown and message.get("method", "").startswith(self.shown):
             self.out.tell(message["method"], told=message.get("params"))
-        elif to == "client" and "method" not in message and message.get("id") in self.raw:
-            self.out.tell("wire", told=message)
 
 
 class Tapped:
@@ -192,10 +187,6 @@ class Conversation:
         raise NotImplementedError
 
     async def send_notification(self, method: str, params: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    async def write(self, message: dict[str, Any]) -> None:
-        """Puts a message on the transport."""
         raise NotImplementedError
 
     async def run(self, steps: list[tuple[str, str]]) -> None:
@@ -310,12 +301,6 @@ class Conversation:
     async def on_notify(self, what: str) -> None:
         await self.send_notification(*split(what))
 
-    async def on_raw(self, text: str) -> None:
-        message = json.loads(text)
-        self.out.looked = len(self.out.lines)
-        self.wire.raw.add(message.get("id", "none"))
-        await self.write(message)
-
     async def on_level(self, level: str) -> None:
         await self.ask("logging/setLevel", {"level": level})
 
@@ -346,7 +331,7 @@ def split(what: str) -> tuple[str, dict[str, Any]]:
 
 FLAGS = ("finish", "cancel")
 VALUES = (
-    *("do", "run", "start", "tool", "start-tool", "create", "destroy", "await", "call", "notify", "raw", "level"),
+    *("do", "run", "start", "tool", "start-tool", "create", "destroy", "await", "call", "notify", "level"),
     *("token", "meta", "cancel-after", "sampling", "elicitation", "within"),
 )
 

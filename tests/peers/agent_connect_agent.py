@@ -1,13 +1,12 @@
 """A plain and correct Agent Connect 0.2.3 server with a few small agents, made from the OpenAPI alone.
 
-`python agent_connect_agent.py --port N [--api-key KEY] [--pace SECONDS] [--wait-timeout SECONDS]`; ready when `/_seen`
-answers. It runs on the project's own libraries but imports nothing of the project. The agents are described in
-`agent_connect_agents.py`.
+`python agent_connect_agent.py --port N [--api-key KEY]`; ready when `/_seen` answers. It runs on the project's own
+libraries but imports nothing of the project. The agents are described in `agent_connect_agents.py`.
 
 Decisions where the specification leaves room: a run is executed in a task of its own and outlives every connection,
 but for the one that created it with `/stream` or `/wait` and `on_disconnect: cancel` (the default).
 `GET .../stream` begins with the latest snapshot, or after the event named by `Last-Event-ID`. A wait that takes
-longer than `--wait-timeout` is 204. A cancelled run has the status `error` and the description `cancelled`. Resuming
+longer than WAIT_SECONDS is 204. A cancelled run has the status `error` and the description `cancelled`. Resuming
 a run that does not wait is 409. Runs on threads are found under their thread only. Errors are JSON strings; a wrong or
 missing `x-api-key` is 401.
 
@@ -24,7 +23,7 @@ from typing import Any
 
 import jsonschema
 import uvicorn
-from agent_connect_agents import DESCRIPTORS, IDS, NAMES, PACE, WORK
+from agent_connect_agents import DESCRIPTORS, IDS, NAMES, WORK
 from agent_connect_runs import Document, Refused, Run, World
 from recorder import Recorder
 from starlette.applications import Starlette
@@ -34,7 +33,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 WORLD = World()
-OPTIONS = argparse.Namespace(api_key=None, wait_timeout=30.0)
+OPTIONS = argparse.Namespace(api_key=None)
+WAIT_SECONDS = 30.0
 
 
 def check(instance: Any, schema: Document, where: str) -> None:
@@ -185,9 +185,7 @@ async def wait_run(request: Request) -> Response:
 async def waited(request: Request, run: Run, *, bound: bool) -> Response:
     settled = asyncio.create_task(run.until_settled())
     left = asyncio.create_task(gone(request.receive))
-    done, waiting = await asyncio.wait(
-        {settled, left}, timeout=OPTIONS.wait_timeout, return_when=asyncio.FIRST_COMPLETED
-    )
+    done, waiting = await asyncio.wait({settled, left}, timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
     if settled in done:
@@ -350,10 +348,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--api-key")
-    parser.add_argument("--pace", type=float, default=PACE["seconds"])
-    parser.add_argument("--wait-timeout", type=float, default=OPTIONS.wait_timeout)
     parser.parse_args(namespace=OPTIONS)
-    PACE["seconds"] = OPTIONS.pace
     app = Starlette(routes=ROUTES, exception_handlers={Refused: refused}, lifespan=lifespan)
     # a test that ends does not wait for streams that nobody reads any more
     options = {"log_level": "warning", "timeout_graceful_shutdown": 1}

@@ -20,7 +20,7 @@ from typing import Any
 
 from agent_connect_runs import Document, Failure, Run, Work
 
-PACE = {"seconds": 0.005}
+PACE_SECONDS = 0.005
 
 MESSAGE: Document = {
     "type": "object",
@@ -98,7 +98,7 @@ def _said(run: Run) -> str:
 
 
 async def _pause(run: Run, at_least: float = 0.0) -> None:
-    await asyncio.sleep(max(at_least, run.configurable.get("pace", PACE["seconds"])))
+    await asyncio.sleep(max(at_least, run.configurable.get("pace", PACE_SECONDS)))
 
 
 async def _grow(run: Run, words: Iterable[str], at_least: float = 0.0) -> Document:

@@ -145,8 +145,6 @@ class Conversation:
         self.api = ACPClient(api_client=ApiClient(self.configuration))
         if args.bearer:
             self.api.api_client.default_headers["Authorization"] = f"Bearer {args.bearer}"
-        if args.traceparent:
-            self.api.api_client.default_headers["traceparent"] = args.traceparent
 
     def agent(self) -> str:
         if self.args.agent_id:
@@ -158,16 +156,11 @@ class Conversation:
         """What a run is created with, as the options say."""
         given = json.loads(self.args.input) if self.args.input else {"message": self.args.message}
         asked: dict[str, Any] = {"agent_id": agent_id, "input": {"message": message} if message else given}
-        if self.args.metadata:
-            asked["metadata"] = json.loads(self.args.metadata)
-        if self.args.configurable or self.args.tag:
-            configurable = json.loads(self.args.configurable or "{}")
-            asked["config"] = Config(configurable=configurable, tags=self.args.tag)
+        if self.args.tag:
+            asked["config"] = Config(configurable={}, tags=self.args.tag)
         if self.args.stream_mode:
             modes = [StreamingMode(mode) for mode in self.args.stream_mode]
             asked["stream_mode"] = StreamMode(modes if len(modes) > 1 else modes[0])
-        if self.args.on_disconnect:
-            asked["on_disconnect"] = self.args.on_disconnect
         return asked
 
     def stateless(self) -> RunCreateStateless:
@@ -190,7 +183,7 @@ class Conversation:
             return
         deadline = time.monotonic() + self.args.within
         while run and dump(run)["status"] == "pending" and time.monotonic() < deadline:
-            time.sleep(self.args.poll)
+            time.sleep(0.05)
             run = self.api.get_stateless_run(run.run_id)
         tell("get_stateless_run", result=dump(run))
         call(self.api.wait_for_stateless_run_output, run.run_id)
@@ -263,7 +256,7 @@ class Conversation:
 
     def resume(self) -> None:
         waited = call(self.api.create_and_wait_for_stateless_run_output, self.stateless())
-        for _ in range(self.args.answers):
+        for _ in range(5):
             if not waited or dump(waited)["run"]["status"] != "interrupted":
                 return
             run_id = waited.run.run_id
@@ -344,15 +337,9 @@ def main() -> None:
     parser.add_argument("--message", default="red green blue", help="the run's input is {message: this}")
     parser.add_argument("--second", default="pink grey", help="the message of a thread's second run")
     parser.add_argument("--input", help="the run's input as JSON, for another shape")
-    parser.add_argument("--metadata", help="of the run, as JSON")
-    parser.add_argument("--configurable", help="of the run's config, as JSON")
     parser.add_argument("--tag", action="append", help="of the run's config")
     parser.add_argument("--stream-mode", action="append", choices=["values", "custom"])
-    parser.add_argument("--on-disconnect", choices=["cancel", "continue"])
     parser.add_argument("--answer", default='{"approved": true}', help="to an interrupt, as JSON")
-    parser.add_argument("--answers", type=int, default=5, help="how often to answer at most")
-    parser.add_argument("--traceparent", help="header of every request of the sync client")
-    parser.add_argument("--poll", type=float, default=0.05, help="seconds between two polls")
     parser.add_argument("--within", type=float, default=60.0, help="seconds to poll or wait at most")
     conversations = split(sys.argv[1:])
     for given in conversations:

@@ -1,8 +1,8 @@
 """A server that answers as the Agent Connect server in use did when it was recorded, with all its quirks.
 
-`python agent_connect_replay.py --port N [--api-key KEY] [--step SECONDS] [--slow SECONDS] [--keep-alive SECONDS]`;
-ready when `/_seen` answers. It plays `captures/agntcy-sdk152_workflow-srv.txt`: every body is the recorded one with
-ids, times and the user's words put in. What it does that the specification does not say:
+`python agent_connect_replay.py --port N [--api-key KEY] [--slow SECONDS]`; ready when `/_seen` answers. It plays
+`captures/agntcy-sdk152_workflow-srv.txt`: every body is the recorded one with ids, times and the user's words put in.
+What it does that the specification does not say:
 
 - searching agents with neither name nor version is 422; so is a `stream_mode` in any form;
 - every `values` event says `pending`, and a stream ends without a terminal event;
@@ -17,8 +17,8 @@ ids, times and the user's words put in. What it does that the specification does
 - a stateless run has a thread id.
 
 The run's input message chooses what happens: `fail` in it fails, `interrupt` in it interrupts once, `slow` in it takes
-`--slow` seconds, anything else `--step`. Not recorded, so not to be relied on: streams that join a run which is still
-going (they send what a creating stream sends), the 401, and the 500 of a stream on a thread, whose connection was
+`--slow` seconds, anything else STEP_SECONDS. Not recorded, so not to be relied on: streams that join a run which is
+still going (they send what a creating stream sends), the 401, and the 500 of a stream on a thread, whose connection was
 dropped while it was recorded (the body is the one of the background run). Not recorded, but read in the server's source
 (`apis/threads_runs.py` of workflow-srv 0.3.0): interrupts on threads, the 409, and getting one run of a thread.
 """
@@ -288,9 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--api-key")
-    parser.add_argument("--step", type=float, default=OPTIONS.step, help="seconds an ordinary run takes")
     parser.add_argument("--slow", type=float, default=OPTIONS.slow, help="seconds a slow run takes")
-    parser.add_argument("--keep-alive", type=float, default=OPTIONS.keep_alive, help="seconds between comments")
     parser.parse_args(namespace=OPTIONS)
     routes = [Route(path, handler, methods=[method]) for method, path, handler in ROUTES]
     app = Starlette(routes=routes, exception_handlers={Refused: refused, HTTPException: not_found})

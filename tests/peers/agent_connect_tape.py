@@ -16,7 +16,9 @@ import capture
 Body = dict[str, Any]
 
 TAPE = capture.read(Path(__file__).parent / "captures" / "agntcy-sdk152_workflow-srv.txt")
-OPTIONS = argparse.Namespace(api_key=None, step=0.1, slow=2.0, keep_alive=0.2)
+OPTIONS = argparse.Namespace(api_key=None, slow=2.0)
+STEP_SECONDS = 0.1
+KEEP_ALIVE_SECONDS = 0.2
 
 
 def recorded(method: str, path: str, status: int = 200, **said: str) -> capture.Exchange:
@@ -120,7 +122,7 @@ class Run:
         if "interrupt" in self.message:
             self.move("interrupted", recorded("POST", "/runs/wait", words="interrupt me").json["output"])
             return
-        await asyncio.sleep(OPTIONS.slow if "slow" in self.message else OPTIONS.step)
+        await asyncio.sleep(OPTIONS.slow if "slow" in self.message else STEP_SECONDS)
         output = recorded("GET", "/runs/.+/wait").json["output"]
         done = put_in(output, {"hello": self.message})
         self.move("success", done, self.event(tape, 1, "stream this"))
@@ -144,6 +146,6 @@ class Run:
             if self.status in ("success", "interrupted"):
                 return
             try:
-                await asyncio.wait_for(changed.wait(), OPTIONS.keep_alive)
+                await asyncio.wait_for(changed.wait(), KEEP_ALIVE_SECONDS)
             except TimeoutError:
                 yield ":\n\n"

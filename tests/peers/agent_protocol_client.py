@@ -10,11 +10,9 @@ the conversation itself ran to its end.
 | `create` | creates a task |
 | `steps` | creates a task (or takes `--task`) and executes steps until one says `is_last`, at most `--limit` |
 | `planned` | lists the steps of `--task`, and gets the first of them |
-| `list` | lists tasks page by page, at `--page-size` |
 | `artifacts` | lists a task's artifacts |
-| `download` | downloads `--artifact` of `--task`: its bytes as latin-1 text |
-| `upload` | uploads a file to `--task`, at `--relative-path` |
-| `all` | all of the above on one new task and every other operation, pagination and unknown ids too |
+| `upload` | uploads a file to `--task` |
+| `all` | every operation of the client on one new task, pagination and unknown ids too |
 
 What the client insists on: Task `task_id artifacts[]`; Step `task_id step_id status(created|running|completed) is_last
 artifacts[]`; Artifact `artifact_id agent_created file_name`; a task's artifacts listed in an object with `pagination`,
@@ -40,6 +38,7 @@ from agent_protocol_client import (
 )
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
+PAGE = 2
 
 
 def _plain(result: Any) -> Any:
@@ -104,14 +103,14 @@ async def planned(api: AgentApi, task: str) -> None:
 async def pages(api: AgentApi, args: argparse.Namespace) -> None:
     page = 1
     while True:
-        call = api.list_agent_tasks(current_page=page, page_size=args.page_size)
+        call = api.list_agent_tasks(current_page=page, page_size=PAGE)
         listed = await say("list_agent_tasks", call)
-        if not listed or len(listed.tasks) < args.page_size or page >= args.limit:
+        if not listed or len(listed.tasks) < PAGE or page >= args.limit:
             return
         page += 1
 
 
-async def upload(api: AgentApi, task: str, file: str, relative_path: str | None) -> Any:
+async def upload(api: AgentApi, task: str, file: str, relative_path: str | None = None) -> Any:
     call = api.upload_agent_task_artifacts(task, file, relative_path=relative_path)
     return await say("upload_agent_task_artifacts", call)
 
@@ -156,23 +155,18 @@ async def converse(args: argparse.Namespace) -> None:
                 await steps(api, args, await task_id(api, args))
             case "planned":
                 await planned(api, args.task)
-            case "list":
-                await pages(api, args)
             case "artifacts":
                 call = api.list_agent_task_artifacts(args.task)
                 await say("list_agent_task_artifacts", call)
-            case "download":
-                call = api.download_agent_task_artifact(args.task, args.artifact)
-                await say("download_agent_task_artifact", call)
             case "upload":
-                await upload(api, args.task, args.file, args.relative_path)
+                await upload(api, args.task, args.file)
             case "all":
                 await everything(api, args)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    commands = ["create", "steps", "planned", "list", "artifacts", "download", "upload", "all"]
+    commands = ["create", "steps", "planned", "artifacts", "upload", "all"]
     parser.add_argument("command", choices=commands)
     parser.add_argument("--url", required=True, help="the base that /ap/v1 is appended to")
     parser.add_argument("--bearer", help="token that every request shows")
@@ -180,10 +174,7 @@ def main() -> None:
     parser.add_argument("--additional-input", default="{}", help="of that task, as JSON")
     parser.add_argument("--step-input", action="append", default=[], help="of the next step")
     parser.add_argument("--task", help="an existing task")
-    parser.add_argument("--artifact")
     parser.add_argument("--file", help="to upload; else a small up.txt is made")
-    parser.add_argument("--relative-path")
-    parser.add_argument("--page-size", type=int, default=2)
     parser.add_argument("--limit", type=int, default=20, help="of steps, and of pages")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-NAMES = ("echo", "stream", "elicit", "sample", "log", "slow", "fail", "big")
+NAMES = ("echo", "stream", "elicit", "slow", "fail", "big")
 TOOLS = NAMES[:-1]
 PAGE = 3
 PROMPT: dict[str, Any] = {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]}

@@ -1,6 +1,6 @@
 """A server made with the low-level half of the official Python SDK `mcp` 1.30.0, which declares `agents`.
 
-On stdio, or with `--http PORT` over Streamable HTTP (`/mcp`), ready when the port answers. The SDK knows no `agents/*`:
+With `--http PORT` over Streamable HTTP (`/mcp`), ready when the port answers. The SDK knows no `agents/*`:
 they are added to its union of requests, as one must to extend it. `mcp_agents_server_2.py` is the same with mcp 2.3.0.
 As `agents/run` and as tools:
 
@@ -9,14 +9,12 @@ As `agents/run` and as tools:
 | `echo` | `{prompt}` | `{text}` |
 | `stream` | `{prompt}` | a delta a word, `{text: "word "}`; as a tool, `notifications/progress`, the word its message |
 | `elicit` | `{prompt}` | a delta, then `elicitation/create` for `{name, age?}`; `text` is the answer as JSON |
-| `sample` | `{prompt}` | a delta, then `sampling/createMessage`; `text` is the answer as JSON |
-| `log` | `{prompt}` | `notifications/message` at four levels |
 | `slow` | `{prompt}` | a number every 0.05 s until it is cancelled, of which it tells `slow cancelled` |
 | `fail` | `{prompt}` | a delta, then an error of code -32050 with data |
 | `big` | `{chunks, size}` | so many deltas of so many letters |
 
 All but `big` are tools too. `agents/list` has pages of three; a wrong cursor is -32602. What is told goes to stderr
-and, with `--told FILE`, to that file; `--json` answers every POST with JSON, `--stateless` keeps no sessions.
+and, with `--told FILE`, to that file.
 
 What the SDK does of its own accord: it takes the proposed version if it knows it (2024-11-05 to 2025-11-25), else it
 answers 2025-11-25, and insists on no `notifications/initialized`. A request that it has no model for, or whose params
@@ -27,7 +25,6 @@ it says so, else to the GET stream. On stdio, the end of its input ends it at on
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import sys
@@ -40,7 +37,6 @@ import anyio
 import uvicorn
 from mcp import McpError, types
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_agents_entries import PERSON, PROMPT, TOOLS, page
 from pydantic import BaseModel, RootModel
@@ -123,20 +119,6 @@ async def elicit(run: Run) -> str:
     return json.dumps(dump(answer))
 
 
-async def sample(run: Run) -> str:
-    await run.delta("asking ")
-    content = types.TextContent(type="text", text=run.input["prompt"])
-    question = types.SamplingMessage(role="user", content=content)
-    answer = await run.session.create_message([question], max_tokens=100, related_request_id=run.id)
-    return json.dumps(dump(answer))
-
-
-async def log(run: Run) -> str:
-    for level in ("debug", "info", "warning", "error"):
-        await run.session.send_log_message(level, f"{level} line", logger="rig", related_request_id=run.id)
-    return await echo(run)
-
-
 async def slow(run: Run) -> str:
     number = 0
     try:
@@ -162,7 +144,7 @@ async def big(run: Run) -> str:
 
 
 AGENTS: dict[str, Callable[[Run], Awaitable[str]]] = {
-    one.__name__: one for one in (echo, stream, elicit, sample, log, slow, fail, big)
+    one.__name__: one for one in (echo, stream, elicit, slow, fail, big)
 }
 
 
@@ -212,8 +194,8 @@ def build(tell: Callable[[str], None]) -> Server[Any, Any]:
     return server
 
 
-def application(server: Server[Any, Any], args: argparse.Namespace) -> Starlette:
-    manager = StreamableHTTPSessionManager(server, json_response=args.json, stateless=args.stateless)
+def application(server: Server[Any, Any]) -> Starlette:
+    manager = StreamableHTTPSessionManager(server)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -223,17 +205,10 @@ def application(server: Server[Any, Any], args: argparse.Namespace) -> Starlette
     return Starlette(routes=[Mount("/mcp", app=manager.handle_request)], lifespan=lifespan)
 
 
-async def on_stdio(server: Server[Any, Any]) -> None:
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--http", type=int, metavar="PORT")
+    parser.add_argument("--http", type=int, required=True, metavar="PORT")
     parser.add_argument("--told", type=Path)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--stateless", action="store_true")
     args = parser.parse_args()
 
     def tell(what: str) -> None:
@@ -243,16 +218,8 @@ def main() -> None:
                 file.write(what + "\n")
 
     server = build(tell)
-    if args.http:
-        uvicorn.run(
-            application(server, args),
-            host="127.0.0.1",
-            port=args.http,
-            log_level="warning",
-            timeout_graceful_shutdown=1,
-        )
-    else:
-        asyncio.run(on_stdio(server))
+    app = application(server)
+    uvicorn.run(app, host="127.0.0.1", port=args.http, log_level="warning", timeout_graceful_shutdown=1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A server made with the low-level half of the official Python SDK `mcp` 2.3.0, which declares `agents`.
 
 Agents, tools and options are those of `mcp_agents_server_1.py`; it speaks 2024-11-05 to 2025-11-25 and 2026-07-28. In
-the latter nothing can be asked in mid-call: `elicit` and `sample` end with `input_required`, as an agent too, and go on
-when they are called again with the answers.
+the latter nothing can be asked in mid-call: `elicit` ends with `input_required`, as an agent too, and goes on when it
+is called again with the answer.
 
 What the SDK does of its own accord: it takes what it does not know out of capabilities and of all results of MCP's own
 methods. A request that was cancelled it answers over HTTP, with -32800 `Request cancelled`, and on stdio never. An
@@ -14,7 +14,6 @@ connection.
 """
 
 import argparse
-import asyncio
 import json
 import sys
 import warnings
@@ -28,7 +27,6 @@ import mcp_types as types
 import uvicorn
 from mcp import MCPError
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp_agents_entries import PERSON, PROMPT, TOOLS, page
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -109,25 +107,6 @@ async def elicit(run: Run) -> str:
     )
 
 
-async def sample(run: Run) -> str:
-    await run.delta("asking ")
-    content = types.TextContent(type="text", text=run.input["prompt"])
-    messages = [types.SamplingMessage(role="user", content=content)]
-    params = types.CreateMessageRequestParams(messages=messages, max_tokens=100)
-    ask = run.session.create_message
-    return await run.asked(
-        "said",
-        types.CreateMessageRequest(params=params),
-        lambda: ask(messages, max_tokens=100, related_request_id=run.id),
-    )
-
-
-async def log(run: Run) -> str:
-    for level in ("debug", "info", "warning", "error"):
-        await run.session.send_log_message(level, f"{level} line", logger="rig", related_request_id=run.id)
-    return await echo(run)
-
-
 async def slow(run: Run) -> str:
     number = 0
     try:
@@ -153,7 +132,7 @@ async def big(run: Run) -> str:
 
 
 AGENTS: dict[str, Callable[[Run], Awaitable[str]]] = {
-    one.__name__: one for one in (echo, stream, elicit, sample, log, slow, fail, big)
+    one.__name__: one for one in (echo, stream, elicit, slow, fail, big)
 }
 
 
@@ -215,18 +194,11 @@ def build(tell: Callable[[str], None]) -> Server[Any]:
     return server
 
 
-async def on_stdio(server: Server[Any]) -> None:
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
-
-
 def main() -> None:
     warnings.simplefilter("ignore")  # of what 2026-07-28 deprecates, which is meant here
     parser = argparse.ArgumentParser()
-    parser.add_argument("--http", type=int, metavar="PORT")
+    parser.add_argument("--http", type=int, required=True, metavar="PORT")
     parser.add_argument("--told", type=Path)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--stateless", action="store_true")
     args = parser.parse_args()
 
     def tell(what: str) -> None:
@@ -236,11 +208,8 @@ def main() -> None:
                 file.write(what + "\n")
 
     server = build(tell)
-    if args.http:
-        app = server.streamable_http_app(json_response=args.json, stateless_http=args.stateless)
-        uvicorn.run(app, host="127.0.0.1", port=args.http, log_level="warning", timeout_graceful_shutdown=1)
-    else:
-        asyncio.run(on_stdio(server))
+    app = server.streamable_http_app()
+    uvicorn.run(app, host="127.0.0.1", port=args.http, log_level="warning", timeout_graceful_shutdown=1)
 
 
 if __name__ == "__main__":

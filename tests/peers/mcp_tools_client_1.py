@@ -26,7 +26,6 @@ from agent_communication_steps import Conversation, Tapped, converse
 from mcp import ClientSession, StdioServerParameters, stdio_client, types
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
 from mcp.shared.session import RequestResponder
 from pydantic import BaseModel
 
@@ -52,10 +51,10 @@ class McpConversation(Conversation):
         self.wire.shown = "notifications/agents/"
         async with self.transport() as (reading, writing):
             seen: Any = Tapped(reading, "client", self.wire, self.message)
-            self.writing: Any = Tapped(writing, "server", self.wire, self.message)
+            told: Any = Tapped(writing, "server", self.wire, self.message)
             session = ClientSession(
                 seen,
-                self.writing,
+                told,
                 sampling_callback=self.sample,
                 elicitation_callback=self.elicit,
                 list_roots_callback=self.roots,
@@ -161,9 +160,6 @@ class McpConversation(Conversation):
     async def send_notification(self, method: str, params: dict[str, Any]) -> None:
         told: Any = Anything(method=method, **({"params": params} if params else {}))
         await self.session.send_notification(told)
-
-    async def write(self, message: dict[str, Any]) -> None:
-        await self.writing.send(SessionMessage(types.JSONRPCMessage.model_validate(message)))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@
 `--sse URL STEP...` over HTTP+SSE. `agent_communication_steps.py` lists the steps and what is printed; `agents/*` are
 raw requests through the session. It also prints `{"op": "progress", "told": [PROGRESS, TOTAL, MESSAGE]}` for each call
 of a progress callback, and takes these options: `--mode MODE` (`auto`, the default, asks `server/discover` first and
-initializes if that fails; `legacy` initializes; `2026-07-28` does neither), `--log LEVEL` (asks for logs in each
-request of 2026-07-28), `--listen` (listens for changed lists of tools, from the start), `--resource URI` (with that:
-for changes of this resource and of the list as well). `initialize` prints what was
-negotiated, whichever way it was, and is done by the connection even with `--bare`.
+initializes if that fails; `legacy` initializes; `2026-07-28` does neither), `--listen` (listens for changed lists of
+tools, from the start), `--resource URI` (with that: for changes of this resource and of the list as well). `initialize`
+prints what was negotiated, whichever way it was, and is done by the connection even with `--bare`.
 
 What the SDK does of its own accord: it proposes 2026-07-28, or 2025-11-25 where it initializes. Ids are from 1, and a
 progress callback makes the token the request's id and replaces one in `_meta`. When its user stops waiting it cancels:
@@ -34,7 +33,6 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.extension import ClientExtension, NotificationBinding
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
 
 FAILED = types.ErrorData(code=-32099, message="the client was told to fail")
@@ -82,7 +80,6 @@ class McpConversation(Conversation):
             elicitation_callback=self.elicit,
             list_roots_callback=self.roots,
             message_handler=self.handle,
-            log_level=self.args.log,
             client_info=types.Implementation(name="rig-mcp-2-client", version="0.1"),
             extensions=[Agents(lambda method, told: self.out.tell(method, told=told))],
         )
@@ -104,8 +101,8 @@ class McpConversation(Conversation):
     @contextlib.asynccontextmanager
     async def transport(self) -> AsyncIterator[tuple[Any, Any]]:
         async with self.streams() as (reading, writing):
-            self.writing: Any = Tapped(writing, "server", self.wire, self.message)
-            yield Tapped(reading, "client", self.wire, self.message), self.writing
+            told = Tapped(writing, "server", self.wire, self.message)
+            yield Tapped(reading, "client", self.wire, self.message), told
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -205,10 +202,7 @@ class McpConversation(Conversation):
         told: Any = types.Notification[Any, Any](method=method, params=params or None)
         await self.client.session.send_notification(told)
 
-    async def write(self, message: dict[str, Any]) -> None:
-        await self.writing.send(SessionMessage(types.jsonrpc_message_adapter.validate_python(message)))
-
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of what 2026-07-28 deprecates, which is meant here
-    converse(McpConversation, ("http", "sse"), ("mode", "log", "resource"), ("listen",))
+    converse(McpConversation, ("http", "sse"), ("mode", "resource"), ("listen",))

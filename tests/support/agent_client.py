@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.support.forking import standing_in
-from tests.support.peers import PEERS, lines_of, node, peer_modules, peer_python
+from tests.support.peers import PEERS, by_conversation, lines_of, node, peer_modules, peer_python
 from tests.support.processes import Process, environment, free_port, start
 
 Sdk = Literal["py", "ts-0", "ts-2"]
@@ -84,14 +84,7 @@ def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any]) -> l
     for one in conversations:
         words += [*(["+"] if words else []), *words_of(one["steps"], one.get("command"), one.get("url"))]
     with start([*_program(sdk, "agent_client_client"), *words]) as process:
-        lines = lines_of(process)
-    said: list[list[Line]] = [[]] if len(conversations) == 1 else []
-    for line in lines:
-        if line["op"] == "converse":
-            said.append([])
-        else:
-            said[-1].append(line)
-    return said
+        return by_conversation(lines_of(process), len(conversations))
 
 
 def words_of(steps: Sequence[str], command: Sequence[str] | None, url: str | None) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tests.support.agent_client import Line, updates, words_of
 from tests.support.forking import standing_in
-from tests.support.peers import PEERS, lines_of, node, peer_modules, peer_python
+from tests.support.peers import PEERS, by_conversation, lines_of, node, peer_modules, peer_python
 from tests.support.processes import start
 
 SdkV2 = Literal["py", "ts"]
@@ -38,14 +38,7 @@ def conversations_v2(sdk: SdkV2, *conversations: Mapping[str, Any]) -> list[list
     for one in conversations:
         words += [*(["+"] if words else []), *words_of(one["steps"], one.get("command"), one.get("url"))]
     with start([*_program(sdk, "agent_client_v2_client"), *words]) as process:
-        lines = lines_of(process)
-    said: list[list[Line]] = [[]] if len(conversations) == 1 else []
-    for line in lines:
-        if line["op"] == "converse":
-            said.append([])
-        else:
-            said[-1].append(line)
-    return said
+        return by_conversation(lines_of(process), len(conversations))
 
 
 def messages(lines: Sequence[Line], kind: str = "agent_message") -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tests.support.agent_client import asked, errors, results, told
 from tests.support.forking import standing_in
-from tests.support.peers import PEERS, lines_of, node, peer_modules, peer_python
+from tests.support.peers import PEERS, by_conversation, lines_of, node, peer_modules, peer_python
 from tests.support.processes import Process, free_port, start
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "conversation",
     "deltas",
     "errors",
-    "mcp_agents_command",
     "mcp_agents_server",
     "results",
     "told",
@@ -71,19 +70,10 @@ def agents_server(sdk: Sdk, *args: str, port: int | None = None) -> Iterator[Pro
         yield process
 
 
-def mcp_agents_command(version: Mcp, *args: str) -> list[str]:
-    """An MCP server that declares `agents`, on stdio."""
-    return standing_in([*_mcp_agents(version), *args])
-
-
-def _mcp_agents(version: Mcp) -> list[str]:
-    return _program(f"mcp-{version}", f"mcp_agents_server_{version}.py")
-
-
 @contextlib.contextmanager
 def mcp_agents_server(version: Mcp, *args: str, port: int | None = None) -> Iterator[Process]:
-    """The same as a server: Streamable HTTP at `/mcp` of its `.url`."""
-    with _served([*_mcp_agents(version), *args], port) as process:
+    """An MCP server that declares `agents`: Streamable HTTP at `/mcp` of its `.url`."""
+    with _served([*_program(f"mcp-{version}", f"mcp_agents_server_{version}.py"), *args], port) as process:
         yield process
 
 
@@ -132,16 +122,7 @@ def clients(kind: Client, *conversations: Mapping[str, Any]) -> list[list[Line]]
     for one in conversations:
         words += [*(["+"] if words else []), *_words(one["steps"], one.get("command"), one.get("url"))]
     with start([*_client(kind), *words]) as process:
-        lines = lines_of(process)
-    if len(conversations) == 1:
-        return [lines]
-    said: list[list[Line]] = []
-    for line in lines:
-        if line["op"] == "converse":
-            said.append([])
-        else:
-            said[-1].append(line)
-    return said
+        return by_conversation(lines_of(process), len(conversations))
 
 
 def _words(steps: Sequence[str], command: Sequence[str] | None, url: str | None) -> list[str]:

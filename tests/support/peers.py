@@ -33,6 +33,7 @@ __all__ = [
     "agent_connect_replay",
     "agent_protocol_client",
     "agent_protocol_server",
+    "by_conversation",
     "environment",
     "example_agent",
     "lines_of",
@@ -185,6 +186,17 @@ def lines_of(process: Process, within: float = 150.0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in process.stdout().splitlines() if line.strip()]
 
 
+def by_conversation(lines: Sequence[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
+    """What each of so many conversations of one process printed. Where there are several, `converse` begins each."""
+    said: list[list[dict[str, Any]]] = [[]] if count == 1 else []
+    for line in lines:
+        if line["op"] == "converse":
+            said.append([])
+        else:
+            said[-1].append(line)
+    return said
+
+
 def agent_connect_client(command: str, url: str, *args: str) -> list[dict[str, Any]]:
     """One conversation of the real `agntcy-acp` client; see `agent_connect_client.py` for the commands."""
     (lines,) = agent_connect_conversations(url, [command, *args])
@@ -199,13 +211,7 @@ def agent_connect_conversations(url: str, *conversations: Sequence[str]) -> list
     argv: list[str] = []
     for conversation in conversations:
         argv += [*(["+"] if argv else []), conversation[0], "--url", url, *conversation[1:]]
-    said: list[list[dict[str, Any]]] = [[]] if len(conversations) == 1 else []
-    for line in run_program("agntcy-acp", "agent_connect_client.py", *argv):
-        if line["op"] == "converse":
-            said.append([])
-        else:
-            said[-1].append(line)
-    return said
+    return by_conversation(run_program("agntcy-acp", "agent_connect_client.py", *argv), len(conversations))
 
 
 def agent_protocol_client(command: str, url: str, *args: str) -> list[dict[str, Any]]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.transport.asgi import uvicorn as ours
 from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support.scripted import until
+from tests.support.serving import serving
 
 LOOK, HEAD, SILENT = 1000.0, 6000.0, 12000.0
 HEAD_LOOKS, BODY_LOOKS, MANY = 7, 13, 50
@@ -80,30 +80,14 @@ class Seen(PieceProtocol):
 async def connected(application: ASGIApp, ws: str = "none") -> AsyncIterator[Client]:
     made: list[Seen] = []
     protocol = type("Seen", (Seen,), {"made": made})
-    config = uvicorn.Config(
-        application,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        http=protocol,
-        ws=ws,
-        timeout_keep_alive=10_000,
-    )
-    server = uvicorn.Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setblocking(False)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        reader, writer = await asyncio.open_connection(*listener.getsockname(), limit=1024)
+    async with serving(application, log_config=None, access_log=False, http=protocol, ws=ws) as url:
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=1024)
         try:
             await until(lambda: bool(made))
             yield Client(reader, writer, made[0])
         finally:
             writer.close()
-            server.should_exit = server.force_exit = True
-            await asyncio.wait([running], timeout=30)
 
 
 class Application:

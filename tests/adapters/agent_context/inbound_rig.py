@@ -13,14 +13,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from msgspec import Raw
 from msgspec.structs import replace
 from starlette.applications import Starlette
@@ -39,7 +37,8 @@ from gateway.runs import Engine
 from gateway.store import Store
 from gateway.store.opening import open_store
 from tests.adapters.agent_context.inbound_talker import Talker, over_http, over_socket
-from tests.support.scripted import AGENT, Script, Scripted, bound, echo, route, until, use
+from tests.support.scripted import AGENT, Script, Scripted, bound, echo, faultless, held, route, use
+from tests.support.serving import serving
 
 YES_NO: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 COUNT: dict[str, Any] = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
@@ -115,18 +114,10 @@ async def rig(
 
     AssertionError at the end if an error was logged, or a task failed.
     """
-    mistakes: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(str(context)))
-    handler = _Errors(mistakes)
-    logging.getLogger().addHandler(handler)
-    try:
-        async with _rig(
-            more, store or open_store(f"sqlite:///{file}" if file else "sqlite://"), routes or {}, options
-        ) as made:
+    store = store or open_store(f"sqlite:///{file}" if file else "sqlite://")
+    with faultless():
+        async with _rig(more, store, routes or {}, options) as made:
             yield made
-    finally:
-        logging.getLogger().removeHandler(handler)
-    assert not mistakes, mistakes
 
 
 @asynccontextmanager
@@ -134,15 +125,8 @@ async def _rig(
     more: tuple[tuple[Any, Scripted], ...], store: Store, routes: dict[str, dict[str, Any]], options: dict[str, Any]
 ) -> AsyncIterator[Rig]:
     gate = asyncio.Event()
-
-    async def held(context: RunContext) -> None:
-        context.emit(e.PartDelta(part="text", delta="before "))
-        await context.drain()
-        await gate.wait()
-        context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
-
     scripts: dict[str, Script] = {
-        "echo": echo, "asker": asker, "held": held, "failer": failer, "filer": filer, "strict": strict
+        "echo": echo, "asker": asker, "held": held(lambda: gate), "failer": failer, "filer": filer, "strict": strict
     }  # fmt: skip
     described = replace(AGENT, text_input="/message", text_output="/message")
     agents = {n: Scripted(s, agent=STRICT if n == "strict" else described) for n, s in scripts.items()}
@@ -175,37 +159,15 @@ async def served(
     else:
         await engine.agents.add_host(ADAPTER.name, inbound)
     mounts: list[BaseRoute] = [Mount(ADAPTER.path, routes=list(inbound.routes()))]
-    app = FixedPaths(Starlette(routes=mounts), mounts)
-    config = uvicorn.Config(
-        app, interface="asgi3", lifespan="off", log_level="warning", ws="websockets-sansio", http="httptools"
-    )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener or bound()[0]]))
-    await until(lambda: server.started)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Rig(f"http://127.0.0.1:{port}{ADAPTER.path}", engine, inbound, gate)
+        async with serving(FixedPaths(Starlette(routes=mounts), mounts), listener, interface="asgi3") as url:
+            try:
+                yield Rig(url + ADAPTER.path, engine, inbound, gate)
+            finally:
+                gate.set()
+                inbound.quiet()
+                await inbound.server.aclose()
     finally:
-        gate.set()
-        inbound.quiet()
-        await inbound.server.aclose()
-        server.should_exit = server.force_exit = True
-        await task
         await inbound.settled()
         if opens:
             await engine.close()
-
-
-class _Errors(logging.Handler):
-    """Collects what is logged as an error: nothing that a client or an agent does is one of ours.
-
-    Not what asyncio logs: of the test's own loop that goes to its handler, so it is the garbage of a test before.
-    """
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name != "asyncio":
-            self._found.append(self.format(record))

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import uvicorn
 
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.outbound import AgentProtocolOutbound
@@ -21,8 +20,9 @@ from tests.adapters.agent_protocol.test_outbound import plans, texts
 from tests.support import peers
 from tests.support.aio import run
 from tests.support.context import FakeContext, context
-from tests.support.processes import Process, free_port
-from tests.support.scripted import Scripted, engine, route, until
+from tests.support.processes import Process
+from tests.support.scripted import Scripted, engine, route
+from tests.support.serving import serving
 
 
 @contextlib.asynccontextmanager
@@ -88,18 +88,8 @@ def test_a_real_agent_gets_the_clients_files_and_does_not_give_them_back(agent_p
 @contextlib.asynccontextmanager
 async def served(script: Any) -> AsyncIterator[str]:
     """The inbound half on a real port; its address without `/ap/v1`."""
-    async with engine((route("writer"), Scripted(script, agent=AGENT))) as gateway:
-        port = free_port()
-        options: dict[str, Any] = {"log_level": "warning", "lifespan": "off"}
-        options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
-        server = uvicorn.Server(uvicorn.Config(app(gateway), port=port, **options))
-        serving = asyncio.ensure_future(server.serve())
-        try:
-            await until(lambda: server.started)
-            yield f"http://127.0.0.1:{port}/agent-protocol/writer"
-        finally:
-            server.should_exit = True
-            await serving
+    async with engine((route("writer"), Scripted(script, agent=AGENT))) as gateway, serving(app(gateway)) as url:
+        yield f"{url}/agent-protocol/writer"
 
 
 async def _client(command: str, url: str, *args: str) -> list[dict[str, Any]]:
