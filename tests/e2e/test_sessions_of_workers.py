@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.cli.test_workers import workers_of
+from tests.cli.test_workers import figures, workers_of
 from tests.e2e.test_tools_of_editors import ACCEPTED, STEPS, held, printed, py, texts, used
 from tests.support.agent_client import SDKS, Sdk, agent_client_agent_command, agent_client_client, text, turns
 from tests.support.agent_communication import Client, agents_server, asked, client, conversation, errors, results
@@ -262,9 +262,9 @@ def test_clients_of_the_directory_hear_what_changes_whichever_worker_they_ask(
 
 def test_a_request_is_counted_where_it_ends_and_there_alone(gateway: Gateway) -> None:
     def counted() -> float:
-        page = httpx2.get(f"{gateway.url}/metrics", trust_env=False, timeout=WITHIN).text
         name = 'interlingua_requests_total{protocol="agent_communication",status="200"} '
-        return sum(float(line.removeprefix(name)) for line in page.splitlines() if line.startswith(name))
+        lines = figures(gateway.url).splitlines()
+        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     mcp = McpOverHttp(f"{gateway.url}/agent-communication/mcp")
     before = counted()
