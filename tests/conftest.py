@@ -9,6 +9,7 @@ import functools
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ import httpcore2
 import pytest
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
+from websockets.asyncio import client as asyncio_client
+from websockets.sync import client as sync_client
 
 from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
@@ -48,6 +51,11 @@ httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 # Who says nothing else waits as long as a busy machine may take, not 5 s.
 for waiting in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, waiting, 60.0)
+for way in (asyncio_client.connect.__init__, sync_client.connect):
+    way.__kwdefaults__ |= {"open_timeout": 60, "ping_timeout": 60}
+
+# What a shell starts in the background ignores SIGINT, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 place()  # by the process that starts the workers, so that they share what they fork off
 

@@ -161,7 +161,7 @@ async def _opened(url: str) -> None:
 
 
 async def _emptied(url: str) -> None:
-    connection = await asyncpg.connect(url, timeout=10)
+    connection = await asyncpg.connect(url, timeout=60)
     try:
         others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         await connection.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM {others}")
@@ -174,7 +174,7 @@ async def _emptied(url: str) -> None:
 
 
 async def _asked(url: str, statement: str) -> list[Any]:
-    connection = await asyncpg.connect(url, timeout=10)
+    connection = await asyncpg.connect(url, timeout=60)
     try:
         return list(await connection.fetch(statement))
     finally:

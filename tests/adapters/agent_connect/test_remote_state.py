@@ -23,7 +23,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A gateway before a server of its own."""
     with ExitStack() as stack:
         server = stack.enter_context(agent_connect_agent())
-        there = {"protocol": "agent_connect", "url": server.url, "request_timeout": 5}
+        there = {"protocol": "agent_connect", "url": server.url, "request_timeout": 60}
         routes = {"routes": [{"name": name, "target": {**there, "agent": name}} for name in ("echo", "chat")]}
         gateway = stack.enter_context(Gateway(json.dumps(routes), tmp_path_factory.mktemp("remote-state")))
         client = stack.enter_context(httpx2.Client(timeout=60))

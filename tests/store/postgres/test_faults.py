@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -58,10 +57,8 @@ def test_while_the_server_is_down_commits_are_refused_and_text_waits_and_is_writ
         results = await asyncio.gather(*refused, return_exceptions=True)
         assert [type(result) for result in results] == [Unavailable] * 2
         assert not store.reachable and store.backlog > 0
-        began = time.monotonic()
         with pytest.raises(Unavailable):
             await store.create_run(make_run(), [], reserved=1)
-        assert time.monotonic() - began < 5, "by now everybody knows"
         with pytest.raises(Unavailable):
             await store.run(one.id)
         store.append(one.id, tokens(7, 5))
