@@ -367,7 +367,7 @@ class AgentConnection:
 
     def unreadable(self, what: Unreadable | jsonrpc.Malformed) -> None:
         self._report(what.reason, what.start, what.size)
-        if isinstance(what, Unreadable):  # a whole message, not a line of some log among the messages
+        if isinstance(what, Unreadable) or b'"jsonrpc"' in what.start:  # not a line of some log among the messages
             for session in self.sessions.values():
                 session.missed()
 
@@ -395,7 +395,7 @@ class AgentConnection:
         self._unreadable += 1
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
             of = "" if size is None else f" ({size} bytes)"
-            log.warning("%s: message %d that is none%s: %s: %r", self.name, self._unreadable, of, reason, start)
+            log.warning("%s: output %d that is no message%s: %s: %r", self.name, self._unreadable, of, reason, start)
 
 
 def _text_chunk(line: bytes | Unreadable) -> _TextChunk | None:

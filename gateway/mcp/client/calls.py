@@ -227,7 +227,7 @@ class OutgoingCalls:
         self._unreadable += 1
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
             of = "" if size is None else f" ({size} bytes)"
-            log.warning("%s: message %d that is none%s: %s: %r", self._name, self._unreadable, of, reason, start)
+            log.warning("%s: output %d that is no message%s: %s: %r", self._name, self._unreadable, of, reason, start)
 
 
 def nobody(method: str) -> RpcError:

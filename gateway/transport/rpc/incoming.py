@@ -98,7 +98,8 @@ class MessageReader:
                             await self._finish_begun()
                             continue
                         with contextlib.nullcontext() if self._tap is None else about(self._tap.heard(data)):
-                            await self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+                            for message in self._decode(data):
+                                await self._take(message)
         finally:
             if self._begun is not None and inspect.iscoroutine(self._begun[0]):
                 self._begun[0].close()
@@ -143,6 +144,11 @@ class MessageReader:
             return False
         self._wake()
         return True
+
+    def _decode(self, data: bytes | Unreadable) -> Sequence[jsonrpc.Message | Unreadable]:
+        if isinstance(data, Unreadable):
+            return (data,)
+        return (jsonrpc.decode(data),) if self._answer_garbage else jsonrpc.apart(data)
 
     async def _take(self, message: jsonrpc.Message | Unreadable) -> None:
         """Handle a message, and wait for what it takes."""

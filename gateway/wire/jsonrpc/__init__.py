@@ -6,7 +6,7 @@ encoding.py  messages -> bytes, never with a line break inside
 reading.py   params -> structs; refuses what cannot be stored; failing.py  InterlinguaErrors -> error answers
 """
 
-from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
+from gateway.wire.jsonrpc.decoding import Glimpse, apart, decode, glimpse, unpack
 from gateway.wire.jsonrpc.encoding import encoded, error, notification, raw, request, result
 from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
@@ -52,6 +52,7 @@ __all__ = [
     "Request",
     "Response",
     "RpcError",
+    "apart",
     "check",
     "converted",
     "decode",

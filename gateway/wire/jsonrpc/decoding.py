@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from math import isfinite
 from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 
@@ -42,6 +43,8 @@ START = 200
 MOST = 1000
 MOST_BYTES = 1024 * 1024
 """The largest batch. Two bytes of one can become an object in memory."""
+TRIED = 5
+"""Places of a line where a message may begin."""
 HALVES_BYTES = 1024 * 1024
 """The largest message whose lone surrogates are kept. In a larger one each becomes U+FFFD."""
 
@@ -50,6 +53,7 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPES = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
+_BEGUN = re.compile(rb'\{\s*"(?:jsonrpc|id|method)"\s*:')
 _SPACE = b" \t\r\n"
 
 
@@ -283,6 +287,16 @@ def glimpse(start: bytes) -> Glimpse:
     method = seen.get("method")
     method = method if isinstance(method, str) else ""
     return Glimpse(id, method, answer and "method" not in seen and id is not UNSET)
+
+
+def apart(line: bytes) -> tuple[Message, ...]:
+    """Decode a line of a program that prints among its messages: one behind a print without a line end is a message."""
+    message = decode(line)
+    if isinstance(message, Malformed) and line.lstrip()[:1] not in (b"{", b"["):
+        for begun in islice(_BEGUN.finditer(line), TRIED):
+            if not isinstance(found := decode(line[begun.start() :]), Malformed):
+                return _not_json(line[: begun.start()], "text before a message"), found
+    return (message,)
 
 
 def _skip(text: str, at: int) -> int:

@@ -1,7 +1,7 @@
 """An agent as a program, standard library only: what it does is in its prompt. Run with a word for how it starts badly.
 
-`say TEXT`, `flood N`, `big N`, `ask` (permission), `exit N`, `crash`, `noise`, `pid`, `stuck`; started with `mute`
-it never answers, with `die` it leaves at once.
+`say TEXT`, `flood N`, `big N`, `ask` (permission), `exit N`, `crash`, `noise`, `print`, `pid`, `stuck`; started with
+`mute` it never answers, with `die` it leaves at once.
 """
 
 import json
@@ -42,6 +42,10 @@ def prompt(message: dict[str, object]) -> None:
         print("a line that is no message", flush=True)
         print('{"jsonrpc": "2.0", "method": ', flush=True)
         send(chunk(session, "fine"))
+    elif word == "print":  # without a line end
+        print("thinking about {it} ... ", end="", flush=True)
+        send(chunk(session, "said"))
+        print("done ", end="", flush=True)
     elif word == "ask":
         options = [
             {"optionId": "ok", "name": "Allow", "kind": "allow_once"},

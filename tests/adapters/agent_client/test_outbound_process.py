@@ -119,10 +119,23 @@ def test_messages_over_the_limit_are_left_out_and_those_below_pass() -> None:
 def test_garbage_on_its_output_is_reported_and_survived(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         async with house() as it:
-            assert text(await it.ask("noise")) == "fine"
+            ended = await it.ask("noise")
+            assert text(ended) == "fine"
+            assert ended.losses == {"unreadable": 1}  # the message that was cut; a line of a log is no loss
 
     run(body())
     assert "a line that is no message" in caplog.text
+
+
+def test_a_message_behind_a_print_without_a_line_end_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        async with house() as it:
+            ended = await it.ask("print")  # so is the answer to the prompt
+            assert text(ended) == "said"
+            assert ended.losses == {}
+
+    run(body())
+    assert "thinking about {it}" in caplog.text
 
 
 def test_a_permission_interrupts_the_run_and_its_answer_goes_on() -> None:

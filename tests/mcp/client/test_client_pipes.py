@@ -263,7 +263,7 @@ def test_garbage_is_logged_and_an_answer_that_cannot_be_read_fails_its_call_alon
             await server.say(result(other, {}), result(other, {}), result("nobody", {}))
             await two
             await settled()
-            assert sum("that is none" in each.message for each in caplog.records) == 4
+            assert sum("that is no message" in each.message for each in caplog.records) == 4
 
     run(story())
 
