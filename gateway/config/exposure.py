@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,12 +14,15 @@ from pydantic import BaseModel
 from gateway.access import JwtOptions
 from gateway.config.models import Config, Route
 from gateway.contract import InboundOptions, TargetOptions
-from gateway.contract.options import RouteLimits
+from gateway.contract.options import ProgramOrUrl, RouteLimits
 from gateway.transport.guard import local
 from gateway.yaml_document import Mistake, Where
 
 if TYPE_CHECKING:
     from gateway.governance.declined import Driven
+
+_SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh")
+"""Of a first argument, by which an interpreter is given its program."""
 
 
 def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None) -> tuple[Mistake, ...]:
@@ -43,7 +49,8 @@ def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None)
 
 
 def cautions(config: Config) -> tuple[Mistake, ...]:
-    """Return what is `exposed`, protocols open beside closed ones, and what of documents is left to others."""
+    """Return what is `exposed`, protocols open beside closed ones, what of documents is left to others, and commands
+    that cannot be started here."""
     asking = ", ".join(name for name, options in config.inbound.items() if options.authenticates)
     others = [name for name, options in config.inbound.items() if asking and not options.authenticates]
     message = f"anybody may use the agents here, for which clients of {asking} have to be authenticated"
@@ -54,7 +61,27 @@ def cautions(config: Config) -> tuple[Mistake, ...]:
 
             for target in route.places:
                 found += declined.cautions(route.binding, driven(config, target))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((*found, *_not_there(config))))
+
+
+def _not_there(config: Config) -> Iterator[Mistake]:
+    """Warn of commands that this machine cannot start: no such folder, program or script."""
+    for index, route in enumerate(config.routes):
+        for at, target in enumerate(route.places):
+            if not isinstance(target, ProgramOrUrl) or not target.command:
+                continue
+            where = ("routes", index, *_place(route, at))
+            folder, (program, *arguments) = target.cwd or Path(), target.command
+            if not folder.is_dir():
+                yield config.mistake((*where, "cwd"), f"there is no folder {folder.absolute()}")
+                continue
+            path = str(folder / program) if os.path.dirname(program) else program
+            if which(path, path=target.env.get("PATH")) is None:
+                place = f"in {folder.absolute()}" if path != program else "on the PATH"
+                found = "is not executable" if path != program and Path(path).exists() else "was not found"
+                yield config.mistake((*where, "command"), f"{program} {found} {place}")
+            elif arguments and arguments[0].endswith(_SCRIPTS) and not (folder / arguments[0]).exists():
+                yield config.mistake((*where, "command"), f"{arguments[0]} was not found in {folder.absolute()}")
 
 
 def driven(config: Config, target: TargetOptions) -> Driven:

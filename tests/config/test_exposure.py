@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,3 +227,31 @@ def test_a_secret_that_would_be_sent_to_an_issuer_unencrypted_is_named() -> None
     found = in_clear(loads(json.dumps({"routes": [{"name": "a", "targets": [place]}]})), inbound=False)
     (told,) = map(str, found)
     assert "routes[0].targets[0].auth.oauth2: its secret is sent to login.example unencrypted" in told
+
+
+def test_commands_that_this_machine_cannot_start_are_cautions_of_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "agent.py").write_text("")
+    commands = {
+        "fine": f"command: ['{sys.executable}', agent.py]",
+        "typo": "command: [no-such-program]",
+        "script": f"command: ['{sys.executable}', agents/agent.py]",
+        "plain": "command: [./plain.sh]",
+        "here": "command: [./agent.sh]",
+        "folder": f"command: ['{sys.executable}', agent.py], cwd: nowhere",
+    }
+    routes = [f"  - {{name: {name}, target: {{protocol: agent_client, {it}}}}}" for name, it in commands.items()]
+    file = tmp_path / "routes.yaml"
+    file.write_text("\n".join(["routes:", *routes, ""]))
+    assert check(file) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("caution: ")]
+    assert told == [
+        f"caution: {file}:3 routes[1].target.command: no-such-program was not found on the PATH",
+        f"caution: {file}:4 routes[2].target.command: agents/agent.py was not found in {tmp_path}",
+        f"caution: {file}:5 routes[3].target.command: ./plain.sh is not executable in {tmp_path}",
+        f"caution: {file}:6 routes[4].target.command: ./agent.sh was not found in {tmp_path}",
+        f"caution: {file}:7 routes[5].target.cwd: there is no folder {tmp_path / 'nowhere'}",
+    ]
