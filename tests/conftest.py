@@ -18,6 +18,7 @@ import httpcore2
 import pytest
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.entropy import deterministic_PRNG
 from websockets.asyncio import client as asyncio_client
 from websockets.sync import client as sync_client
 
@@ -93,6 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What stands now stays: a collection looks only at what the tests make, which takes a tenth of the time."""
+    # Hypothesis asks the collector, once, who refers to its random numbers, and warns if that is nobody; which it also
+    # hears while another thread collects. There is no other thread yet.
+    with deterministic_PRNG():
+        pass
     gc.collect()
     gc.freeze()
 

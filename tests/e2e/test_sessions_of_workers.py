@@ -206,8 +206,9 @@ def pid_of(gateway: Gateway, worker: int) -> int:
 
 
 def agents_of(gateway: Gateway) -> str:
-    """The list of agents at a worker by chance."""
-    return httpx2.post(f"{gateway.url}/agent-connect/agents/search", json={}, trust_env=False, timeout=WITHIN).text
+    """The list of all agents at a worker by chance."""
+    where = f"{gateway.url}/agent-connect/agents/search"
+    return httpx2.post(where, json={"limit": 100}, trust_env=False, timeout=WITHIN).text
 
 
 ANSWERS = ("--elicitation", '{"approved": true, "reason": "blue"}', "--sampling", "a word")
