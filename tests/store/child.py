@@ -71,8 +71,8 @@ async def hold(
     await told()
 
 
-async def begin(store: Store, *, runs: list[str], ends: str) -> None:
-    """Runs that nobody is told of, of which one ends."""
+async def begin(store: Store, *, runs: list[str], ends: str, then: str = "") -> None:
+    """Runs that nobody is told of, of which one ends. Once told, another."""
     write_queue.SECONDS = 3600.0
     for run in runs:
         made = place.make_run(run, status=RunStatus.RUNNING)
@@ -81,6 +81,10 @@ async def begin(store: Store, *, runs: list[str], ends: str) -> None:
     await store.commit(ends, over, soon=True)
     say(store.owner)
     await told()
+    if then:
+        await store.create_run(place.make_run(then, status=RunStatus.RUNNING), [place.entry(1)], reserved=99, soon=True)
+        say("begun")
+        await told()
 
 
 async def upload(store: Store, *, artifact: str) -> None:

@@ -66,6 +66,14 @@ def rows(path: Path) -> list[tuple[str, str]]:
         connection.close()
 
 
+def run_out(path: Path, owner: str) -> None:
+    """Have a process be taken for dead."""
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE leases SET expires_at = 0, expires_tick = 0 WHERE owner = ?", (owner,))
+    connection.commit()
+    connection.close()
+
+
 def files(path: Path) -> list[Path]:
     return sorted(path.parent.glob("store.db-begun-*"))
 
@@ -164,6 +172,62 @@ def test_a_killed_process_leaves_it_to_whoever_claims_its_runs(path: Path) -> No
     run(main())
 
 
+def test_what_a_process_begins_that_was_taken_for_dead_is_found_when_it_is_killed(path: Path) -> None:
+    async def main() -> None:
+        place, (first, second, later) = Place(SQLITE, f"sqlite:///{path}"), (new_id(), new_id(), new_id())
+        async with (
+            place.process("begin", runs=[first, second], ends=second, then=later) as child,
+            opened(path) as store,
+        ):
+            owner = await child.said()
+            claimed: list[Recovered] = []
+            while not claimed:  # its heart may beat in between
+                run_out(path, owner)
+                claimed = await store.claim()
+            assert [found.run.id for found in claimed] == [first]
+            await child.go()
+            assert await child.said() == "begun"
+            await child.kill()
+            assert [found.run.id for found in await store.claim()] == [later]
+
+    run(main())
+
+
+def test_a_run_that_is_begun_while_its_process_is_taken_for_dead_is_read_or_has_its_row(
+    path: Path, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the other process has done when the run is written: nothing, taken the file, read it, removed it."""
+    real, found = os.pwrite, [0]
+
+    async def main() -> None:
+        async with opened(path, host="there", lease_seconds=3600.0) as store, opened(path, host="here") as survivor:
+            run_out(path, store.owner)
+            begun = survivor._begun
+            assert begun is not None
+            owned = store.owner
+
+            def dead(owner: str) -> bool:
+                return owner == owned
+
+            def late(descriptor: int, data: bytes, at: int) -> int:
+                """The run is written after the file is taken, and before it is read; and after it is read."""
+                if len(data) == 1:
+                    return real(descriptor, data, at)
+                written = real(descriptor, data, at)
+                if found[0] == 0 and any(data):
+                    found[0] = len([*begun.left(dead)])
+                return written
+
+            monkeypatch.setattr(os, "pwrite", late)
+            one = await begin(store)
+            assert found[0] == 1 and rows(path) == [(one.id, "running")], "it is both"
+            begun.forget()
+            other = await begin(store)
+            assert [id for id, _ in rows(path)] == [one.id, other.id]
+
+    run(main())
+
+
 def test_a_run_is_wiped_out_of_the_file_when_it_has_its_row(path: Path, patient: None) -> None:
     async def main() -> None:
         async with opened(path) as store:
@@ -249,29 +313,19 @@ def test_a_folder_that_may_not_be_looked_into_any_more_ends_no_store(
 
 def test_a_process_that_was_taken_for_dead_ends_no_run_that_another_has(path: Path, patient: None) -> None:
     async def main() -> None:
-        async with opened(path, host="there", lease_seconds=0.3) as store:
+        async with opened(path, host="there", lease_seconds=3600.0) as store:
             one, other = await begin(store), await begin(store)
             async with opened(path, host="here") as survivor:
-                found: list[Recovered] = []
-                while not found:  # its heart may beat in between
-                    (connection := sqlite3.connect(path)).execute(
-                        "UPDATE leases SET expires_at = 0 WHERE host = 'there'"
-                    )
-                    connection.commit()
-                    connection.close()
-                    found = await survivor.claim()
+                run_out(path, store.owner)
+                found = await survivor.claim()
                 assert [each.run.id for each in found] == [one.id, other.id]
                 with pytest.raises(Conflict, match="taken over by another process"):
                     await store.commit(one.id, RunChange(run=ended(one), release=True), soon=True)
                 with pytest.raises(Conflict, match="taken over by another process"):
                     await store.commit(other.id, RunChange(run=replace(other, cancel_reason="x")))
                 assert rows(path) == [(one.id, "running"), (other.id, "running")]
-
-                async def noticed() -> bool:
-                    third = await begin(store)
-                    return (third.id, "running") in rows(path)
-
-                await eventually(noticed)  # its file is gone: what it begins has its row at once
+                third = await begin(store)
+                assert (third.id, "running") in rows(path), "its file is gone: what it begins has its row at once"
 
     run(main())
 

@@ -52,6 +52,9 @@ PLACES = 256
 PLACE_BYTES = 4096
 """The most runs that have no row yet, and the most bytes of one."""
 
+_TAKEN = PLACES * PLACE_BYTES
+"""Where in the file a byte that is not 0 says that another process has taken its runs."""
+
 _HEAD = struct.Struct("<III")
 
 logger = logging.getLogger(__name__)
@@ -300,7 +303,9 @@ class BegunRuns:
 
     The file has places of a page each: two lengths and the number of reserved events, the record, the first events. A
     place whose first length is 0 is free. A run is wiped out when it has its row, before anybody is told of it: other
-    processes may delete the row from then on.
+    processes may delete the row from then on. Behind the places is a byte that whoever takes the runs sets before it
+    reads them. A process that is taken for dead and lives looks at it after each run that it has written: either the
+    run is read, or this process gives it its row.
 
     Make one per store.
     """
@@ -319,11 +324,12 @@ class BegunRuns:
         if not hasattr(os, "pwrite"):
             return
         try:
-            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._free += range((PLACES - 1) * PLACE_BYTES, -1, -PLACE_BYTES)
+            os.pwrite(self._descriptor, b"\0", _TAKEN)  # its block is there, should the disk be full when it is set
         except OSError as error:
             logger.info("every run is given its row at once: %s", error)
         else:
-            self._free += range((PLACES - 1) * PLACE_BYTES, -1, -PLACE_BYTES)
             self._usable = True
 
     @property
@@ -341,7 +347,7 @@ class BegunRuns:
             return None
         at = self._free.pop()
         has_row = partial(self._has_row, at, size)
-        if self._put(at, _HEAD.pack(len(run), len(head), reserved) + run + head):
+        if self._put(at, _HEAD.pack(len(run), len(head), reserved) + run + head) and not self._is_taken():
             return has_row
         has_row()
         return None
@@ -364,10 +370,18 @@ class BegunRuns:
         self._usable = False
         return False
 
+    def _is_taken(self) -> bool:
+        """Whether another process took this one for dead: nothing is written down any more then."""
+        assert self._descriptor is not None
+        with contextlib.suppress(OSError):
+            if os.pread(self._descriptor, 1, _TAKEN) == b"\0":
+                return False
+        logger.warning("every run is given its row at once from now on: another process took this one for dead")
+        self._usable = False
+        return True
+
     def look(self) -> None:
-        """Write nothing more down if the file is gone, because another process took this one for dead. To be called now
-        and then, in any thread.
-        """
+        """Write nothing more down if the file is gone. To be called now and then, in any thread."""
         if not os.path.exists(self._file):
             self._usable = False
 
@@ -409,7 +423,13 @@ class BegunRuns:
 
 
 def _read(file: Path) -> Iterable[Creation]:
-    data = file.read_bytes()
+    """The runs in the file of a process that was taken for dead, which is kept from writing more."""
+    descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, b"\1", _TAKEN)
+        data = os.pread(descriptor, _TAKEN, 0)
+    finally:
+        os.close(descriptor)
     for at in range(0, len(data) - _HEAD.size + 1, PLACE_BYTES):
         size, more, reserved = _HEAD.unpack_from(data, at)
         if not size:
