@@ -49,25 +49,34 @@ class Recovery:
 
     async def take_up(self, claimed: Callable[[], Awaitable[None]]) -> bool:
         """Whether there was a run to take up: then `claimed` is awaited before any goes on. One call at a time."""
-        self._left += await self._store.claim()
+        self._claiming = asyncio.ensure_future(self._claim())
+        await asyncio.shield(self._claiming)  # what is claimed is this process's, whoever goes away meanwhile
         if not self._left:
             return False
         await claimed()
         entries = [await self._entry_of(found.run) for found in self._left]
         agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
         left, self._left = self._left, []
-        places = asyncio.Semaphore(RECOVERED_AT_ONCE)
-        done = await asyncio.gather(*map(self._take_up, left, entries, agents, repeat(places)), return_exceptions=True)
-        for live in done:
-            if isinstance(live, LiveRun):
+        places, hosted = asyncio.Semaphore(RECOVERED_AT_ONCE), list[LiveRun]()
+        each = map(self._take_up, left, entries, agents, repeat(places), repeat(hosted))
+        try:
+            done = await asyncio.gather(*each, return_exceptions=True)
+        finally:
+            for live in hosted:
                 self._go_on(live)
-        for live in done:
-            if isinstance(live, BaseException):
-                raise live
+        for error in done:
+            if error is not None:
+                raise error
         return True
 
-    async def _take_up(self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore) -> LiveRun | None:
-        """Let the run go on; if its agent is hosted, return it, known again. What cannot be read stays claimed."""
+    async def _claim(self) -> None:
+        claimed = await self._store.claim()
+        self._left += claimed
+
+    async def _take_up(
+        self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore, hosted: list[LiveRun]
+    ) -> None:
+        """Let the run go on; if its agent is hosted, add it there, known again. What cannot be read stays claimed."""
         async with places:
             try:
                 live = await self._recover(found, entry, agent)
@@ -77,12 +86,12 @@ class Recovery:
             except Exception as error:  # whatever it is, the others go on
                 live = self._starter.make(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
                 self._starter.begin(live, live.finish(of_error(error, f"run {found.run.id}, taken up again")))
-                return None
+                return
         if isinstance(entry.host or entry, HostedEntry):
             self._starter.live[live.run.id] = live
-            return live
-        self._go_on(live)
-        return None
+            hosted.append(live)
+        else:
+            self._go_on(live)
 
     async def _entry_of(self, run: Run) -> Entry:
         try:

@@ -348,7 +348,8 @@ class Store(Protocol):
     async def claim(self) -> list[Recovered]:
         """Take over every unfinished run and undelivered call of dead owners. Two callers never get the same one.
 
-        An owner on this host is dead as soon as its process is gone, any other when its lease has run out.
+        An owner on this host is dead as soon as its process is gone, any other when its lease has run out. Runs are
+        taken over also where that cannot be synced. To be awaited to its end: nobody gets them a second time.
         """
 
     async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:

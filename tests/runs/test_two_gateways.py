@@ -12,8 +12,10 @@ from gateway.app import ADOPT_SECONDS, PRUNE_SECONDS, App
 from gateway.config import loads
 from gateway.contract import RunContext
 from gateway.core import events as e
+from gateway.core.errors import Unavailable
 from gateway.core.types import IfBusy, RunStatus, Thread
-from gateway.store.sqlite import SqliteStore
+from gateway.store import Recovered
+from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.runs.test_runs import watched
 from tests.support.aio import Still, later, run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
@@ -63,6 +65,53 @@ def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: 
                 await until(lambda: owner.live[started.id].run.upstream is not None)
                 await survivor.adopt()
                 assert not survivor.live, "the owner is alive: its run is its own"
+            await survivor.adopt()
+            done = await survivor.runs.wait(started.id, timeout=30)
+            assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
+
+    run(scene())
+
+
+@pytest.mark.parametrize("meanwhile", ["its client goes away", "the disk fails"])
+def test_what_a_gateway_has_claimed_it_takes_up_whatever_happens_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    async def hang(context: RunContext) -> None:
+        await context.set_upstream({"id": "u"})
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        file = tmp_path / "s.db"
+        broken = asyncio.Event()
+
+        def sync(descriptor: int) -> None:
+            if broken.is_set():
+                raise OSError("broken")
+
+        monkeypatch.setattr(disk_thread, "sync", sync)
+        async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:
+            elsewhere = SqliteStore(file, host="elsewhere")
+            async with engine((route(), Scripted(hang)), store=elsewhere) as owner:
+                started = await owner.runs.start(request("taken up"))
+                await until(lambda: owner.live[started.id].run.upstream is not None)
+            if meanwhile == "the disk fails":
+                broken.set()
+                with pytest.raises(Unavailable):
+                    await survivor.adopt()
+                broken.clear()
+            else:
+                claiming = asyncio.Event()
+                claim = survivor.store.claim
+
+                async def slowly() -> list[Recovered]:
+                    claiming.set()
+                    return await claim()
+
+                monkeypatch.setattr(survivor.store, "claim", slowly)
+                asking = asyncio.ensure_future(survivor.adopt_orphans())
+                await claiming.wait()
+                asking.cancel()
+                await asyncio.wait([asking])
             await survivor.adopt()
             done = await survivor.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}

@@ -368,17 +368,19 @@ class SqliteStore:
         return await self._queue.submit(partial(changes.spend, allowances=allowances), own=True, durable=False)
 
     async def claim(self) -> list[Recovered]:
-        found = await self._queue.submit(self._claim, long=True)
+        found: list[Recovered] = []
+        with contextlib.suppress(Unsynced):  # they are this process's: nobody else drives them
+            await self._queue.submit(partial(self._claim, found), long=True)
         if self._begun is not None:
             self._begun.forget()
         return found
 
-    def _claim(self, cursor: sqlite3.Cursor) -> list[Recovered]:
+    def _claim(self, found: list[Recovered], cursor: sqlite3.Cursor) -> None:
         changes.sweep(cursor, self._me)
         if self._begun is not None:
             for owner, creation in self._begun.left(partial(lease.is_dead, cursor, me=self._me)):
                 changes.create_begun(cursor, owner, creation)
-        return changes.claim(cursor, self._me)
+        found[:] = changes.claim(cursor, self._me)
 
     async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:
         gone = 0
