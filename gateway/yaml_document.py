@@ -149,10 +149,24 @@ def read(text: str, file: str, env: Mapping[str, str] | None) -> Document:
     return document
 
 
+_HINTS = (
+    ("while scanning an alias", ": a text that begins with '*' is put in quotes"),
+    ("while scanning an anchor", ": a text that begins with '&' is put in quotes"),
+    ("found undefined alias", ": a text that begins with '*' is put in quotes"),
+    (r"'\t' that cannot start any token", ": indent with spaces"),
+    ("that cannot start any token", ": a text that begins with it is put in quotes"),
+    (
+        "mapping values are not allowed here",
+        ": a text with ': ' in it is put in quotes, and keys of one mapping begin in one column",
+    ),
+)
+
+
 def _syntax(file: str, error: yaml.YAMLError) -> Mistake:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     parts = [getattr(error, "problem", None), getattr(error, "context", None)]
     message = " ".join(part.translate(_SHOW) for part in parts if part) or str(error).splitlines()[0]
+    message += next((hint for words, hint in _HINTS if words in message), "")
     if mark is None:
         return Mistake(file, 1, "", f"not YAML: {message}")
     return Mistake(file, mark.line + 1, "", f"not YAML: {message}", mark.column + 1)

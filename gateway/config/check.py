@@ -358,9 +358,9 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
     if kind == "string_pattern_mismatch" and "text" in where:
         return f"'{given}' is not a JSON pointer: '' or '/key/key'"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
-    words = _WORDS.get(kind)
-    if words:
-        return words.format(kind=_kind(given))
+    if words := _WORDS.get(kind):
+        line = isinstance(given, str) and "list" in words
+        return words.format(kind=_kind(given)) + (": put it in brackets, its parts separated by commas" if line else "")
     return message if message[1:2].isupper() else message[0].lower() + message[1:]  # 'URL ...' begins with no sentence
 
 

@@ -304,7 +304,13 @@ class Auth(Options):
         return self
 
 
+def _whole(text: str, schemes: str) -> None:
+    if "://" not in text:
+        raise ValueError(f"should begin with {schemes}")
+
+
 def _http_url(text: str) -> str:
+    _whole(text, "http:// or https://")
     _any_http_url.validate_python(text)
     if "?" in text or "#" in text:
         raise ValueError("should end with a host or path: what is asked for is put after it")
@@ -319,6 +325,7 @@ _any_socket_url = TypeAdapter(Annotated[AnyUrl, UrlConstraints(allowed_schemes=[
 
 
 def _socket_url(text: str) -> str:
+    _whole(text, "ws://, wss://, http:// or https://")
     _any_socket_url.validate_python(text)
     return text
 

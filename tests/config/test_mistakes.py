@@ -62,13 +62,13 @@ routes.yaml:2 inbound.door.keepalive: unknown key; did you mean 'keep_alive'?
 routes.yaml:3 inbound.phone: 'phone' calls agents but serves no clients; have both, door
 routes.yaml:4 inbound.dor: no adapter 'dor'; have both, door; did you mean 'door'?
 routes.yaml:5 route: unknown key; did you mean 'routes'?
-routes.yaml:6 public_url: should be a valid URL, relative URL without a base
+routes.yaml:6 public_url: should begin with http:// or https://
 routes.yaml:8 routes[0].name: 'a b' is not a name: letters, digits, '_' and '-' only
 routes.yaml:9 routes[0].timeuot: unknown key; did you mean 'timeout'?
 routes.yaml:10 routes[0].target.protocol: no adapter 'phne'; have both, phone; did you mean 'phone'?
 routes.yaml:11 routes[1].name: required
 routes.yaml:11 routes[1].nam: unknown key; did you mean 'name'?
-routes.yaml:14 routes[1].target.url: should be a valid URL, relative URL without a base
+routes.yaml:14 routes[1].target.url: should begin with http:// or https://
 routes.yaml:15 routes[1].target.steps: should be greater than or equal to 1
 routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, tls, weight, url, steps, command
 routes.yaml:17 routes[1].target.auth.apikey: unknown key; did you mean 'api_key'?
@@ -112,7 +112,10 @@ def test_mistakes_come_in_the_order_of_the_file(mistakes: Mistakes) -> None:
     ("text", "told"),
     [
         ("routes: [1,\n", "routes.yaml:2:1: not YAML: expected the node content, but found '<stream end>'"),
-        ("a: b: c", "routes.yaml:1:5: not YAML: mapping values are not allowed here"),
+        (
+            "a: b: c",
+            "routes.yaml:1:5: not YAML: mapping values are not allowed here: a text with ': ' in it is put in quotes",
+        ),
         ("a: 1\n\tb: 2", "routes.yaml:2:1: not YAML: found character '\\t' that cannot start any token"),
         ("a: 1\nb: \x01", "routes.yaml:2:4: not YAML: character U+0001 is not allowed"),
         ("--- {}\n--- {}", "routes.yaml:2:1: not YAML: but found another document"),
@@ -161,11 +164,31 @@ def test_mistakes_come_in_the_order_of_the_file(mistakes: Mistakes) -> None:
             "routes: [{name: a, target: {protocol: both, url: 'http://x/y?z=1'}}]",
             "routes.yaml:1 routes[0].target.url: should end with a host or path: what is asked for is put after it",
         ),
+        (
+            "routes: [{name: a, target: {protocol: both, url: 'localhost:9001'}}]",
+            "routes.yaml:1 routes[0].target.url: should begin with http:// or https://",
+        ),
         ('telemetry: {headers: {k: "a\\nb"}}', "routes.yaml:1 telemetry.headers.k: has a line break"),
     ],
 )
 def test_a_mistake_names_its_place(mistakes: Mistakes, text: str, told: str) -> None:
     assert [line[: len(told)] for line in mistakes(text)][:1] == [told]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("routes:\n\t- name: a", ": indent with spaces"),
+        ("a: @b", ": a text that begins with it is put in quotes"),
+        ("a: {agents: *}", ": a text that begins with '*' is put in quotes"),
+        ("a: [b, *c]", ": a text that begins with '*' is put in quotes"),
+        ("a: &", ": a text that begins with '&' is put in quotes"),
+        ("telemetry: {monitors: {tokens: secret}}", ", not text: put it in brackets, its parts separated by commas"),
+    ],
+)
+def test_a_mistake_that_is_often_made_says_what_to_write(mistakes: Mistakes, text: str, hint: str) -> None:
+    (told,) = mistakes(text)
+    assert told.endswith(hint)
 
 
 @pytest.mark.parametrize(("porter", "name"), [("porter: bell, ", "bell"), ("", "porter")])
