@@ -11,13 +11,10 @@ from typing import Any
 
 from gateway.core.errors import InterlinguaError
 from gateway.transport.stdio.pipe import StdioPipe, spawn
-from gateway.transport.stdio.supervisor import Backoff
+from gateway.transport.stdio.supervisor import STEADY_SECONDS, Backoff
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
-
-STEADY_SECONDS = 10.0
-"""A process that ends after them without having been taken is no sequel of the failures before."""
 
 
 class Reserve:

@@ -21,6 +21,8 @@ from gateway.transport.tasks import TaskSet
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 20.0
+STEADY_SECONDS = 10.0
+"""A connection or process that ends after them is no sequel of the failures before."""
 _STEEPEST = 30
 
 
@@ -65,8 +67,6 @@ class Supervisor(Generic[C]):
         are users, an agent that failed to start, or died amid its users, is tried again without being asked, so that
         `reachable` becomes true again; with `math.inf` also one that died while nobody used it.
     wait: seconds that a user waits for the next try, at most; AgentGone at once where it is further away.
-    steady: seconds after which a connection that dies is no sequel of the failures before. One that served somebody to
-        the end of his use isn't either.
     """
 
     def __init__(
@@ -77,7 +77,6 @@ class Supervisor(Generic[C]):
         idle: float = 300.0,
         start_timeout: float = 30.0,
         wait: float = 15.0,
-        steady: float = 10.0,
         backoff: Backoff | None = None,
     ) -> None:
         self._open = open
@@ -85,7 +84,6 @@ class Supervisor(Generic[C]):
         self._idle = idle
         self._start_timeout = start_timeout
         self._wait = wait
-        self._steady = steady
         self._backoff = backoff or Backoff()
         self._users = 0
         self._live: C | None = None
@@ -249,7 +247,7 @@ class Supervisor(Generic[C]):
         if self._users == 0 and math.isfinite(self._idle):  # nobody was let down: the next one gets a new one
             log.info("%s has ended: %s", self._name, error)
             return
-        steady = asyncio.get_running_loop().time() - self._since >= self._steady
+        steady = asyncio.get_running_loop().time() - self._since >= STEADY_SECONDS
         self._failed(error, 1 if steady else self._failures + 1)
 
     def _failed(self, error: InterlinguaError, failures: int) -> None:
