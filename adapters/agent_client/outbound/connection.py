@@ -184,6 +184,11 @@ class AgentConnection:
         """Whether the agent declared that capability; `{}` does, null and false do not."""
         return offers(self.initialized, *path)
 
+    @property
+    def can_close(self) -> bool:
+        """Whether the agent is there and can be told that a session is over."""
+        return self.alive and self.offers("sessionCapabilities", "close")
+
     # --- to the agent ----------------------------------------------------------------------------------------------
 
     async def ask(

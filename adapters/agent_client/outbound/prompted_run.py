@@ -172,8 +172,8 @@ class PromptedRun:
         if (opening := self._opening) is None:
             there = self._sessions.there(session, self.context)
             return there or await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
-        patience = self._target.request_timeout
         if opening.answer is None:
+            patience = self._target.request_timeout
             try:
                 async with asyncio.timeout(patience):
                     await self._opened.wait()

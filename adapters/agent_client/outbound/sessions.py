@@ -197,7 +197,7 @@ class AgentSessions:
 
     def _late(self, connection: AgentConnection, name: str) -> None:
         """The agent has made a session that nobody waits for any more."""
-        if connection.offers("sessionCapabilities", "close"):
+        if connection.can_close:
             self._closing.start(self._close_late(connection, name))
 
     async def _close_late(self, connection: AgentConnection, name: str) -> None:
@@ -277,8 +277,7 @@ class AgentSessions:
     def end(self, session: AgentSession) -> None:
         """The run without a thread is over that had the session: the same, in the background if it takes time."""
         connection = session.connection
-        tells = connection is not None and connection.alive and connection.offers("sessionCapabilities", "close")
-        if tells or not session.drop():
+        if (connection is not None and connection.can_close) or not session.drop():
             self._closing.start(self.close(session))
 
     def _unused(self, session: AgentSession) -> None:
@@ -300,7 +299,7 @@ class AgentSessions:
 
     async def _tell_closed(self, session: AgentSession) -> None:
         connection = session.connection
-        if connection is None or not connection.alive or not connection.offers("sessionCapabilities", "close"):
+        if connection is None or not connection.can_close:
             return
         try:
             await connection.ask("session/close", {"sessionId": session.name}, timeout=self._target.request_timeout)

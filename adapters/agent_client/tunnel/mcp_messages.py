@@ -128,8 +128,7 @@ def refused(error: jsonrpc.ErrorObject) -> Raw:
 
 def message(method: str, params: Raw | JsonObject) -> Raw:
     """The params of an `mcp/message` that says this."""
-    left_out = isinstance(params, Raw) and not params
-    return jsonrpc.raw({"method": method} if left_out else {"method": method, "params": params})
+    return jsonrpc.raw({"method": method} if params == jsonrpc.ABSENT else {"method": method, "params": params})
 
 
 def read(params: Raw) -> McpMessage:
