@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from gateway.mcp import wire as mcp
+
 PROTOCOL: Final = "agent_client"
 """This adapter's name: key of `origin`, of `Agent.extra` and of `ThreadUpdate.protocol`."""
 ORIGIN_V2: Final = "agent_client.v2"
@@ -46,16 +48,9 @@ def as_object(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def declares(said: Any, *path: str) -> bool:
-    """Whether capabilities declare what is at this path: `{}` does, null and false do not."""
-    for step in path:
-        said = said.get(step) if isinstance(said, dict) else None
-    return said is not None and said is not False
-
-
 def offers(initialized: JsonObject | None, *path: str) -> bool:
     """Whether an agent that answered `initialize` so (None: it is of another protocol) declared that capability."""
-    return declares(initialized, "agentCapabilities", *path)
+    return mcp.declares(initialized, "agentCapabilities", *path)
 
 
 def takes_up(initialized: JsonObject | None) -> bool:

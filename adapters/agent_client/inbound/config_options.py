@@ -13,8 +13,9 @@ from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.v1 import updates_out as out
 from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.wire import PROTOCOL, JsonObject, declares
+from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.types import ThreadUpdate
+from gateway.mcp import wire as mcp
 
 _UPDATE = b'"config_option_update"'
 
@@ -25,7 +26,7 @@ async def settings(session: SessionContext) -> JsonObject:
     found: JsonObject = {}
     options: list[JsonObject] | None
     if agents.native(agent) is None:
-        booleans = declares(session.client.capabilities, "session", "configOptions", "boolean")
+        booleans = mcp.declares(session.client.capabilities, "session", "configOptions", "boolean")
         options = agents.config_options(agent, session.config, booleans=booleans) or None
     else:
         known = KnownSettings()

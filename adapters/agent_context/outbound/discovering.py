@@ -19,8 +19,8 @@ from gateway.core.errors import AgentBroken, AgentError
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
 from gateway.mcp.client.contract import UpstreamSession
-from gateway.mcp.client.target_server import TargetList, TargetNews
-from gateway.mcp.wire import LISTEN
+from gateway.mcp.client.target_server import TargetList, TargetNews, few
+from gateway.mcp.wire import LISTEN, declares
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -75,9 +75,10 @@ class DescribedServer:
             return found
 
     async def _tools(self, session: UpstreamSession) -> dict[str, Agent]:
-        if capabilities_of(session).get("tools") in (None, False):
-            said = ", ".join(name for name, value in capabilities_of(session).items() if value not in (None, False))
-            raise AgentError(f"the server has neither agents nor tools; it has {said or 'nothing else either'}")
+        capabilities = capabilities_of(session)
+        if not declares(capabilities, "tools"):
+            has = few([name for name in capabilities if declares(capabilities, name)])
+            raise AgentError(f"the server has neither agents nor tools; it has {has or 'nothing else either'}")
         found: dict[str, Agent] = {}
         for entry in await session.list(wire.TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
             agent = tools.agent_of(entry)

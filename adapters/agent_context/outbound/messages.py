@@ -28,7 +28,7 @@ from gateway.core.errors import AgentBroken, AgentGone, Invalid
 from gateway.core.memory import Recalled
 from gateway.core.types import NULL, Answer, Artifact, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp.client import server_requests
-from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN, passed_on
+from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN, declares, passed_on
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -439,8 +439,7 @@ class NativeRun:
 
 def takes_tasks(capabilities: JsonObject) -> bool:
     """Whether the other end has declared that it takes `agent/delegate`."""
-    agent = capabilities.get(wire.AGENT)
-    return isinstance(agent, dict) and any(agent.get(key) not in (None, False) for key in ("delegate", "coordination"))
+    return any(declares(capabilities, wire.AGENT, key) for key in ("delegate", "coordination"))
 
 
 def read(raw: Raw, method: str, *, broken: bool = True) -> JsonObject:

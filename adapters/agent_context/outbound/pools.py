@@ -20,7 +20,7 @@ from gateway.mcp import versions
 from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.target_server import TargetPools, gateway_info
-from gateway.mcp.wire import CANCELLED, META
+from gateway.mcp.wire import CANCELLED, META, declares
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
 
@@ -192,7 +192,7 @@ def capabilities_of(session: UpstreamSession) -> JsonObject:
 
 def is_native(session: UpstreamSession) -> bool:
     """Whether a server speaks this protocol."""
-    return capabilities_of(session).get(wire.AGENT) not in (None, False)
+    return declares(capabilities_of(session), wire.AGENT)
 
 
 def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
