@@ -45,7 +45,7 @@ class Notifications:
 
     @property
     def needed(self) -> bool:
-        return self._call.log_level is not None or (self.ends and self._call.progress_token is not None)
+        return self.ends or self._call.log_level is not None
 
     @property
     def ends(self) -> bool:

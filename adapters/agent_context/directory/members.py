@@ -246,7 +246,7 @@ class Members:
         endpoint = record.get("endpoint")
         own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
         link = MemberLink(self, str(record["id"]), own)
-        return Hosted(RegisteredOutbound(shown(record), link, link), timeout=self.options.agent_timeout)
+        return Hosted(RegisteredOutbound(shown(record), link), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
@@ -317,7 +317,7 @@ class Members:
 
 
 class MemberLink:
-    """The link of one registered agent, whichever connection that has at the moment. See `ContextLink` and `Placed`.
+    """The link of one registered agent, whichever connection that has at the moment. See `RegisteredLink`.
 
     It opens only while the agent may be given work. `own`: the link to its endpoint instead.
     """

@@ -221,9 +221,10 @@ class MessageWords(RunWords):
         if run.status is not RunStatus.SUCCESS:
             refuse(run, self._correlation, self._limit.passed)
         payload = content.payload_of(self._agent, bytes(run.output))
+        made = () if run.made == 0 else await self._env.gateway.files.list(run=run.id)
         files = [
             {"name": each.name, "url": each.url, "mimeType": each.media_type, "size": each.size}
-            for each in await self._env.gateway.files.list(run=run.id)
+            for each in made
             if each.agent_created
         ]
         if files:

@@ -9,7 +9,7 @@ agent would have to say the rest on another connection, of which nothing tells t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Raw
 
@@ -100,25 +100,28 @@ class AgentContextRuns(calls.CalledRuns):
 # --- an agent that registered ----------------------------------------------------------------------------------------
 
 
+class RegisteredLink(ContextLink, Placed, Protocol):
+    """The way to an agent that registered. `process`: where it is connected."""
+
+
 class RegisteredOutbound(AgentContextRuns):
     """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
 
-    def __init__(self, record: JsonObject, link: ContextLink, place: Placed | None = None) -> None:
+    _link: RegisteredLink
+
+    def __init__(self, record: JsonObject, link: RegisteredLink) -> None:
         super().__init__(link, str(record["id"]), "auto")
         self._agent = agent_of(record)
-        self._place = place
 
     @property
     def process(self) -> str | None:
-        return None if self._place is None else self._place.process
+        return self._link.process
 
     async def known(self) -> None:
-        if self._place is not None:
-            await self._place.known()
+        await self._link.known()
 
     def doubt(self) -> None:
-        if self._place is not None:
-            self._place.doubt()
+        self._link.doubt()
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`. As it registered."""

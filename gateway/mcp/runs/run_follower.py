@@ -40,7 +40,7 @@ class Native(Protocol):
 
     @property
     def needed(self) -> bool:
-        """Whether it passes on anything at all. Does not change."""
+        """Whether it passes on anything at all, or `ends`. Does not change."""
 
     @property
     def ends(self) -> bool:
@@ -84,7 +84,7 @@ class RunFollower:
         self._rendering = rendering
         self._asker = asker or ELICITATION
         self._outlives = outlives
-        heeded = native is not None and (native.needed or native.ends) and runs.documents.native(agent) is not None
+        heeded = native is not None and native.needed and runs.documents.native(agent) is not None
         self._native = native if heeded else None
         self._quiet = not (rendering.tells or wanted(call.log_level, INFO))
         self._counted: Counter[str] = Counter()

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.turn import RegisteredOutbound
+from adapters.agent_context.outbound.turn import AgentContextRuns
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, JsonObject, RunStatus
 from tests.adapters.agent_context.outbound_house import PATIENCE, House, house, output
-from tests.adapters.agent_context.outbound_rig import RECORD, running
+from tests.adapters.agent_context.outbound_rig import running
 from tests.support.agent_context import agents_command
 from tests.support.aio import run
 from tests.support.processes import Process
@@ -92,13 +92,12 @@ def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
     async def story() -> None:
         link = PoolLink.to_endpoint({"url": there[name]["url"]}, allow=["127.0.0.0/8"])
         refused = PoolLink.to_endpoint({"url": there[name]["url"], "transport": "auto"})
-        record = {**RECORD, "id": "echo"}
         try:
             context = running("hello")
-            await RegisteredOutbound(record, link).run(context)
+            await AgentContextRuns(link, "echo", "auto").run(context)
             assert context.output == {"message": "hello "}
             with pytest.raises(Denied, match="internal address"):
-                await RegisteredOutbound(record, refused).run(running("hello"))
+                await AgentContextRuns(refused, "echo", "auto").run(running("hello"))
         finally:
             await link.aclose()
             await refused.aclose()
