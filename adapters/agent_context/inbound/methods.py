@@ -124,8 +124,8 @@ class StandardTools:
         handler = self._handlers.get(asked.name)
         if handler is None:
             known = ", ".join(self._handlers)
-            data = {"code": "not_found", "path": "/name", "details": {"expected": known, "received": asked.name}}
-            raise RpcError(INVALID_PARAMS, f"no tool {asked.name}; there are {known}", data)
+            said = f"no tool {asked.name}; there are {known}"
+            raise refusal(INVALID_PARAMS, said, "not_found", known, asked.name, path="/name")
         try:
             return await handler(call, asked)
         except (RpcError, NotFound) as error:

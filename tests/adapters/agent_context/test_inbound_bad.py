@@ -51,6 +51,7 @@ def test_values_of_wrong_types_are_refused_with_what_was_expected_and_what_came(
                     except Refused as told:
                         error = told
                     assert error.data["correlationId"] == "bad", (place, value, error)
+                    assert error.data["retryable"] is False, (place, value, error)
                     assert error.code in (-32001, -32002, -32003, -32005, -32007, -32008, -32601, -32602), (
                         place,
                         value,
