@@ -159,9 +159,6 @@ class TargetGroup:
         self.route = route
         self._draw = draw
         self._several = len(members) > 1
-        only = None if self._several else members[0].half
-        self._preparing = only if isinstance(only, Preparing) else None
-        """Of several targets it is not known before a run is sent which one takes it."""
         self._at: dict[str, RouteTarget] = {}
         """By id of a run, the target that works on it."""
 
@@ -246,14 +243,6 @@ class TargetGroup:
             tries += 1
             await asyncio.sleep(max(pause, last.retry_after or 0.0))
             tracing.metrics.retries.add(1, tracing.metrics.agent(self.route.name))
-
-    def prepare(self, context: RunContext) -> None:
-        if self._preparing is not None:
-            self._preparing.prepare(context)
-
-    def unprepare(self, context: RunContext) -> None:
-        if self._preparing is not None:
-            self._preparing.unprepare(context)
 
     async def attach(self, context: RunContext) -> None:
         """At the target that it was sent to."""
@@ -471,11 +460,24 @@ class _RuleKeeping(TargetGroup):
         return found
 
 
+class _Preparing(TargetGroup):
+    """Of several targets it is not known before a run is sent which one takes it."""
+
+    def prepare(self, context: RunContext) -> None:
+        if not self._several:
+            self.members[0].half.prepare(context)
+
+    def unprepare(self, context: RunContext) -> None:
+        if not self._several:
+            self.members[0].half.unprepare(context)
+
+
 _ABILITIES: Final[tuple[tuple[Any, type[TargetGroup]], ...]] = (
     (Discovering, _Discovering),
     (Relay, _Relay),
     (Stateful, _Stateful),
     (RuleKeeping, _RuleKeeping),
+    (Preparing, _Preparing),
 )
 
 

@@ -254,7 +254,9 @@ class Preparing(Protocol):
         """Called once, before the run is stored, in the task of whoever starts it. Must not raise."""
 
     def unprepare(self, context: RunContext) -> None:
-        """Called after `run`, and where the run is not stored: let go of what was not taken. Must not raise."""
+        """Called once the run has ended, and where it is not stored: let go of what `run` has not taken. May be called
+        for a run that was not prepared, and again. Must not raise.
+        """
 
 
 @runtime_checkable

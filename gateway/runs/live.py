@@ -86,10 +86,10 @@ class LiveRun:
     task: asyncio.Task[None] | None = None
     """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
     span: tracing.RunSpan | None = None
-    then: Callable[[], None] | None = None
     ended = False
     detached = False
     """The gateway stops, and will find the run again."""
+    _then: Callable[[], None] | None = None
     _conversation: ConversationContext | None = None
     _questions: Questions | None = None
     _terminal: e.Event | None = None
@@ -275,7 +275,7 @@ class LiveRun:
         if self.ended:
             then()
         else:
-            self.then = then
+            self._then = then
 
     async def thread_state(self) -> Checkpoint | None:
         return None if self.thread is None else await self._commons.states.for_run(self.thread, self.agent)
@@ -399,8 +399,6 @@ class LiveRun:
             return self._end_of(error)
         finally:
             self._calling = False
-            if self.entry.preparing is not None:
-                self.entry.preparing.unprepare(self)
         return None
 
     def _end_of(self, error: Exception | asyncio.CancelledError) -> e.Event:
@@ -489,6 +487,8 @@ class LiveRun:
         self.log.close()
         self.record.wake()
         self._commons.ended(self)
+        if self._then is not None:
+            self._then()
 
     async def cancel(self, reason: str) -> None:
         """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""

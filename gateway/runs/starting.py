@@ -397,9 +397,9 @@ class Starter:
             live.record.keep(asyncio.ensure_future(unused.aclose()))
         if (thread := run.request.thread) is not None:
             self._queues.ended(thread)
+        if entry.preparing is not None:
+            entry.preparing.unprepare(live)
         self._memory.add(live)
-        if live.then is not None:
-            live.then()
 
     def wait_for(self, work: asyncio.Future[None]) -> None:
         self._unfinished.hold(work)
