@@ -78,6 +78,7 @@ class RunLog:
     """Set when a reader has come along; None until somebody waits for that."""
     _output: Output | None = None
     _older = 0  # how many of the tail were there when it was last trimmed
+    _come = 0  # about the memory that what has come since then takes
     _committing = 0  # number of the newest event of the commit under way
     _released: asyncio.Event | None = None  # None until somebody waits for that
     _extending: asyncio.Future[None] | None = None
@@ -94,7 +95,6 @@ class RunLog:
         self._unfolded: list[e.Event] = []
         """Events of the document that is not made yet."""
         self._tail: list[e.Event] = []  # the newest, up to number `last`
-        self._full = TAIL_BYTES + EVENT_BYTES * last  # at so many bytes it is trimmed again
         self._held: list[e.Event] = []
         self.waiting: set[LogReader] = set()
         """Told of the next append, or of the end."""
@@ -272,7 +272,8 @@ class RunLog:
         self._tail += events
         self.last += len(events)
         self.bytes += size
-        if self.bytes + EVENT_BYTES * self.last > self._full:
+        self._come += size + EVENT_BYTES * len(events)
+        if self._come > TAIL_BYTES:
             self._trim()
         for watch in tuple(self.waiting):
             watch.tell()
@@ -281,7 +282,7 @@ class RunLog:
         """Drop what was there the last time: more than `TAIL_BYTES` have come since."""
         del self._tail[: self._older]
         self._older = len(self._tail)
-        self._full = self.bytes + EVENT_BYTES * self.last + TAIL_BYTES
+        self._come = 0
 
     # reading
 
