@@ -4,8 +4,10 @@ file that outlives its process.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -301,7 +303,6 @@ def test_a_folder_that_may_not_be_looked_into_any_more_ends_no_store(
 
     async def main() -> None:
         async with opened(path) as store:
-            assert store._begun is not None
             with monkeypatch.context() as patch:
                 patch.setattr(os, "stat", refused)
                 store._begun.look()
@@ -373,6 +374,30 @@ def test_a_store_that_takes_nothing_takes_no_run_either(
             assert rows(path) == [(one.id, "success")]
             await begin(store)
             assert len(rows(path)) == 1
+
+    run(main())
+
+
+def test_a_run_begins_while_something_long_is_being_written(path: Path, patient: None) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            started, go = threading.Event(), threading.Event()
+
+            def long(_: sqlite3.Cursor) -> None:
+                started.set()
+                assert go.wait(10)
+
+            writing = store._queue.submit(long, long=True)
+            try:
+                assert await asyncio.to_thread(started.wait, 10)
+                async with asyncio.timeout(5):
+                    one = await begin(store)
+                assert rows(path) == [] and not writing.done()
+            finally:
+                go.set()
+            await writing
+            await store.commit(one.id, RunChange(run=ended(one), release=True), soon=True)
+            assert rows(path) == [(one.id, "success")]
 
     run(main())
 

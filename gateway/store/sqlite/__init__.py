@@ -142,7 +142,7 @@ class SqliteStore:
         self.append = self._queue.append
         self._bell = None if path is None else mail.SocketBell(path, self.owner)
         self.mailbox = mail.FileMailbox(self._me, self._queue, self._bell, self._read)
-        self._begun = None if path is None else BegunRuns(path, self.owner)
+        self._begun = BegunRuns(path, self.owner)
         self._readers: Readers | None = None
         self._on_disk = RunsOnDisk()
         self._swept = False
@@ -164,8 +164,7 @@ class SqliteStore:
             raise
         if self._path is not None:
             self._readers = Readers(self._path)
-        if self._begun is not None:
-            self._begun.open()
+        self._begun.open()
 
     async def close(self) -> None:
         if self._closing is None:
@@ -179,8 +178,7 @@ class SqliteStore:
         try:
             await self._writer.stop()
         finally:
-            if self._begun is not None:
-                self._begun.close()
+            self._begun.close()
             if self._bell is not None:
                 self._bell.close()
 
@@ -193,8 +191,7 @@ class SqliteStore:
         return self._writer.backlog
 
     def _beat(self, cursor: sqlite3.Cursor) -> None:
-        if self._begun is not None:
-            self._begun.look()
+        self._begun.look()
         lease.keep(cursor, self._me, self._lease_seconds, self._bell.name if self._bell is not None else "")
         if not self._swept:
             changes.sweep(cursor, self._me)
@@ -225,7 +222,7 @@ class SqliteStore:
         self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
     ) -> asyncio.Future[CreatedRun]:
         record, head = encode(run), few(events)
-        if soon and head is not None and self._begun is not None and self._writer.quick and _is_alone(run):
+        if soon and head is not None and self._writer.quick and _is_alone(run):
             written = self._begun.keep(record, head, reserved)
             if written is not None:
                 self._queue.create(Creation(run, record, head, reserved, written))
@@ -269,13 +266,13 @@ class SqliteStore:
         return await self._read(partial(queries.owner_of, run_id=run_id), run_id, one=True)
 
     async def runs(self, query: RunQuery) -> list[Run]:
-        if self._begun is not None and self._begun.some:
+        if self._begun.some:
             await self.flush()
         newest = query.thread is not None and query == RunQuery(thread=query.thread, limit=1, brief=True)
         return await self._read(partial(queries.runs, query=query), one=newest)
 
     async def count_runs(self, query: RunQuery) -> int:
-        if self._begun is not None and self._begun.some:
+        if self._begun.some:
             await self.flush()
         return await self._read(partial(queries.count_runs, query=query))
 
@@ -371,15 +368,13 @@ class SqliteStore:
         found: list[Recovered] = []
         with contextlib.suppress(Unsynced):  # they are this process's: nobody else drives them
             await self._queue.submit(partial(self._claim, found), long=True)
-        if self._begun is not None:
-            self._begun.forget()
+        self._begun.forget()
         return found
 
     def _claim(self, found: list[Recovered], cursor: sqlite3.Cursor) -> None:
         changes.sweep(cursor, self._me)
-        if self._begun is not None:
-            for owner, creation in self._begun.left(partial(lease.is_dead, cursor, me=self._me)):
-                changes.create_begun(cursor, owner, creation)
+        for owner, creation in self._begun.left(partial(lease.is_dead, cursor, me=self._me)):
+            changes.create_begun(cursor, owner, creation)
         found[:] = changes.claim(cursor, self._me)
 
     async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:

@@ -60,7 +60,7 @@ class Batches:
         self.written = 0
         """Bytes of appended entries, all told."""
         self.failing = False
-        """Whether the last transaction was not written."""
+        """Whether the last transaction that is over was not written."""
         self._owner = owner
         self._syncs = syncs
         self._synchronous = ""
@@ -116,12 +116,12 @@ class Batches:
 
     def _transact(self, batch: list[Piece]) -> list[Answer]:
         """Write all of it in one transaction, or raise and write nothing."""
-        self.failing = True
-        self._begin(durable=self._syncs and any(type(piece) is WriteJob and piece.durable for piece in batch))
         try:
+            self._begin(durable=self._syncs and any(type(piece) is WriteJob and piece.durable for piece in batch))
             answers, size = self._perform(batch)
             self.cursor.execute("COMMIT")
         except BaseException:
+            self.failing = True
             self._roll_back()
             raise
         self.failing = False
@@ -180,10 +180,10 @@ class Batches:
     def _write_behind(self, runs: list[WriteBehind]) -> None:
         for one in runs:
             if one.creation is not None:
-                changes.create_begun(self.cursor, self._owner, one.creation, one.record)
+                changes.create_begun(self.cursor, self._owner, one.creation)
         log.write_all(self.cursor, self._owner, [(one.run, one.entries) for one in runs])
         for one in runs:
-            if one.record is not None and one.creation is None:
+            if one.record is not None:
                 changes.save(self.cursor, self._owner, run=one.record)
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:

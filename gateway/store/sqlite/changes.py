@@ -76,12 +76,9 @@ def create_run(
     return CreatedRun(place == ACTIVE, found)
 
 
-def create_begun(cursor: sqlite3.Cursor, owner: str, creation: Creation, newer: Run | None = None) -> None:
-    """Give a run that has begun its row, as it is now: `newer`, if its record has changed since. Leaves one alone that
-    has a row: another process has taken it over.
-    """
-    run, record = (creation.run, creation.record) if newer is None else (newer, encode(newer))
-    _add_run(cursor, owner, run, record, place=ACTIVE, reserved=creation.reserved, head=creation.head)
+def create_begun(cursor: sqlite3.Cursor, owner: str, new: Creation) -> None:
+    """Give a run that has begun its row. Leaves one alone that has a row: another process has taken it over."""
+    _add_run(cursor, owner, new.run, new.record, place=ACTIVE, reserved=new.reserved, head=new.head)
 
 
 def _add_run(

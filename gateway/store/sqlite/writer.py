@@ -310,9 +310,9 @@ class BegunRuns:
     Make one per store.
     """
 
-    def __init__(self, path: Path, owner: str) -> None:
-        """`path` is the database's."""
-        self._beginning = f"{os.path.realpath(path)}-begun-"
+    def __init__(self, path: Path | None, owner: str) -> None:
+        """`path` is the database's; None: it is in memory, and every run has its row at once."""
+        self._beginning = "" if path is None else f"{os.path.realpath(path)}-begun-"
         self._file = Path(self._beginning + owner)
         self._descriptor: int | None = None
         self._free: list[int] = []
@@ -321,7 +321,7 @@ class BegunRuns:
 
     def open(self) -> None:
         """Make the file. Where that cannot be done every run has its row at once."""
-        if not hasattr(os, "pwrite"):
+        if not self._beginning or not hasattr(os, "pwrite"):
             return
         try:
             self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -401,6 +401,8 @@ class BegunRuns:
     def left(self, is_dead: Callable[[str], bool]) -> Iterable[tuple[str, Creation]]:
         """The runs in the files of dead owners, with the owner. `forget` removes those that could be read."""
         self._left = []
+        if not self._beginning:
+            return
         for name in glob.glob(f"{glob.escape(self._beginning)}*"):
             if not is_dead(owner := name.removeprefix(self._beginning)):
                 continue
