@@ -89,7 +89,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def text(agents: dict[str, str]) -> str:
-    return f"{TABLE.format(**agents)}\nlimits: {{shutdown: 1s}}\n"
+    return f"{TABLE.format(**agents)}\nlimits: {{shutdown: 1s, silence: 10m}}\n"
 
 
 @pytest.fixture(scope="module")

@@ -393,18 +393,21 @@ def test_an_sdk_whose_worker_is_killed_says_so_and_a_new_client_is_served(
 ) -> None:
     url = f"{there.url}/agent-communication/mcp"
     there.sessions.clear()
+    said = '"op":"progress","run":2,'
     slow = (
+        "--tool",
+        'editor {"message": "hello"}',  # whose process is there then
         "--within",
-        "5",
+        "10",
         "--token",
         "auto",
         "--start-tool",
         'editor {"message": "slow please"}',
         "--await",
-        '"op":"progress"',
+        said,
     )
     with conversation(kind, *more, *slow, "--finish", "--do", "tools", url=url) as talking:
-        talking.wait_until(lambda: '"op":"progress"' in talking.stdout(), "called", WITHIN)
+        talking.wait_until(lambda: said in talking.stdout(), "called", WITHIN)
         (session,) = set(there.sessions)
         os.kill(pid_of(gateway, int(session.rpartition("-w")[2])), signal.SIGKILL)
         lines = lines_of(talking, WITHIN)
