@@ -176,6 +176,13 @@ def test_a_field_is_asked_as_far_as_the_revision_knows_it() -> None:
     assert accepted(asks(schema), size="2", name="x").value == {"size": 2, "name": "x"}
 
 
+def test_a_value_that_may_be_null_is_left_out_or_of_its_one_other_type() -> None:
+    fields: JsonObject = {"n": {"type": ["integer", "null"]}, "x": {"type": ["string", "integer"]}}
+    form = form_of(asks({"type": "object", "properties": fields}), "2025-11-25")
+    assert form is not None and form["requestedSchema"]["properties"] == {"n": {"type": "integer"}}
+    assert accepted(asks({"type": "object", "properties": fields}), n=4.0).value == {"n": 4}
+
+
 def test_a_question_that_needs_what_a_form_cannot_ask_has_none() -> None:
     several = {"type": "object", "properties": {"t": {"type": "array", "items": {"enum": ["x"]}}}, "required": ["t"]}
     assert form_of(asks(several), "2025-06-18") is None
@@ -233,7 +240,11 @@ OLD = {
     "message": "Which size?",
     "requestedSchema": {
         "type": "object",
-        "properties": {"size": {"type": "string", "enum": ["s", "m"], "enumNames": ["Small", "Medium"]}},
+        "properties": {
+            "size": {"type": "string", "enum": ["s", "m"], "enumNames": ["Small", "Medium"]},
+            "count": {"type": "integer"},
+            "share": {"type": "number"},
+        },
         "required": ["size"],
     },
 }
@@ -278,10 +289,25 @@ def test_objects_inside_are_fields_of_their_own_and_are_put_together_again() -> 
 
 
 def test_a_form_is_made_anew_for_a_client_of_an_older_revision() -> None:
-    form = form_of(elicitation(NEW, "q1"), "2025-06-18")
-    assert form is not None
-    assert form["requestedSchema"]["properties"] == {"one": {"type": "string", "enum": ["s"], "enumNames": ["Small"]}}
+    titled = {"type": "object", "properties": {"one": NEW["requestedSchema"]["properties"]["one"]}}
+    for asked in (NEW, {**NEW, "requestedSchema": titled}):
+        form = form_of(elicitation(asked, "q1"), "2025-06-18")
+        assert form is not None
+        named = {"type": "string", "enum": ["s"], "enumNames": ["Small"]}
+        assert form["requestedSchema"]["properties"] == {"one": named}
     assert form_of(elicitation(OLD, "q1"), "2025-06-18") == OLD
+
+
+def test_what_is_null_or_unknown_in_a_form_says_nothing_of_its_answer() -> None:
+    fields = {"a": {"type": "number", "minimum": None, "maximum": 3, "_meta": {}}, "b": {"type": "tuple"}, "c": 7}
+    interrupt = elicitation({"message": "m", "requestedSchema": {"type": "object", "properties": fields}}, "q1")
+    assert interrupt.answer_schema["properties"] == {"a": {"type": "number", "maximum": 3}, "b": {}, "c": {}}
+
+
+@pytest.mark.parametrize("payload", [{"mode": "form"}, {"mode": "video"}, {"requestedSchema": []}])
+def test_what_is_called_an_elicitation_and_is_none_is_asked_like_any_other_question(payload: JsonObject) -> None:
+    form = form_of(asks({"type": "boolean"}, kind="elicitation", payload=payload), "2025-11-25")
+    assert form is not None and form["requestedSchema"]["properties"] == {"value": {"type": "boolean"}}
 
 
 def test_what_belongs_to_the_servers_own_request_is_not_passed_on() -> None:
@@ -291,13 +317,11 @@ def test_what_belongs_to_the_servers_own_request_is_not_passed_on() -> None:
 
 
 def test_a_link_is_opened_only_by_a_client_that_opens_links() -> None:
-    interrupt = elicitation(LINK, "q1")
+    interrupt, unnamed = elicitation(LINK, "q1"), {key: LINK[key] for key in ("mode", "message", "url")}
     assert form_of(interrupt, "2025-11-25") == LINK
     assert form_of(interrupt, "2025-11-25", frozenset(("form",))) is None
-    assert form_of(elicitation({key: LINK[key] for key in ("mode", "message", "url")}, "q9"), "2025-11-25") == {
-        **LINK,
-        "elicitationId": "q9",
-    }
+    assert form_of(elicitation(unnamed, "q9"), "2025-11-25") == {**LINK, "elicitationId": "q9"}
+    assert form_of(elicitation(unnamed, "q9"), "2026-07-28") == unnamed
     assert elicitation_result(elicitation_answer(interrupt, {"action": "accept"}), interrupt.payload) == {
         "action": "accept"
     }

@@ -325,12 +325,7 @@ class _Kind(Struct, gc=False):
     resultType: Any = None
 
 
-_decode_kind = msgspec.json.Decoder(_Kind).decode
-
-
 def _kind(result: Raw) -> Any:
-    with contextlib.suppress(ValueError, RecursionError):
-        return _decode_kind(result).resultType
     with contextlib.suppress(ValueError, RecursionError):
         return jsonrpc.unpack(result, _Kind).resultType
     return None

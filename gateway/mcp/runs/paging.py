@@ -41,8 +41,6 @@ def _start(kind: str, names: list[str], cursor: str) -> int:
     found = _decoded(cursor)
     if found is None or found.list != kind or found.told < 1:
         raise Invalid(f"{PATH}: this is no cursor of this list", path=PATH)
-    if names[found.told - 1 : found.told] == [found.last]:
-        return found.told
     return names.index(found.last) + 1 if found.last in names else found.told
 
 

@@ -79,6 +79,7 @@ def test_metadata_and_the_trace_go_with_the_run_and_the_protocols_own_keys_do_no
             meta = {
                 "progressToken": 1,
                 "traceparent": trace,
+                "tracestate": "v=1",
                 "baggage": "a=b",
                 "team": "mail",
                 "interlingua/x": 1,
@@ -88,6 +89,9 @@ def test_metadata_and_the_trace_go_with_the_run_and_the_protocols_own_keys_do_no
             request = (await made.newest()).request
             assert request.metadata == {"team": "mail"}
             assert request.traceparent is not None and request.traceparent[3:35] == trace[3:35]
+            with pytest.raises(Refused, match="it must be an object") as refused:
+                await made.run(meta={"interlingua/config": 5})
+            assert refused.value.code == -32602
 
     run(main())
 

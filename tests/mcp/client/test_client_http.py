@@ -315,6 +315,34 @@ def test_a_call_that_is_given_up_is_told_by_a_message_of_its_own() -> None:
     run(story(), 10_000, loop_factory=Clock)
 
 
+def test_a_question_that_the_server_takes_back_is_stopped_and_answered_all_the_same() -> None:
+    async def story() -> None:
+        stopped = asyncio.Event()
+
+        async def asks(exchange: Exchange, message: Any) -> None:
+            await stream(exchange, request("q", "elicitation/create"), request("r", "elicitation/create"), end=False)
+            await server.until(lambda: [each for each in server.got("answer") if each["id"] == "r"])
+            await events(exchange, notification("notifications/cancelled", requestId="q"))
+            await server.until(lambda: len(server.got("answer")) == 2)
+            await events(exchange, result(message["id"], {"said": "done"}))
+            exchange.writer.close()
+
+        async def how(method: str, params: Any) -> Any:
+            if len(listener.asked_for) == 2:
+                return YES
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+
+        listener = Listens(how)
+        async with http({"tools/call": asks}) as server, pool(url=server.url) as made, made.lease() as session:
+            assert said(await session.call("tools/call", listener=listener)) == {"said": "done"}
+            assert stopped.is_set() and server.got("answer")[1]["error"]["code"] == -32800
+
+    run(story())
+
+
 def test_a_slow_listener_keeps_the_stream_from_being_read() -> None:
     async def story() -> None:
         written = [0]

@@ -25,7 +25,7 @@ from tests.mcp.client.rig import (
     result,
     stream,
 )
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.raw_http import Exchange
 from tests.support.rpc import settled
 
@@ -145,6 +145,74 @@ def test_a_listener_learns_that_its_call_is_sent_again() -> None:
             assert [method for method, _ in listener.heard] == [PROGRESS, "again", PROGRESS]
 
     run(story())
+
+
+def test_a_call_that_is_given_up_is_told_by_the_end_of_its_stream_alone() -> None:
+    async def story() -> None:
+        gone = asyncio.Event()
+
+        async def silent(exchange: Exchange, message: Any) -> None:
+            await stream(exchange, end=False)
+            await exchange.gone()
+            gone.set()
+
+        async with http({**MODERN, "tools/call": silent}) as server:
+            async with pool(url=server.url) as made, made.lease() as session:
+                calling = asyncio.create_task(session.call("tools/call", listener=Listens()))
+                await server.until(lambda: server.got("tools/call"))
+                calling.cancel()
+                await asyncio.wait_for(gone.wait(), 30)
+            assert not server.got("notifications/cancelled")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({}, "does not say which"),
+        ({"inputRequests": {}}, "does not say which"),
+        ({"inputRequests": 7}, "cannot be read"),
+        ({"inputRequests": {"q": 7}}, "cannot be read"),
+        ({"inputRequests": {"q": {"params": {}}}}, "cannot be read"),
+    ],
+)
+def test_a_server_that_asks_what_cannot_be_read_is_broken(asked: Any, why: str) -> None:
+    async def story() -> None:
+        async def asks(exchange: Exchange, message: Any) -> None:
+            await answer(exchange, result(message["id"], {"resultType": "input_required", **asked}))
+
+        on = {**MODERN, "tools/call": asks}
+        async with http(on) as server, pool(url=server.url) as made, made.lease() as session:
+            with pytest.raises(AgentBroken, match=why):
+                await session.call("tools/call", listener=Listens())
+
+    run(story())
+
+
+def test_changes_are_subscribed_to_again_until_the_server_does_not_want_it() -> None:
+    async def story() -> None:
+        async def tells(exchange: Exchange, message: Any) -> None:
+            found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
+            await answer(exchange, result(message["id"], found))
+
+        async def subscribed(exchange: Exchange, message: Any) -> None:
+            if len(server.got("subscriptions/listen")) < 3:
+                await stream(exchange, notification("notifications/tools/list_changed"))
+            else:
+                await unknown(exchange, message)
+
+        told: list[str] = []
+        on = {**MODERN, "server/discover": tells, "subscriptions/listen": subscribed}
+        async with http(on) as server, pool(url=server.url) as made:
+            made.on_notification(lambda method, params: told.append(method))
+            async with made.lease():
+                await server.until(lambda: len(server.got("subscriptions/listen")) == 3)
+                await later(10_000)
+            assert len(server.got("subscriptions/listen")) == 3
+            assert told == 2 * ["notifications/tools/list_changed"]
+
+    run(story(), 100_000, loop_factory=Clock)
 
 
 def test_nobody_is_asked_thousands_of_things_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from msgspec import json
 
 from gateway.core import events as e
@@ -15,7 +16,8 @@ from gateway.mcp.runs import Documents, Tools, tools
 from tests.mcp.runs.documents import ANY, BARE, CHAT, MESSAGE, numbered, run_of
 from tests.support.mcp_schemas import VERSIONS, valid
 
-TOOLS = Tools(Documents("own"))
+DOCUMENTS = Documents("own")
+TOOLS = Tools(DOCUMENTS)
 FILE = Artifact(id="f", name="a.png", url="http://x/artifacts/f", media_type="image/png", size=3)
 UPLOAD = Artifact(id="u", name="given.txt", url="http://x/artifacts/u", agent_created=False)
 QUESTION = Interrupt(id="q1", kind="approve", message="May I?", payload={"x": 1}, answer_schema={"type": "boolean"})
@@ -52,6 +54,46 @@ def test_the_text_is_what_a_model_reads_and_the_document_is_structured_content(v
 def test_what_is_more_than_text_is_read_as_json(agent: Agent, document: str, text: str) -> None:
     result = shown("2024-11-05", TOOLS.result(agent, run_of(agent, document.encode()), "2024-11-05"))
     assert result["content"] == [{"type": "text", "text": text}]
+
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "objects"),
+    [
+        ({"allOf": [{"minProperties": 1}, {"type": "object"}]}, True),
+        ({"properties": {"name": {}}}, True),
+        ({"required": ["name"]}, True),
+        ({"anyOf": [NAME, {"type": ["object"]}]}, True),
+        ({"$ref": "#/$defs/name", "$defs": {"name": NAME}}, True),
+        ({"description": "whatever it is", "$comment": "it says nothing"}, True),
+        ({"oneOf": [NAME, {"type": "null"}]}, False),
+        ({"enum": [{"name": "a"}]}, False),
+        ({"$ref": "#/$defs/none"}, False),
+        ({"$ref": "#"}, False),
+    ],
+)
+def test_a_tool_has_an_object_around_what_may_be_no_object(schema: Any, objects: bool) -> None:
+    agent = Agent(name="a", input_schema=schema, output_schema=schema)
+    tool = DOCUMENTS.tool_of(agent, VERSIONS[-1])
+    for published, name in ((tool["inputSchema"], "input"), (tool["outputSchema"], "output")):
+        assert published["type"] == "object" and (published.get("required") == [name]) is not objects
+    text = "{}" if objects else '{"output":{}}'
+    assert DOCUMENTS.output_of(agent, b"{}").decode() == text
+
+
+def test_references_in_what_an_object_is_put_around_lead_where_they_did() -> None:
+    schema = {"type": "array", "items": {"$ref": "#/$defs/name"}, "$defs": {"name": {"type": "string"}}}
+    judge = Draft202012Validator(DOCUMENTS.tool_output(Agent(name="a", input_schema={}, output_schema=schema)))
+    assert judge.is_valid({"output": ["x"]}) and not judge.is_valid({"output": [1]})
+
+
+def test_a_tool_requires_what_its_agent_names_and_nothing_where_that_is_no_list_of_names() -> None:
+    for required, listed in ((["a"], ["a"]), ("a", None), ([1], None)):
+        schema = {"type": "object", "properties": {"a": {}}, "required": required}
+        tool = DOCUMENTS.tool_of(Agent(name="a", input_schema=schema, output_schema={}), VERSIONS[-1])
+        assert tool["inputSchema"].get("required") == listed
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -145,10 +145,11 @@ def test_what_is_wrong_has_the_status_of_its_code() -> None:
 def test_a_header_that_was_sent_twice_is_refused() -> None:
     async def case() -> None:
         async with rig() as there, modern_client(there.mcp) as here:
-            message = here.request("tools/list", stated())
-            twice = [*here.headers(Mcp_Method="tools/list").items(), ("Mcp-Method", "tools/list")]
-            answer = await here.http.post(here.url, json=message, headers=twice)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
+            message = here.request("tools/call", modern_tool("say", words="x"))
+            headers = here.headers(Mcp_Method="tools/call", Mcp_Name="say")
+            for name in ("Mcp-Method", "Mcp-Name", wire.VERSION_HEADER):
+                answer = await here.http.post(here.url, json=message, headers=[*headers.items(), (name, headers[name])])
+                assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
 
     run(case())
 
