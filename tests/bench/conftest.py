@@ -45,3 +45,24 @@ def benchmark(forked: None, tmp_path_factory: pytest.TempPathFactory) -> Benchma
         return json.loads(file.read_text()), told.getvalue()
 
     return run
+
+
+def tell(agent: subprocess.Popen[bytes], method: str, id: int | None = None, **params: Any) -> None:
+    """Write a message to an agent on pipes."""
+    assert agent.stdin is not None
+    message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if id is None else {"id": id})
+    agent.stdin.write(json.dumps(message).encode() + b"\n")
+    agent.stdin.flush()
+
+
+def heard(agent: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Its next message."""
+    assert agent.stdout is not None
+    message: dict[str, Any] = json.loads(agent.stdout.readline())
+    return message
+
+
+def ask(agent: subprocess.Popen[bytes], id: int, method: str, **params: Any) -> dict[str, Any]:
+    """A request, and what comes next."""
+    tell(agent, method, id, **params)
+    return heard(agent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from bench.rounds import in_rounds
 from bench.rpc.wires import Socket
 from bench.stage import EDITORS_AGENT, ROOT
 from bench.stamp import CHUNK, stamp
-from tests.bench.conftest import Benchmark
+from tests.bench.conftest import Benchmark, ask, heard, tell
 from tests.support.aio import run
 
 TINY = sizes.TINY.editors
@@ -81,24 +80,6 @@ def agent() -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.kill()
-
-
-def tell(agent: subprocess.Popen[bytes], method: str, id: int | None = None, **params: Any) -> None:
-    assert agent.stdin is not None
-    message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if id is None else {"id": id})
-    agent.stdin.write(json.dumps(message).encode() + b"\n")
-    agent.stdin.flush()
-
-
-def heard(agent: subprocess.Popen[bytes]) -> dict[str, Any]:
-    assert agent.stdout is not None
-    message: dict[str, Any] = json.loads(agent.stdout.readline())
-    return message
-
-
-def ask(agent: subprocess.Popen[bytes], id: int, method: str, **params: Any) -> dict[str, Any]:
-    tell(agent, method, id, **params)
-    return heard(agent)
 
 
 def prompt(agent: subprocess.Popen[bytes], text: str) -> None:

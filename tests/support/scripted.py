@@ -15,7 +15,7 @@ from gateway.contract import RunContext, TargetOptions
 from gateway.contract.interception import RunRecorder
 from gateway.core import events as e
 from gateway.core import projection
-from gateway.core.errors import Unsupported
+from gateway.core.errors import AgentFailed, Unsupported
 from gateway.core.types import Agent, AgentCapabilities, Json, RunRequest
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
@@ -74,6 +74,20 @@ async def echo(context: RunContext) -> None:
     for word in context.run.request.input["message"].split():
         context.emit(e.PartDelta(part="text", delta=word + " "))
         await context.drain()
+    context.emit(e.RunFinished())
+
+
+async def failer(context: RunContext) -> None:
+    """Says `so far`, and fails."""
+    context.emit(e.PartDelta(part="text", delta="so far"))
+    await context.drain()
+    raise AgentFailed("it failed on purpose", detail="a secret")
+
+
+async def filer(context: RunContext) -> None:
+    """Makes the file `notes.txt`, and says so."""
+    context.emit(e.PartDelta(part="text", delta="see the file"))
+    await context.add_artifact("notes.txt", b"hello", media_type="text/plain")
     context.emit(e.RunFinished())
 
 

@@ -20,12 +20,20 @@ from gateway.core import events as e
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
 from gateway.core.stream import Opener
 from gateway.core.types import Agent, ThreadUpdate
+from tests.adapters.agent_client.outbound_agent import OPTIONS
 from tests.core.json_values import FLOATS, INTEGERS, SOUND, json_values
 from tests.support.examples import EXAMPLES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "specs/agent-client/v1/schema.json").read_text(encoding="utf-8"))
 NATIVE = agent_of({"protocolVersion": 1, "agentInfo": {"name": "coder", "version": "1"}}, "the agent")
 FOREIGN = Agent(name="writer", input_schema=MESSAGE_SCHEMA, output_schema=MESSAGE_OUTPUT_SCHEMA, text_output="/message")
+PARAMS = {
+    "sessionId": "s",
+    "toolCall": {"toolCallId": "c", "title": "Delete /etc", "rawInput": {"path": "/etc"}},
+    "options": OPTIONS,
+    "_meta": {"x": 1},
+}
+"""What an agent asks for permission."""
 unhurried = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 """Property tests are judged by what they find, not by how long a busy machine takes over it."""
 
@@ -189,3 +197,8 @@ ODD = st.builds(
     ANY,
 )
 """What it does not allow, and agents send."""
+
+
+def selected(option_id: str) -> dict[str, Any]:
+    """The answer that chooses an option."""
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}

@@ -19,13 +19,16 @@ from adapters.agent_client.options import AgentClientServe
 from gateway.config import Route
 from gateway.contract import RunContext, TargetOptions, ThreadContext
 from gateway.core import events as e
-from gateway.core.types import Agent, Interrupt, Run, RunQuery
+from gateway.core.types import Agent, Interrupt, Run, RunQuery, ThreadUpdate
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, MemoryPipe, pair
 from tests.support.scripted import AGENT, Script, Scripted, engine, faultless, route
 
+MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
+OPTIONS = [{"id": "m", "name": "M", "type": "select", "currentValue": "a", "options": [{"value": "a", "name": "A"}]}]
+LOAD = {"cwd": "/work", "mcpServers": []}
 YES_NO: dict[str, Any] = {"type": "boolean"}
 NATIVE = replace(
     AGENT,
@@ -170,3 +173,19 @@ def asking(schema: dict[str, Any], *, id: str = "q1", kind: str = "input", messa
         await context.drain()
 
     return script
+
+
+def update(kind: str, /, **fields: Any) -> dict[str, Any]:
+    """An update of a session."""
+    return {"sessionUpdate": kind, **fields}
+
+
+def chunk(text: str, kind: str = "agent_message_chunk") -> dict[str, Any]:
+    """A piece of text, the agent's answer unless it is another kind."""
+    return update(kind, content={"type": "text", "text": text})
+
+
+def note(context: Any, data: dict[str, Any], *, kept: bool = False) -> None:
+    """Have an agent of the protocol tell an update; `kept`, if it is part of the conversation."""
+    kind = "output" if kept else data["sessionUpdate"]
+    context.note(ThreadUpdate(protocol="agent_client", kind=kind, data=data, kept=kept))

@@ -8,6 +8,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from msgspec import Raw
+from msgspec.structs import replace
+
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
 from adapters.agent_client.wire import PROTOCOL
@@ -25,6 +28,9 @@ OPTIONS = [
     {"optionId": "ever", "name": "Always", "kind": "allow_always"},
     {"optionId": "no", "name": "Reject", "kind": "reject_once"},
 ]
+
+MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
+SETUP = {"cwd": "/w", "mcpServers": [{"name": "m", "command": "/m", "args": [], "env": []}]}
 
 
 class Refusal(Exception):
@@ -275,7 +281,7 @@ class Client:
                 raise
         if isinstance(answer, Exception):
             raise answer
-        return _raw(answer)
+        return raw(answer)
 
     def tell(self, method: str, params: Any) -> None:
         self.told.append((method, json.loads(bytes(params) or b"{}")))
@@ -313,18 +319,22 @@ def chunk(session: str, text: str) -> JsonObject:
     return update(session, "agent_message_chunk", content={"type": "text", "text": text})
 
 
-def raw_params(**params: Any) -> Any:
-    """Params of a relayed request."""
-    return _raw(params)
+def raw(value: Any) -> Raw:
+    """A value as it is relayed."""
+    return Raw(json.dumps(value).encode())
 
 
-def _raw(value: Any) -> Any:
-    import msgspec
+async def relay(it: Rig, context: FakeContext, method: str, **params: Any) -> Any:
+    """What a client of the same protocol is answered."""
+    return json.loads(bytes(await it.outbound.relay(context, method, raw(params))))
 
-    return msgspec.Raw(json.dumps(value).encode())
+
+async def new(it: Rig, thread: str = "t1", client: Client | None = None, **more: Any) -> FakeContext:
+    """A session made by a client of the same protocol."""
+    context = beside(thread, caller=client or Client())
+    await relay(it, context, "session/new", **{**SETUP, **more})
+    return context
 
 
 def _renamed(run: Any, **fields: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(run, **fields)
+    return replace(run, **fields)

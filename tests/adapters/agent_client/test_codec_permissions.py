@@ -15,25 +15,19 @@ from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
 from gateway.mcp.runs.rendering import Refusals
-from tests.adapters.agent_client.codec_cases import ANY, META, extended, unhurried, valid
+from tests.adapters.agent_client.codec_cases import (
+    ANY,
+    META,
+    PARAMS,
+    extended,
+    selected,
+    unhurried,
+    valid,
+)
+from tests.adapters.agent_client.outbound_agent import OPTIONS
 from tests.core.json_values import SOUND
 
-OPTIONS = [
-    {"optionId": "ok", "name": "Allow", "kind": "allow_once"},
-    {"optionId": "ever", "name": "Always", "kind": "allow_always"},
-    {"optionId": "no", "name": "Reject", "kind": "reject_once"},
-]
-PARAMS = {
-    "sessionId": "s",
-    "toolCall": {"toolCallId": "c", "title": "Delete /etc", "rawInput": {"path": "/etc"}},
-    "options": OPTIONS,
-    "_meta": {"x": 1},
-}
 CANCELLED = {"outcome": {"outcome": "cancelled"}}
-
-
-def selected(option_id: str) -> dict[str, Any]:
-    return {"outcome": {"outcome": "selected", "optionId": option_id}}
 
 
 def fits(interrupt: Interrupt, answer: Answer) -> bool:

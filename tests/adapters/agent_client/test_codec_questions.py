@@ -13,24 +13,15 @@ from adapters.agent_client.codec import questions
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
-from tests.adapters.agent_client.codec_cases import ANY, unhurried, valid
+from tests.adapters.agent_client.codec_cases import (
+    ANY,
+    PARAMS,
+    selected,
+    unhurried,
+    valid,
+)
+from tests.adapters.agent_client.outbound_agent import OPTIONS
 from tests.core.json_values import SOUND
-
-OPTIONS = [
-    {"optionId": "ok", "name": "Allow", "kind": "allow_once"},
-    {"optionId": "ever", "name": "Always", "kind": "allow_always"},
-    {"optionId": "no", "name": "Reject", "kind": "reject_once"},
-]
-PARAMS = {
-    "sessionId": "s",
-    "toolCall": {"toolCallId": "c", "title": "Delete /etc", "rawInput": {"path": "/etc"}},
-    "options": OPTIONS,
-    "_meta": {"x": 1},
-}
-
-
-def selected(option_id: str) -> dict[str, Any]:
-    return {"outcome": {"outcome": "selected", "optionId": option_id}}
 
 
 def asked(schema: Any, *, kind: str = "input", message: str = "Which?", payload: Any = None) -> Interrupt:

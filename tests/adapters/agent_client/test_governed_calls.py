@@ -12,7 +12,7 @@ from adapters.agent_client.outbound.tool_calls import grants, stated_risk
 from gateway.core import events as e
 from gateway.core.types import Answer, Json, Outcome
 from tests.adapters.agent_client.governed_rules import Rules
-from tests.adapters.agent_client.outbound_agent import OPTIONS, Client, Rig, beside, raw_params, rig, settled, thread_of
+from tests.adapters.agent_client.outbound_agent import OPTIONS, Client, Rig, beside, raw, rig, settled, thread_of
 from tests.support.aio import run
 from tests.support.context import FakeContext
 
@@ -341,7 +341,7 @@ def test_what_an_agent_replays_is_told_marked_untrusted_and_is_no_new_call(tmp_p
             context = beside("old", caller=Client())
             context.governor = rules
             await it.outbound.relay(
-                context, "session/load", raw_params(sessionId="old", cwd=str(tmp_path), mcpServers=[])
+                context, "session/load", raw({"sessionId": "old", "cwd": str(tmp_path), "mcpServers": []})
             )
             await settled()
             assert [note.data["_meta"] for note in context.notes] == [

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from gateway.contract.governing import ToolServer
 from tests.adapters.agent_client.governed_rules import Rules
-from tests.adapters.agent_client.outbound_agent import Client, Rig, beside, rig
+from tests.adapters.agent_client.outbound_agent import Client, beside, relay, rig
 from tests.support.aio import run
 from tests.support.context import FakeContext
 
@@ -32,11 +29,6 @@ def governed(context: FakeContext, folder: Path) -> FakeContext:
     context.governor = context.governed = rules = Rules(folder)
     rules.servers = OURS
     return context
-
-
-async def relay(it: Rig, context: FakeContext, method: str, **params: Any) -> Any:
-    """What a client is answered."""
-    return json.loads(bytes(await it.outbound.relay(context, method, Raw(json.dumps(params).encode()))))
 
 
 @pytest.mark.parametrize("method", ["session/new", "session/load", "session/resume", "session/fork"])

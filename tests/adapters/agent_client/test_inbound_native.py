@@ -12,27 +12,9 @@ from msgspec import Raw
 from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import said
-from tests.adapters.agent_client.inbound_rig import native, rig
+from tests.adapters.agent_client.inbound_rig import LOAD, MODES, OPTIONS, chunk, native, note, rig, update
 from tests.support.aio import run
 from tests.support.scripted import echo
-
-MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
-OPTIONS = [{"id": "m", "name": "M", "type": "select", "currentValue": "a", "options": [{"value": "a", "name": "A"}]}]
-LOAD = {"cwd": "/work", "mcpServers": []}
-
-
-def update(kind: str, /, **fields: Any) -> dict[str, Any]:
-    return {"sessionUpdate": kind, **fields}
-
-
-def chunk(text: str, kind: str = "agent_message_chunk") -> dict[str, Any]:
-    return update(kind, content={"type": "text", "text": text})
-
-
-def note(context: Any, data: dict[str, Any], *, kept: bool = False) -> None:
-    kind = "output" if kept else data["sessionUpdate"]
-    context.note(ThreadUpdate(protocol="agent_client", kind=kind, data=data, kept=kept))
-
 
 # --- the connection -----------------------------------------------------------------------------------------------
 

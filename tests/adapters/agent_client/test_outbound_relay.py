@@ -15,37 +15,23 @@ from gateway.core.errors import AgentTimeout, Denied, Unsupported
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import (
     MANUAL,
+    MODES,
+    SETUP,
     Client,
     Refusal,
     Rig,
     beside,
     chunk,
+    new,
+    raw,
+    relay,
     rig,
     settled,
     thread_of,
     update,
 )
 from tests.support.aio import Clock, Still, later, run
-from tests.support.context import FakeContext
 from tests.support.scripted import until
-
-MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
-SETUP = {"cwd": "/w", "mcpServers": [{"name": "m", "command": "/m", "args": [], "env": []}]}
-
-
-def raw(value: Any) -> Raw:
-    return Raw(json.dumps(value).encode())
-
-
-async def relay(it: Rig, context: FakeContext, method: str, **params: Any) -> Any:
-    return json.loads(bytes(await it.outbound.relay(context, method, raw(params))))
-
-
-async def new(it: Rig, thread: str = "t1", client: Client | None = None, **more: Any) -> FakeContext:
-    """A session made by a client of the same protocol."""
-    context = beside(thread, caller=client or Client())
-    await relay(it, context, "session/new", **{**SETUP, **more})
-    return context
 
 
 def test_a_session_is_made_with_the_clients_own_words_and_answered_with_the_threads_id() -> None:

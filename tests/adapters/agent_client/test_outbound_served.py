@@ -11,7 +11,7 @@ from typing import Any
 from adapters.agent_client.outbound.workspace import PREFIX
 from gateway.core import events as e
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, raw_params, rig, settled
+from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, raw, rig, settled
 from tests.support.aio import run
 from tests.support.context import FakeContext
 from tests.support.scripted import until
@@ -292,7 +292,7 @@ def test_a_notification_is_told_to_the_clients_that_it_concerns() -> None:
             one.caller, two.caller = first, second = Client(), Client()
             for context in (one, two):
                 await it.turn(context, "done")
-            relayed = asyncio.create_task(it.outbound.relay(one, "_x/slow", raw_params(sessionId="t1")))
+            relayed = asyncio.create_task(it.outbound.relay(one, "_x/slow", raw({"sessionId": "t1"})))
             asked = await it.wire.find("_x/slow")
             for number, (about, told) in enumerate(
                 (

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from gateway.core.errors import AgentBroken, Unsupported
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import (
+    MODES,
+    SETUP,
     Client,
     Refusal,
-    Rig,
     beside,
     chunk,
+    new,
+    relay,
     rig,
     settled,
     thread_of,
 )
 from tests.support.aio import run
-from tests.support.context import FakeContext
 from tests.support.scripted import until
-
-MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
-SETUP = {"cwd": "/w", "mcpServers": [{"name": "m", "command": "/m", "args": [], "env": []}]}
-
-
-def raw(value: Any) -> Raw:
-    return Raw(json.dumps(value).encode())
-
-
-async def relay(it: Rig, context: FakeContext, method: str, **params: Any) -> Any:
-    return json.loads(bytes(await it.outbound.relay(context, method, raw(params))))
-
-
-async def new(it: Rig, thread: str = "t1", client: Client | None = None, **more: Any) -> FakeContext:
-    """A session made by a client of the same protocol."""
-    context = beside(thread, caller=client or Client())
-    await relay(it, context, "session/new", **{**SETUP, **more})
-    return context
 
 
 def _refuse(code: int, message: str, data: Any = None) -> Any:

@@ -25,7 +25,7 @@ from gateway.core.types import Answer, Interrupt, JsonObject, Thread, ThreadUpda
 from gateway.transport.pipe import Unreadable
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client import v2_agent
-from tests.adapters.agent_client.outbound_agent import AGENT, MANUAL, OPTIONS, Client, Rig, Wire, raw_params, settled
+from tests.adapters.agent_client.outbound_agent import AGENT, MANUAL, OPTIONS, Client, Rig, Wire, relay, settled
 from tests.support.aio import run
 from tests.support.context import FakeContext, context
 from tests.support.scripted import until
@@ -94,7 +94,7 @@ class Story:
 
     async def relay(self, made: Recorded, method: str, **params: Any) -> Any:
         try:
-            answer = json.loads(bytes(await self.rig.outbound.relay(made, method, raw_params(**params))))
+            answer = await relay(self.rig, made, method, **params)
             self.log(f"{method} answered", answer)
         except InterlinguaError as error:
             said = error.error if isinstance(error, RpcError) else str(error)

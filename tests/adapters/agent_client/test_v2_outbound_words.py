@@ -14,7 +14,7 @@ from gateway.core.errors import AgentBroken, AgentError
 from gateway.core.types import Answer, JsonObject
 from tests.adapters.agent_client import outbound_agent
 from tests.adapters.agent_client.governed_rules import Rules
-from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Refusal, Rig, beside, settled
+from tests.adapters.agent_client.outbound_agent import MANUAL, MODES, Client, Refusal, Rig, beside, settled
 from tests.adapters.agent_client.test_outbound_relay import SETUP, new, raw, relay
 from tests.adapters.agent_client.v2_agent import INITIALIZED, Agent, rig, spare
 from tests.support.aio import run
@@ -28,7 +28,6 @@ OPTIONS_V2: list[JsonObject] = [
     {"configId": "loud", "name": "Loud", "type": "boolean", "currentValue": False},
 ]
 OPTIONS = [{("id" if key == "configId" else key): value for key, value in option.items()} for option in OPTIONS_V2]
-MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
 CHOICES = [
     {"optionId": "ok", "name": "Allow", "kind": "allow_once"},
     {"optionId": "no", "name": "Reject", "kind": "reject_once"},

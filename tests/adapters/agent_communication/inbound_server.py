@@ -26,27 +26,12 @@ from adapters.agent_communication.inbound import AgentCommunicationInbound
 from adapters.agent_communication.options import AgentCommunicationServe
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed
 from gateway.runs import Engine
 from tests.adapters.agent_communication.inbound_rig import YES_NO, asking
-from tests.support.scripted import AGENT, Scripted, bound, echo, engine, held, route
+from tests.support.scripted import AGENT, Scripted, bound, echo, engine, failer, filer, held, route
 from tests.support.serving import serving
 
 TONE: dict[str, Any] = {"type": "object", "properties": {"tone": {"type": "string"}}, "required": ["tone"]}
-
-
-async def failer(context: RunContext) -> None:
-    """See the table."""
-    context.emit(e.PartDelta(part="text", delta="so far"))
-    await context.drain()
-    raise AgentFailed("it failed on purpose", detail="a secret")
-
-
-async def filer(context: RunContext) -> None:
-    """See the table."""
-    context.emit(e.PartDelta(part="text", delta="see the file"))
-    await context.add_artifact("notes.txt", b"hello", media_type="text/plain")
-    context.emit(e.RunFinished())
 
 
 async def maker(context: RunContext) -> None:

@@ -30,13 +30,12 @@ from adapters.agent_connect import ADAPTER
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed
 from gateway.core.types import AgentCapabilities, Interrupt, InterruptSpec, Outcome
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support import scripted
-from tests.support.scripted import AGENT, Scripted, route
+from tests.support.scripted import AGENT, Scripted, failer, filer, route
 from tests.support.serving import serving
 
 T = TypeVar("T")
@@ -70,12 +69,6 @@ async def asker(context: RunContext) -> None:
     context.emit(e.PartDelta(part="text", delta=told), e.RunFinished())
 
 
-async def failer(context: RunContext) -> None:
-    context.emit(e.PartDelta(part="text", delta="so far"))
-    await context.drain()
-    raise AgentFailed("it failed on purpose", detail="a secret")
-
-
 async def thinker(context: RunContext) -> None:
     context.emit(e.MessageStarted(message="m"), e.PartStarted(part="t", message="m", kind="thought"))
     context.emit(e.PartDelta(part="t", delta="hm"), e.PartDelta(part="t", delta=", yes"))
@@ -91,12 +84,6 @@ async def thinker(context: RunContext) -> None:
         e.PartDelta(part="answer", delta="ne"),
         e.RunFinished(),
     )
-
-
-async def filer(context: RunContext) -> None:
-    context.emit(e.PartDelta(part="text", delta="see the file"))
-    await context.add_artifact("notes.txt", b"hello", media_type="text/plain")
-    context.emit(e.RunFinished())
 
 
 async def writer(context: RunContext) -> None:

@@ -30,14 +30,13 @@ from adapters.agent_context.options import AgentContextServe
 from gateway.contract import RunContext
 from gateway.core import delta as deltas
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed
 from gateway.core.types import Agent, AgentCapabilities, Interrupt, Run, RunQuery
 from gateway.routing import FixedPaths
 from gateway.runs import Engine
 from gateway.store import Store
 from gateway.store.opening import open_store
 from tests.adapters.agent_context.inbound_talker import Talker, over_http, over_socket
-from tests.support.scripted import AGENT, Script, Scripted, bound, echo, faultless, held, route, use
+from tests.support.scripted import AGENT, Script, Scripted, bound, echo, failer, faultless, filer, held, route, use
 from tests.support.serving import serving
 
 YES_NO: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -45,20 +44,6 @@ COUNT: dict[str, Any] = {"type": "object", "properties": {"count": {"type": "int
 STRICT = Agent(
     name="strict", input_schema=COUNT, output_schema=COUNT, capabilities=AgentCapabilities(streaming=True, cancel=True)
 )
-
-
-async def failer(context: RunContext) -> None:
-    """See the table."""
-    context.emit(e.PartDelta(part="text", delta="so far"))
-    await context.drain()
-    raise AgentFailed("it failed on purpose", detail="a secret")
-
-
-async def filer(context: RunContext) -> None:
-    """See the table."""
-    context.emit(e.PartDelta(part="text", delta="see the file"))
-    await context.add_artifact("notes.txt", b"hello", media_type="text/plain")
-    context.emit(e.RunFinished())
 
 
 async def asker(context: RunContext) -> None:
