@@ -88,3 +88,14 @@ def test_keys_that_would_come_unencrypted_are_a_caution(tmp_path: Path) -> None:
     done = interlingua("check", str(file))
     told = "whoever is between here and login.example.com may say whose tokens are valid: use https"
     assert f"caution: {file}:1 inbound.agent_connect.authentication.jwt.discovery: {told}" in done.stdout
+
+
+def test_why_no_connection_is_made_is_told(agents: dict[str, str], tmp_path: Path) -> None:
+    file, there = tmp_path / "routes.yaml", agents["MAILCOMPOSER_URL"].removeprefix("http:")
+    urls = [("agent_connect", f"http://127.0.0.1:{free_port()}"), ("agent_client", f"ws://127.0.0.1:{free_port()}")]
+    urls += [("agent_connect", f"https:{there}"), ("agent_client", f"wss:{there}")]
+    routes = [f"  - {{name: a{at}, target: {{protocol: {it}, url: '{url}'}}}}" for at, (it, url) in enumerate(urls)]
+    file.write_text("\n".join(["routes:", *routes, ""]))
+    done = interlingua("check", str(file), "--connect")
+    told = [line.rpartition(": ")[2] for line in done.stdout.splitlines() if line.startswith("caution: ")]
+    assert told == ["connection refused"] * 2 + ["it does not speak TLS"] * 2, done.stdout

@@ -25,7 +25,7 @@ def without(streams: str, *arguments: str) -> list[str]:
     [
         (["agents"], ">&-", 0, ""),
         (["agents"], "2>&-", 0, "echo\t0.0.0\tThe agent echo, through Interlingua.\n"),
-        (["run", "echo", "hello"], ">&-", 1, "error: no connection could be made to 127.0.0.1:1\n"),
+        (["run", "echo", "hello"], ">&-", 1, "error: no connection could be made to 127.0.0.1:1: connection refused\n"),
         (["run", "echo", "hello"], ALL, 1, ""),
         (["stdio", "echo"], "<&- >&-", 0, ""),
         (["serve", "nothing.yaml"], "2>&-", 2, ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -17,7 +19,18 @@ class Unreachable(AgentGone):
 
     untaken = True
 
+    @classmethod
+    def because(cls, error: OSError, name: str) -> Unreachable:
+        """The error for an attempt to connect to `name` that failed with `error`."""
+        detail = f"{type(error).__name__}: {error}"
+        if isinstance(error, ssl.SSLError):
+            why = "it does not speak TLS" if error.reason in _NO_TLS else getattr(error, "verify_message", "")
+            return cls(f"no TLS connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
+        why = os.strerror(error.errno).lower() if error.errno else ""
+        return cls(f"no connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
 
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _LATER = (429, 503)
 
 

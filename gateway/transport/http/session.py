@@ -365,10 +365,10 @@ def _numeric(address: str, port: int) -> _Addresses:
 def _refused(exc: Exception, name: str) -> InterlinguaError:
     """Map the reason for which no connection was made."""
     detail = f"{type(exc).__name__}: {exc}"
-    if isinstance(exc, ssl.SSLError):
-        return Unreachable(f"no TLS connection could be made to {name}", detail=detail)
     if isinstance(exc, socket.gaierror):
         return Unreachable(f"the name of {name} does not resolve", detail=detail)
+    if isinstance(exc, OSError):  # a certificate that is not trusted is a ValueError as well
+        return Unreachable.because(exc, name)
     if isinstance(exc, ValueError):  # the resolver's codec, for labels that are too long
         return Invalid(f"no request can be made of this URL for {name}", detail=detail)
     return Unreachable(f"no connection could be made to {name}", detail=detail)

@@ -167,7 +167,7 @@ def _translated(error: Exception, name: str) -> InterlinguaError:
     if isinstance(error, TimeoutError):
         return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail, untaken=True)
     if isinstance(error, ssl.SSLError):
-        return Unreachable(f"no TLS connection could be made to {name}", detail=detail)
+        return Unreachable.because(error, name)
     if isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError):
         return AgentGone(f"{name} closed the connection without an answer", detail=detail, untaken=True)
     if isinstance(error, InvalidHandshake):
@@ -175,7 +175,7 @@ def _translated(error: Exception, name: str) -> InterlinguaError:
     if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
         return AgentGone(f"the connection to {name} was lost", detail=detail, untaken=True)
     if isinstance(error, OSError):
-        return Unreachable(f"no connection could be made to {name}", detail=detail)
+        return Unreachable.because(error, name)
     if isinstance(error, (InvalidURI, ValueError)):
         return Invalid(f"no WebSocket can be opened to {name}", detail=detail)
     return AgentGone(f"no WebSocket could be opened to {name}", detail=detail, untaken=True)

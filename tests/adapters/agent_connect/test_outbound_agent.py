@@ -241,5 +241,5 @@ def test_an_agent_that_is_not_there_is_gone() -> None:
         async with calling("http://127.0.0.1:1", "echo") as outbound:
             return await outbound.describe()
 
-    with pytest.raises(AgentGone, match="no connection could be made"):
+    with pytest.raises(AgentGone, match=r"no connection could be made to 127\.0\.0\.1:1: connection refused"):
         run(describe())
