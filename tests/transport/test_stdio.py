@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -194,6 +195,42 @@ def test_what_an_agent_said_before_it_died_arrives_before_the_error(run: Run) ->
             await pipe.send([b"late"])
         await pipe.aclose()
         assert await pipe.receive() == []
+
+    run(scene())
+
+
+NODE = """\
+node:internal/modules/cjs/loader:1210
+  throw err;
+  ^
+
+Error: Cannot find module '/agents/coder.js'
+    at Module._resolveFilename (node:internal/modules/cjs/loader:1207:15)
+    at node:internal/main/run_main_module:28:49 {
+  code: 'MODULE_NOT_FOUND',
+  requireStack: []
+}
+
+Node.js v20.20.2
+"""
+GROUP = "raise ExceptionGroup('unhandled errors in a TaskGroup', [ValueError('no such model')])"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', NODE], "Error: Cannot find module '/agents/coder.js'"),
+        (["sh", "-c", "echo 'Node.js v18 is too old\nNode.js v20.20.2' >&2; exit 1"], "Node.js v18 is too old"),
+        ([sys.executable, "-c", GROUP], "ValueError: no such model"),
+    ],
+)
+def test_what_an_agent_died_of_is_said_whatever_its_runtime_draws_around_it(
+    run: Run, command: list[str], told: str
+) -> None:
+    async def scene() -> None:
+        pipe = await start(command)
+        await until_async(lambda: pipe.exit is not None, 30)
+        assert await _end(pipe) == f"agent exited with 1: {told}"
 
     run(scene())
 

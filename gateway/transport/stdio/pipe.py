@@ -11,7 +11,7 @@ from gateway.core.errors import AgentGone
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.stdio.lines import LineReader, LineWriter
 from gateway.transport.stdio.process import Exit, Grace, Process, launch
-from gateway.transport.stdio.stderr import StderrLog
+from gateway.transport.stdio.stderr import StderrLog, last_words
 from gateway.wire.ndjson import frame
 
 FLUSH = 0.5
@@ -126,7 +126,7 @@ class StdioPipe:
         if self._closing is not None:
             return AgentGone(f"the connection to {self._name} is closed")
         tail = self.stderr()
-        said = f": {tail[-1][:SAID]}" if tail else ""
+        said = f": {words[:SAID]}" if (words := last_words(tail)) else ""
         return AgentGone(f"{self._name} {self.exit or otherwise}{said}", detail="\n".join(tail))
 
 

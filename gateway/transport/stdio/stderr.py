@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections import deque
+from collections.abc import Sequence
 
 from gateway.transport.stdio.reader import OutputReader
 
@@ -14,6 +15,7 @@ LONGEST = 2000
 BURST = 200
 PER_SECOND = 20.0
 
+_ERROR = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)")
 
 
@@ -75,6 +77,17 @@ class StderrLog:
             self._keep([rest])
         if self._dropped:
             self._tell_dropped()
+
+
+def last_words(tail: Sequence[str]) -> str:
+    """The line of the last ones that says most: of a Node program that died its error, else the last with a letter.
+
+    Rules and bars, as Python draws them around exceptions in a group, are left out.
+    """
+    if tail and tail[-1].startswith("Node.js v"):
+        tail = [line for line in tail if _ERROR.match(line)] or tail[:-1]
+    words = (line.strip(" |+-") for line in reversed(tail))
+    return next((line for line in words if any(map(str.isalnum, line))), "")
 
 
 def _text(line: bytes) -> str:
