@@ -348,9 +348,8 @@ class TargetGroup:
     def _away(self, members: Sequence[RouteTarget]) -> Unavailable:
         wait = min((member.breaker.wait for member in members), default=1.0)
         why = next((member.breaker.reason for member in members if member.breaker.reason), "")
-        return Unavailable(
-            f"agent {self.route.name} is not there; try again in {wait:.0f} s", detail=why, retry_after=wait
-        )
+        said = f" ({why})" if why else ""
+        return Unavailable(f"agent {self.route.name} is not there{said}; try again in {wait:.0f} s", retry_after=wait)
 
     def _compare(self, described: Agent) -> None:
         for member in self.members:
