@@ -417,9 +417,9 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
             if key not in ("auth", "tls") and "properties" in (part := _of(found, value)):
                 yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
     auth = {key: value for one in places for key, value in one.get("auth", {}).items()}
-    yield "## routes.target.auth", "At most one of the three.", defs["Auth"], auth
-    yield "### routes.target.auth.oauth2", _first_line(defs["OAuth2"]), defs["OAuth2"], {**auth["oauth2"], "tls": TLS}
-    yield "## routes.target.tls", _first_line(defs["TlsOptions"]), defs["TlsOptions"], TLS
+    yield "## routes.target.auth", "At most one of bearer and oauth2; api_key beside either.", defs["Auth"], auth
+    yield "### routes.target.auth.oauth2", _paragraph(defs["OAuth2"]), defs["OAuth2"], {**auth["oauth2"], "tls": TLS}
+    yield "## routes.target.tls", _paragraph(defs["TlsOptions"]), defs["TlsOptions"], TLS
     limits = [key if key == "limits" else f"limits.{key}" for key in ("limits", "client", "door", "route")]
     for key in ("store", "store.retention", "webhooks", *limits, "telemetry", "telemetry.monitors"):
         node, values = found, example
@@ -427,7 +427,7 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
             node, values = _of(found, node["properties"][step]), values[step]
         yield f"## {key}", "", node, values
     operators = _of(found, found["properties"]["operators"])
-    yield "## operators", operators["description"].splitlines()[0], operators, example["operators"]
+    yield "## operators", _paragraph(operators), operators, example["operators"]
     yield from _inside(found, operators, example["operators"], "operators", shown)
 
 
@@ -445,7 +445,7 @@ def _inside(
         if isinstance(given, dict) and "properties" in part and str(part) not in shown:
             shown.add(str(part))
             at = f"{name}.{key}"
-            intro = str(part.get("description", "")).splitlines()[0]
+            intro = _paragraph(part)
             yield f"### {at}", intro, part, {**OTHERWISE.get(at, {}), **given}
             yield from _inside(found, part, given, at, shown)
 
@@ -468,8 +468,9 @@ def _table(found: dict[str, Any], node: dict[str, Any], example: dict[str, Any])
     return "\n".join(rows) + "\n"
 
 
-def _first_line(node: dict[str, Any]) -> str:
-    return str(node["description"]).splitlines()[0]
+def _paragraph(node: dict[str, Any]) -> str:
+    """The first of a description, in one line."""
+    return " ".join(str(node.get("description", "")).partition("\n\n")[0].split())
 
 
 def _sentence(text: str) -> str:

@@ -241,10 +241,13 @@ def run(
 
 def _document(said: str) -> Any:
     """The JSON that an option gives, or that is in the file it names."""
+    file, named = False, said.lstrip()[:1] not in ("{", "[", '"')
     try:
-        file = said.lstrip()[:1] not in ("{", "[", '"') and Path(said).exists()
+        file = named and Path(said).exists()
         return json.loads(Path(said).read_text(encoding="utf-8") if file else said)
     except (OSError, ValueError) as error:
+        if named and not file:
+            raise BadParameter(f"--input {said[:60]}: there is no such file, and it is no JSON") from None
         raise BadParameter(f"--input {said[:60]}: {error}") from None
 
 

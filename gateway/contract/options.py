@@ -288,7 +288,7 @@ class OAuth2(Options):
 
 
 class Auth(Options):
-    """How the gateway authenticates to an agent. At most one of the three."""
+    """How the gateway authenticates to an agent: by one token at most, and a key."""
 
     bearer: HeaderSecret | None = None
     """Sent as `Authorization: Bearer ...`."""

@@ -81,6 +81,7 @@ def test_schema_prints_the_published_schema() -> None:
         (["swerve"], "No such command"),
         (["run", "mailcomposer", "Hello", "--input", "{}"], "not both"),
         (["run", "mailcomposer", "--input", "{]"], "--input {]"),
+        (["run", "mailcomposer", "--input", "nothing.json"], "--input nothing.json: there is no such file"),
         (["serve", "--port", "99999"], "--port"),
         (["serve", "--port", "http"], "--port"),
         (["run", "a", "b", "--routes", "x.yaml", "--gateway", "http://x"], "give --routes or --gateway, not both"),
