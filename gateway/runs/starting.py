@@ -8,6 +8,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from gateway.contract.filling import Filled
 from gateway.contract.interception import RunRecorder
 from gateway.contract.optional import Preparing
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.errors import AgentGone, AgentTimeout, Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.files import LOST, Attachment
 from gateway.core.types import (
     UNFINISHED,
@@ -93,6 +94,8 @@ class Starter:
         self._memory = EndedRuns()
         self._unfinished = TaskSet()
         """Tasks that `close` waits for: cancels that agents are being told of, ends of runs that were given up."""
+        self._by_id: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held while a run is created by an id that its client gave it."""
         self._creating = 0
         """Runs that are being created, which `close` waits for, too."""
         self._created: asyncio.Event | None = None
@@ -144,6 +147,24 @@ class Starter:
         return run
 
     async def _start_here(
+        self,
+        run_id: str,
+        request: RunRequest,
+        entry: Entry,
+        files: Sequence[Attachment],
+        *,
+        caller: Caller | None,
+        told: bool,
+    ) -> Run:
+        """Start a run. Of two at once by the id that a client gave, the second is a Conflict, and takes no slot."""
+        if request.id is None:
+            return await self._start_new(run_id, request, entry, files, caller=caller, told=told)
+        async with self._by_id.setdefault(run_id, asyncio.Lock()):
+            if run_id in self.live:
+                raise Conflict(f"run {run_id} exists already")
+            return await self._start_new(run_id, request, entry, files, caller=caller, told=told)
+
+    async def _start_new(
         self,
         run_id: str,
         request: RunRequest,

@@ -27,7 +27,7 @@ from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.contract import Gateway
 from gateway.core import delta
-from gateway.core.errors import Conflict, NotFound
+from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.types import JsonObject, Run, RunQuery, RunRequest, RunStatus
 from gateway.mcp.runs import keys
 
@@ -182,8 +182,10 @@ class Tasks:
         if run is None:
             try:
                 run = await (start or self._gateway.runs.start)(request)
-            except Conflict:  # it was delegated a moment ago, here or at another gateway process
-                run = await self._gateway.runs.get(str(request.id))
+            except (Conflict, Unavailable):  # it was delegated a moment ago, here or at another gateway process
+                run = await self.find(task_id, request.principal)
+                if run is None:
+                    raise
         if not _same(run.request, request):
             raise Conflict(f"task {task_id} was delegated before, and is another")
         return run

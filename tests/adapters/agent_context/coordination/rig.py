@@ -20,6 +20,7 @@ from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
+from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -138,10 +139,12 @@ async def house(
     agents: Mapping[str, Script | Scripted],
     timeouts: Mapping[str, float] | None = None,
     grace: float = 0.05,
+    limits: UsageLimits | None = None,
     **options: Json,
 ) -> AsyncIterator[House]:
     """`agents` by name; a candidate for each that is not among `candidates`. `gateway`: what the coordinator sees."""
-    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=Rules(cancel_grace=grace))
+    store = open_store(f"sqlite:///{file}" if file else "sqlite://")
+    engine = Engine(store, rules=Rules(cancel_grace=grace), limits=limits)
     known = {one.id for one in candidates}
     directory = FakeDirectory(*candidates, *(candidate(name) for name in agents if name not in known))
     made = {name: one if isinstance(one, Scripted) else Scripted(one) for name, one in agents.items()}

@@ -11,7 +11,9 @@ import pytest
 from adapters.agent_context.coordination import tasks as module
 from adapters.agent_context.coordination.tasks import Tasks, status_of, task_of
 from adapters.agent_context.security import ClientPrincipal
-from gateway.core.errors import Conflict, Invalid
+from gateway.access import UsageLimits
+from gateway.contract.options import ClientLimits
+from gateway.core.errors import Conflict, Invalid, Limited
 from gateway.core.types import Run, RunRequest, RunStatus
 from tests.adapters.agent_context.coordination.rig import holds, house, says, task
 from tests.support.aio import run
@@ -41,6 +43,38 @@ def test_two_who_delegate_it_at_the_same_moment_get_one_task() -> None:
             assert len({one.id for one in both}) == 1
             await there.ended(both[0])
             assert len(there.agents["a"].contexts) == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize("when", ["at the same moment", "once it is over"])
+def test_who_delegates_a_task_again_at_the_limit_gets_it(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = asyncio.Event()
+
+    async def scene() -> None:
+        async with house(agents={"a": holds("four", go)}, limits=UsageLimits(client=ClientLimits(runs=2))) as there:
+            if when == "at the same moment":
+                both = await asyncio.gather(*(there.delegate() for _ in range(5)))
+                assert len({one.id for one in both}) == 1
+            else:
+                first, find = await there.delegate(), there.tasks.find
+                go.set()
+                await there.ended(first)
+                go.clear()
+                other = await there.delegate(task("t2"))
+                await until(lambda: len(there.engine.live) == 2)  # with the run of its agent
+                missed = [None]
+
+                async def found(task_id: str, principal: str | None) -> Run | None:
+                    return missed.pop() if missed else await find(task_id, principal)
+
+                monkeypatch.setattr(there.tasks, "find", found)
+                assert (await there.delegate()).id == first.id
+                with pytest.raises(Limited):
+                    await there.delegate(task("t3"))
+                both = [other]
+            go.set()
+            await there.ended(both[0])
 
     run(scene())
 
