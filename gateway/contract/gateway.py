@@ -146,13 +146,14 @@ def unguessable() -> str:
 class Kept(msgspec.Struct, frozen=True):
     """A record that an inbound half keeps under a name. Read only: every caller gets the same object.
 
-    Times are seconds since the epoch. `owner` may replace it. `expires_at` None: it is kept until it is forgotten.
+    `owner` may replace it. `expires_at` (seconds since the epoch) None: it is kept until it is forgotten. Who has
+    kept a record under a higher `number` than another could read that one when it was kept.
     """
 
     name: str
     owner: str
     data: JsonObject
-    created_at: float
+    number: int
     expires_at: float | None = None
 
 

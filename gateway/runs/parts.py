@@ -160,14 +160,12 @@ class EngineRecords:
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
     ) -> None:
-        known = self._kept[protocol][1] if protocol in self._kept else await self.kept(protocol)
-        before = next((one for one in known if one.name == name and one.owner == owner), None)
         registration = Registration(
             name=f"{protocol}/{name}",
             protocol=protocol,
             owner=owner,
             data=data,
-            created_at=before.created_at if before is not None else time.time(),
+            created_at=time.time(),
             expires_at=expires_at,
         )
         try:
@@ -199,7 +197,7 @@ def _below(protocol: str, registrations: Sequence[Registration]) -> list[Registr
 
 def _kept(protocol: str, one: Registration) -> Kept:
     name = one.name.removeprefix(f"{protocol}/")
-    return Kept(name=name, owner=one.owner, data=one.data, created_at=one.created_at, expires_at=one.expires_at)
+    return Kept(name=name, owner=one.owner, data=one.data, number=one.number, expires_at=one.expires_at)
 
 
 async def in_chunks(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[bytes]:

@@ -89,7 +89,10 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that registered itself. `data` is its protocol's own record. `expires_at` None: until it is removed."""
+    """An agent that registered itself. `data` is its protocol's own record. `expires_at` None: until it is removed.
+
+    `number` is the store's to give, and stays while the owner does: who has the higher one of two could read the other.
+    """
 
     name: str
     protocol: str
@@ -97,6 +100,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     data: JsonObject
     created_at: float
     expires_at: float | None = None
+    number: int = 0
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ _encode = _encoder.encode
 decode_run = msgspec.json.Decoder(Run).decode
 decode_artifact = msgspec.json.Decoder(Artifact).decode
 decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
-_decode_registration = msgspec.json.Decoder(Registration).decode
+decode_registration = msgspec.json.Decoder(Registration).decode
 _decode_thread = msgspec.json.Decoder(Thread).decode
 
 
@@ -198,7 +198,7 @@ class RegistrationCache:
         if changes <= self.changes:
             return self
         known = self._records
-        return RegistrationCache(changes, {one: known.get(one) or _decode_registration(one) for one in records})
+        return RegistrationCache(changes, {one: known.get(one) or decode_registration(one) for one in records})
 
     def at(self, now: float) -> list[Registration]:
         """List those that have not expired. Returns the same list object while its members are the same."""

@@ -26,7 +26,7 @@ def test_what_is_kept_is_there_after_a_restart_and_at_every_gateway(tmp_path: Pa
             for gateway in (first, second):
                 one, two = await gateway.records.kept("p")
                 assert (one.name, one.owner, one.data) == ("agent/a b/ü", "ann", {"deep": [None, 1]})
-                assert before <= one.created_at <= time.time() and one.expires_at == before + 99
+                assert one.expires_at == before + 99 and one.number < two.number
                 assert (two.name, two.expires_at) == ("b", None)
                 assert [kept.owner for kept in await gateway.records.kept("q")] == ["cid"]
             assert first.process != second.process
@@ -52,7 +52,7 @@ def test_a_name_is_its_owners_until_it_expires_or_is_forgotten(tmp_path: Path) -
             assert list(await first.records.kept("p")) == []
             await second.records.keep("p", "a", {"n": 4}, owner="bob")
             (now,) = await first.records.kept("p")
-            assert (now.data, now.owner) == ({"n": 4}, "bob") and now.created_at > before.created_at
+            assert (now.data, now.owner) == ({"n": 4}, "bob") and now.number > before.number
             await first.records.forget("p", "a")
             await first.records.keep("p", "a", {"n": 5}, owner="ann")
             await first.records.keep("p", "a", {"n": 6}, owner="ann")
@@ -61,14 +61,14 @@ def test_a_name_is_its_owners_until_it_expires_or_is_forgotten(tmp_path: Path) -
     run(story())
 
 
-def test_what_is_replaced_is_as_old_as_its_first_record() -> None:
+def test_what_is_replaced_keeps_its_number() -> None:
     async def story() -> None:
         async with engine() as gateway:
             await gateway.records.keep("p", "a", {"n": 1}, owner="ann")
             (first,) = await gateway.records.kept("p")
             await gateway.records.keep("p", "a", {"n": 2}, owner="ann")
             (second,) = await gateway.records.kept("p")
-            assert second.data == {"n": 2} and second.created_at == first.created_at
+            assert second.data == {"n": 2} and second.number == first.number
 
     run(story())
 

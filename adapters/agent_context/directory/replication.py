@@ -93,9 +93,11 @@ class Replication:
 
     @property
     def oldest(self) -> str | None:
-        """The other process that has lived longest, if it has lived longer than this one. All know the same one."""
+        """The other process that has lived longest, if it has lived longer than this one. All know the same one: who
+        came later has read of it.
+        """
         me = self._gateway.process
-        born = {each: self._known[PROCESS + each].created_at for each in self._alive if PROCESS + each in self._known}
+        born = {each: self._known[PROCESS + each].number for each in self._alive if PROCESS + each in self._known}
         first = min(born, key=lambda each: (born[each], each), default=me)
         return None if first == me else first
 

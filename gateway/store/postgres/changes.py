@@ -25,6 +25,7 @@ from gateway.store.records import (
     RELEASED,
     changed_thread,
     decode_artifact,
+    decode_registration,
     decode_run,
     encode,
     whose,
@@ -284,12 +285,16 @@ async def postpone(connection: Connection, delivery_id: str, due_at: float) -> N
 
 async def put_registration(connection: Connection, leases: Leases, registration: Registration) -> None:
     """Implements `Store.put_registration`. If its owner is a store's, a registration ends with that owner's lease."""
-    await _lock_registrations(connection)
+    number = await _lock_registrations(connection) + 1
     rows = await fetch(
-        connection, "SELECT owner, held, expires_at FROM interlingua.registrations WHERE name = $1", registration.name
+        connection,
+        "SELECT owner, held, expires_at, record FROM interlingua.registrations WHERE name = $1",
+        registration.name,
     )
-    if rows and rows[0]["owner"] != registration.owner:
-        holder, held, expires_at = rows[0]
+    if rows and rows[0]["owner"] == registration.owner:
+        number = decode_registration(rows[0]["record"]).number
+    elif rows:
+        holder, held, expires_at, _ = rows[0]
         expired = expires_at is not None and expires_at <= time.time()
         leased = await fetch(connection, "SELECT 1 FROM interlingua.leases WHERE owner = $1", holder)
         if held and not expired and not (leased and await leases.is_dead(connection, holder)):
@@ -302,7 +307,7 @@ async def put_registration(connection: Connection, leases: Leases, registration:
         registration.name,
         registration.owner,
         registration.expires_at,
-        encode(registration),
+        encode(replace(registration, number=number)),
     )
     await _count_registrations(connection)
 
@@ -320,9 +325,10 @@ async def remove_expired(connection: Connection, now: float) -> None:
         await _count_registrations(connection)
 
 
-async def _lock_registrations(connection: Connection) -> None:
-    """Whoever else writes registrations waits for this transaction."""
-    await fetch(connection, "SELECT 1 FROM interlingua.counters WHERE name = 'registrations' FOR UPDATE")
+async def _lock_registrations(connection: Connection) -> int:
+    """Whoever else writes registrations waits for this transaction. Returns how often they were written before."""
+    rows = await fetch(connection, "SELECT value FROM interlingua.counters WHERE name = 'registrations' FOR UPDATE")
+    return int(rows[0]["value"])
 
 
 async def _count_registrations(connection: Connection) -> None:

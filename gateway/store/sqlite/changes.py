@@ -23,6 +23,7 @@ from gateway.store.records import (
     RELEASED,
     changed_thread,
     decode_artifact,
+    decode_registration,
     decode_run,
     decode_thread,
     encode,
@@ -366,18 +367,27 @@ def postpone(cursor: sqlite3.Cursor, delivery_id: str, due_at: float) -> None:
 def put_registration(cursor: sqlite3.Cursor, me: StoreProcess, registration: Registration) -> None:
     """Implements `Store.put_registration`. If its owner is a store's, a registration ends with that owner's lease."""
     row = cursor.execute(
-        "SELECT owner, held, expires_at, EXISTS (SELECT 1 FROM leases WHERE leases.owner = registrations.owner) "
-        "FROM registrations WHERE name = ?",
+        "SELECT owner, held, expires_at, EXISTS (SELECT 1 FROM leases WHERE leases.owner = registrations.owner), "
+        "record FROM registrations WHERE name = ?",
         (registration.name,),
     ).fetchone()
+    if row is not None and row[0] == registration.owner:
+        number = decode_registration(row[4]).number
+    else:
+        ((number,),) = cursor.execute("SELECT value + 1 FROM counters WHERE name = 'registrations'").fetchall()
     if row is not None and row[0] != registration.owner:
-        holder, held, expires_at, leased = row
+        holder, held, expires_at, leased, _ = row
         expired = expires_at is not None and expires_at <= time.time()
         if held and not expired and not (leased and lease.is_dead(cursor, holder, me)):
             raise Conflict(f"the name {registration.name!r} is taken")
     cursor.execute(
         "INSERT OR REPLACE INTO registrations (name, owner, held, expires_at, record) VALUES (?, ?, 1, ?, ?)",
-        (registration.name, registration.owner, registration.expires_at, encode(registration)),
+        (
+            registration.name,
+            registration.owner,
+            registration.expires_at,
+            encode(msgspec.structs.replace(registration, number=number)),
+        ),
     )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import RunStatus
-from gateway.store import Delivery, Registration, RunChange
+from gateway.store import Delivery, Registration, RunChange, Store
 from tests.store.place import NOW, Place, make_run
 from tests.support.aio import run
+
+
+async def listed(store: Store, now: float) -> list[Registration]:
+    """As they were put: their numbers are the store's."""
+    return [replace(one, number=0) for one in await store.registrations(now)]
 
 
 def registered(name: str, owner: str, **fields: object) -> Registration:
@@ -71,12 +77,30 @@ class DutiesContract:
                 short = registered("a", store.owner, expires_at=NOW + 10)
                 await store.put_registration(lasting)
                 await store.put_registration(short)
-                assert await store.registrations(NOW) == [short, lasting]
-                assert await store.registrations(NOW + 10) == [lasting]
+                assert await listed(store, NOW) == [short, lasting]
+                assert await listed(store, NOW + 10) == [lasting]
                 await store.delete_registration("b")
-                assert await store.registrations(NOW) == [short]
+                assert await listed(store, NOW) == [short]
                 with pytest.raises(NotFound):
                     await store.delete_registration("b")
+
+        run(main())
+
+    def test_of_two_registrations_the_one_that_came_later_has_the_higher_number(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+
+                async def number(name: str, owner: str, **fields: object) -> int:
+                    await store.put_registration(registered(name, owner, **fields))
+                    (found,) = [one for one in await store.registrations(0.0) if one.name == name]
+                    return found.number
+
+                first, second = await number("b", "x", created_at=NOW + 1), await number("a", "y")
+                assert first < second
+                assert await number("b", "x", data={"n": 1}, expires_at=1.0) == first, (
+                    "it is the same, however it changes"
+                )
+                assert await number("b", "z") > second, "it is another's"
 
         run(main())
 
@@ -108,15 +132,15 @@ class DutiesContract:
                 await store.put_registration(first)
                 with pytest.raises(Conflict):
                     await store.put_registration(registered("a", "another"))
-                assert await store.registrations(NOW - 1e9) == [first]
+                assert await listed(store, NOW - 1e9) == [first]
                 renewed = registered("a", "someone", data={"v": 2})
                 await store.put_registration(renewed)
-                assert await store.registrations(NOW) == [renewed]
+                assert await listed(store, NOW) == [renewed]
                 with pytest.raises(Conflict):
                     await store.put_registration(registered("a", "another"))
                 await store.put_registration(registered("a", "someone", expires_at=time.time() - 1))
                 taken = registered("a", "another")
                 await store.put_registration(taken)
-                assert await store.registrations(NOW) == [taken]
+                assert await listed(store, NOW) == [taken]
 
         run(main())

@@ -20,6 +20,7 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict
 from gateway.core.types import Answer, Run, RunStatus
 from gateway.runs import Engine
+from gateway.store import Registration
 from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore
 from tests.adapters.agent_context.coordination.rig import holds, says, task
@@ -131,5 +132,36 @@ def test_gateways_that_are_given_their_first_tasks_one_after_the_other_have_one_
             go.set()
             await ended(one, begun.id)
             await ended(one, next_one.id)
+
+    run(scene())
+
+
+def test_of_gateways_that_start_at_the_same_moment_one_coordinates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever was the first to say so, though the other began to say it earlier."""
+    go, written = asyncio.Event(), asyncio.Event()
+
+    async def scene() -> None:
+        where, file = route("a", labels=SUMS), tmp_path / "s.db"
+        async with (
+            gateway((where, holds("half", go)), file=file, host="here", per_agent=1) as (one, first),
+            gateway((where, holds("half", go)), file=file, host="there", per_agent=1) as (two, second),
+        ):
+            put = one.store.put_registration
+
+            async def late(registration: Registration) -> None:
+                await written.wait()
+                await put(registration)
+
+            monkeypatch.setattr(one.store, "put_registration", late)
+            starting = asyncio.ensure_future(first.delegate(first.request(task("t1"), "me")))
+            begun = await second.delegate(second.request(task("t2"), "me"))
+            written.set()
+            next_one = await starting
+            assert begun.id in two.live and next_one.id in two.live and not one.live
+            go.set()
+            await ended(two, begun.id)
+            await ended(two, next_one.id)
 
     run(scene())
