@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -373,10 +374,13 @@ class App:
     async def _no_route(self, request: Request, error: Exception) -> Response:
         """An unknown path or a wrong method, in the words of the protocol that it is below."""
         assert isinstance(error, HTTPException)
-        path = request.scope["path"]
-        if self._below(path) is None:
-            return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
-        response = self.refusal(path, NotFound(f"{request.method} {path} is no operation of this protocol"))
+        path, below = request.scope["path"], self._below(request.scope["path"])
+        told = f"{request.method} {path} is no operation of " + ("this gateway" if below is None else "this protocol")
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            told += "; / shows what is served, with a call of each protocol"
+        if below is None:
+            return PlainTextResponse(f"{told}\n", error.status_code, error.headers)
+        response = self.refusal(path, NotFound(told))
         response.status_code = error.status_code
         response.headers.update(error.headers or {})
         return response

@@ -92,6 +92,20 @@ def test_that_requests_are_ended_by_the_stop_is_no_error(caplog: pytest.LogCaptu
     assert _of_the_stop(logging.makeLogRecord({"msg": "Exception in ASGI application"}))
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/agent-communication", "GET /agent-communication/ is no operation of this protocol; / shows what is served"),
+        ("/agent-conect/runs", "GET /agent-conect/runs is no operation of this gateway; / shows what is served"),
+        ("/agent-connect/runs/wait", "GET /agent-connect/runs/wait is no operation of this protocol"),
+    ],
+)
+def test_a_path_that_there_is_not_is_told_with_where_to_look(gateway: Gateway, path: str, told: str) -> None:
+    answer = httpx2.get(f"{gateway.url}{path}", trust_env=False, timeout=30)
+    assert answer.status_code in (404, 405) and told in answer.text
+    assert (answer.status_code == 404) == ("; / shows" in answer.text)
+
+
 def test_where_only_this_machine_reaches_it_no_other_name_leads_to_it(gateway: Gateway) -> None:
     evil, search = {"host": "evil.example"}, f"{gateway.url}/agent-connect/agents/search"
     with httpx2.Client(trust_env=False, timeout=30) as client:
