@@ -317,7 +317,9 @@ def _http_url(text: str) -> str:
     return text.rstrip("/")
 
 
-HttpUrl = Annotated[str, AfterValidator(_http_url), Field(json_schema_extra={"format": "uri"})]
+HttpUrl = Annotated[
+    str, AfterValidator(_http_url), Field(json_schema_extra={"format": "uri", "pattern": "^[hH][tT][tT][pP][sS]?://"})
+]
 """An http or https URL that paths are put after, kept as written less a trailing slash."""
 
 
@@ -330,7 +332,9 @@ def _socket_url(text: str) -> str:
     return text
 
 
-SocketUrl = Annotated[str, AfterValidator(_socket_url), Field(json_schema_extra={"format": "uri"})]
+SocketUrl = Annotated[
+    str, AfterValidator(_socket_url), Field(json_schema_extra={"format": "uri", "pattern": "^[a-zA-Z]+://"})
+]
 """ws, wss: a WebSocket; http, https: requests and streams. Kept as written: a path may end in a slash."""
 
 

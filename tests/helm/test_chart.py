@@ -360,6 +360,10 @@ def test_the_notes_say_what_to_try() -> None:
             {"config": {"routes": [{"name": "x", "target": {"protocol": "agent_conect"}}]}},
             "must be one of 'agent_client'",
         ),
+        (
+            {"config": {"routes": [{"name": "x", "target": {"protocol": "agent_connect", "url": "x:9001"}}]}},
+            "'x:9001' does not match pattern",
+        ),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_a_sentence(values: dict[str, Any], told: str) -> None:
