@@ -36,11 +36,12 @@ def _files(config: Config) -> Iterator[tuple[Where, Path]]:
     for index, route in enumerate(config.routes):
         folder = route.binding.audit_folder if route.binding is not None else None
         if folder is not None:
-            from gateway.governance.audit.files import LogFiles
+            from gateway.governance.audit.files import LogFiles, log_numbers, log_path
 
-            place = LogFiles(folder)
-            for path in (*place.files(), *place.torn()):
-                yield ("routes", index, "manifest"), path
+            for number in sorted(log_numbers(folder)):
+                place = LogFiles(log_path(folder, number))
+                for path in (*place.files(), *place.torn()):
+                    yield ("routes", index, "manifest"), path
 
 
 def _open(path: Path) -> bool:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from gateway.cli.commands import app
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead, LogHead
+from gateway.governance.audit.files import log_path
 from gateway.runs.parts import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event, write_log
@@ -76,7 +77,7 @@ def test_the_head_that_the_gateway_kept_is_in_the_store(tmp_path: Path) -> None:
             kept = KeptHead(EngineRecords(store), "main")
             assert await kept.newest() is None
             for _ in range(2):
-                async with AuditLog(tmp_path / "log", head=await kept.newest(), on_head=kept.keep) as log:
+                async with AuditLog(log_path(tmp_path / "log", 1), head=await kept.newest(), on_head=kept.keep) as log:
                     await log.append(event())
                     await log.append(event())
             assert await kept.newest() == log.head

@@ -17,9 +17,10 @@ from gateway.config import load
 from gateway.contract.governing import governor_named
 from gateway.core.errors import Invalid, Unavailable
 from gateway.core.types import Agent, JsonObject, RunRequest
-from gateway.governance.audit import AuditBroken, EntrySigner, Keyring, expand, verify
+from gateway.governance.audit import AuditBroken, EntrySigner, Keyring, verify
 from gateway.governance.audit.keys import keyring
 from tests.cli.conftest import interlingua
+from tests.governance.audit.support import files_of
 from tests.governance.enforcing.support import documents, told
 from tests.support import aio
 from tests.support.processes import ROOT, Gateway
@@ -79,7 +80,7 @@ def test_the_gardener_of_the_readme_plants_after_a_word_and_its_log_verifies(tmp
         "approval.granted plant",
         "tool.result plant",
     ]
-    assert not verify(expand([log])).mistakes
+    assert not verify(files_of(log)).mistakes
 
 
 def test_a_promise_that_the_agent_cannot_keep_is_a_failed_start(tmp_path: Path) -> None:
@@ -196,5 +197,5 @@ def test_a_key_signs_every_entry(tmp_path: Path) -> None:
         await app.stop()
 
     aio.run(story())
-    report = verify(expand([tmp_path]), keyring=Keyring.load(tmp_path / "ring.json"))
+    report = verify(files_of(tmp_path), keyring=Keyring.load(tmp_path / "ring.json"))
     assert not report.mistakes, report.mistakes

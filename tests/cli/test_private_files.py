@@ -52,11 +52,12 @@ def test_an_audit_log_that_others_can_read_is_told_of(shared: Path) -> None:
     shutil.copytree(ROOT / "examples" / "governed", shared, dirs_exist_ok=True)
     table = next(shared.glob("routes.yaml"))
     before = cautions(table)
-    logs = [shared / "gardener" / name for name in ("audit-log.jsonl", "audit-log.000000000000.jsonl")]
+    names = ("audit-log.jsonl", "audit-log.000000000000.jsonl", "audit-log-2.jsonl")
+    logs = [shared / "gardener" / name for name in names]
     for log in logs:
         log.touch(0o600)
     assert cautions(table) == before
     for log in logs:
         log.chmod(0o604)
     more = cautions(table)[len(before) :]
-    assert len(more) == 2 and all(any(str(log) in line for line in more) for log in logs)
+    assert len(more) == 3 and all(any(str(log) in line for line in more) for log in logs)

@@ -26,7 +26,7 @@ from gateway.governance.audit.files import LogTaken
 from gateway.governance.audit.keys import EntrySigner, Keyring
 from gateway.governance.audit.last_heads import KeptHead
 from gateway.governance.audit.log import AuditLog, Terms
-from gateway.governance.audit.verify import Report, expand, logs, verify
+from gateway.governance.audit.verify import Report, logs, verify
 
 __all__ = [
     "Actor",
@@ -43,7 +43,6 @@ __all__ = [
     "LogTaken",
     "Report",
     "Terms",
-    "expand",
     "logs",
     "verify",
 ]

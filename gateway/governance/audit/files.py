@@ -42,14 +42,19 @@ def log_numbers(folder: Path) -> set[int]:
     return {log_number(path) for path in there if _OF_A_LOG.fullmatch(path.name)}
 
 
-class LogFiles:
-    """A folder and the name of the log in it. A path that ends in `.jsonl` names the file, any other the folder."""
+def first_entry(path: Path) -> int | None:
+    """The number that a full file has in its name, of its first entry; None for any other file."""
+    number = path.name.removesuffix(".jsonl").rpartition(".")[2]
+    return int(number) if len(number) >= 12 and number.isascii() and number.isdigit() else None
 
-    def __init__(self, path: Path) -> None:
-        whole = path.name.endswith(".jsonl")
-        self.folder = path.parent if whole else path
-        self.name = path.name.removesuffix(".jsonl") if whole else NAME
-        self.active = self.folder / f"{self.name}.jsonl"
+
+class LogFiles:
+    """One log, by its active file (see `log_path`)."""
+
+    def __init__(self, active: Path) -> None:
+        self.folder = active.parent
+        self.name = active.name.removesuffix(".jsonl")
+        self.active = active
 
     def closed(self) -> list[Path]:
         """The full files, oldest first."""
@@ -61,11 +66,6 @@ class LogFiles:
 
     def closed_name(self, first: int) -> Path:
         return self.folder / f"{self.name}.{first:012d}.jsonl"
-
-    def first_of(self, path: Path) -> int | None:
-        """The number of the first entry of a full file, by its name; None for the active one."""
-        found = re.fullmatch(re.escape(self.name) + r"\.(\d{12,})\.jsonl", path.name)
-        return int(found[1]) if found else None
 
     def torn_name(self, seq: int, sha256: str) -> Path:
         return self.folder / f"{self.name}.{seq:012d}.{sha256[:8]}.torn.new"

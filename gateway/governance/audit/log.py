@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """An append-only log in a folder (or, if `path` ends in `.jsonl`, in that file and its neighbours).
+    """An append-only log: the file at `path`, and those beside it that were full (see `files.py`).
 
     One process writes a log at a time. Every method is called on one event loop.
 

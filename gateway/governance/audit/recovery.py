@@ -111,7 +111,7 @@ def _broken(place: files.LogFiles, number: int, fault: Fault) -> AuditBroken:
 
 def _look_for(place: files.LogFiles, known: LogHead) -> None:
     """Raise AuditBroken unless the full files hold `known`."""
-    holding = [path for path in place.closed() if (place.first_of(path) or 0) <= known.seq]
+    holding = [path for path in place.closed() if (files.first_entry(path) or 0) <= known.seq]
     if holding:
         with holding[-1].open("rb") as file:
             while raw := file.readline(LONGEST + 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +11,7 @@ import msgspec
 from gateway.core.errors import Unavailable
 from gateway.governance.audit.chain import ChainCheck, Fault
 from gateway.governance.audit.event import LogHead
-from gateway.governance.audit.files import CHUNK_BYTES, LogFiles, log_number, log_numbers, log_path
+from gateway.governance.audit.files import CHUNK_BYTES, LogFiles, first_entry, log_number, log_numbers, log_path
 from gateway.governance.audit.keys import Keyring
 from gateway.governance.audit.line import LONGEST
 
@@ -48,24 +47,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def logs(paths: Iterable[Path]) -> dict[int, list[Path]]:
-    """The files of each log among these, by the log's number. A folder stands for all logs in it."""
+    """The files of each log among these, in order, by the log's number. A folder stands for all logs in it."""
     found: dict[int, list[Path]] = {}
     for path in paths:
         for number in sorted(log_numbers(path)) if path.is_dir() else [log_number(path)]:
             files = LogFiles(log_path(path, number)).files() if path.is_dir() else [path]
             if files:
                 found.setdefault(number, []).extend(files)
-    return {number: _sorted(files) for number, files in sorted(found.items())}
+    return {number: sorted(files, key=_place) for number, files in sorted(found.items())}
 
 
-def expand(paths: Iterable[Path]) -> list[Path]:
-    """List the files of a log. A folder stands for its first log; full files come before the active one."""
-    return _sorted([file for path in paths for file in (LogFiles(path).files() if path.is_dir() else [path])])
-
-
-def _sorted(found: list[Path]) -> list[Path]:
-    numbered = {path: _number(path) for path in found}
-    return sorted(found, key=lambda path: numbered[path])  # a stable sort: files of other names stay as they were given
+def _place(path: Path) -> float:
+    """Full files come before the active one. Files of other names stay as they were given, since sorts are stable."""
+    first = first_entry(path)
+    return float("inf") if first is None else first
 
 
 def verify(
@@ -77,7 +72,7 @@ def verify(
     any_form: bool = False,
     most: int = MOST_MISTAKES,
 ) -> Report:
-    """Read files, in the order of `expand`, as one log, and report its mistakes.
+    """Read files, in the order of `logs`, as one log, and report its mistakes.
 
     `after` is the entry before the first, where older files are elsewhere. `head`, `keyring` and `any_form` are
     `ChainCheck`'s. Raises Unavailable for a file that cannot be read.
@@ -114,9 +109,9 @@ class _Verification:
             faults = self._chain.feed(raw) if raw is not None else self._chain.skip(f"longer than {LONGEST} bytes")
             self._entries += self._chain.line is not None
             self._note(path, self._number, faults)
-            named = _number(path) if self._number == 1 else None
-            if named is not None and named != self._chain.seq and named != float("inf"):
-                what = f"the file is named after entry {int(named)} and begins with {self._chain.seq}"
+            named = first_entry(path) if self._number == 1 else None
+            if named is not None and named != self._chain.seq:
+                what = f"the file is named after entry {named} and begins with {self._chain.seq}"
                 self._mistakes.append(LogMistake(str(path), 1, "seq", "chain.seq_gap", what))
             if len(self._mistakes) >= self._most:
                 self.more = True
@@ -156,8 +151,3 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         while raw and not raw.endswith(b"\n"):
             raw = file.readline(CHUNK_BYTES)
         yield number, None
-
-
-def _number(path: Path) -> float:
-    name = os.path.basename(path).removesuffix(".jsonl").rpartition(".")[2]
-    return int(name) if len(name) >= 12 and name.isascii() and name.isdigit() else float("inf")

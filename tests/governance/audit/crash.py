@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import Unavailable
-from gateway.governance.audit import AuditEntry, LogHead, expand, verify
-from gateway.governance.audit.files import LogFiles
-from tests.governance.audit.support import appender, piece
+from gateway.governance.audit import AuditEntry, LogHead, verify
+from gateway.governance.audit.files import LogFiles, log_path
+from tests.governance.audit.support import appender, files_of, piece
 
 CALLS = ("write", "fsync", "rename", "open", "ftruncate", "pwrite", "close")
 ROTATE = 700
@@ -84,7 +84,7 @@ def killed(folder: Path, at: int, batches: int) -> tuple[bool, list[LogHead]]:
 
 
 def entries(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in expand([folder]):
+    for path in files_of(folder):
         for line in path.read_bytes().splitlines():
             yield msgspec.json.decode(line)
 
@@ -96,7 +96,7 @@ def check(folder: Path, told: list[LogHead]) -> None:
     log.write([piece()])
     head = log.head
     log.close()
-    report = verify(expand([folder]), head=head)
+    report = verify(files_of(folder), head=head)
     assert report.mistakes == [], report.mistakes
     there = {entry["seq"]: entry for entry in entries(folder)}
     assert [head for head in told if there[head.seq]["hash"] != head.hash] == []
@@ -109,9 +109,9 @@ def unfinished(folder: Path) -> str:
     """What the next to open it has to make good; "" if there is nothing."""
     active = folder / "audit-log.jsonl"
     if not active.exists():
-        return "no active file" if LogFiles(folder).closed() else ""
+        return "no active file" if LogFiles(log_path(folder, 1)).closed() else ""
     data = active.read_bytes()
-    return f"torn in file {len(LogFiles(folder).closed())}" if data and not data.endswith(b"\n") else ""
+    return f"torn in file {len(LogFiles(log_path(folder, 1)).closed())}" if data and not data.endswith(b"\n") else ""
 
 
 def every_step(base: Path) -> tuple[int, int]:
@@ -155,8 +155,8 @@ def disk_full(folder: Path) -> None:
     (entry,) = log.write([piece(4)])
     log.close()
     assert isinstance(entry, AuditEntry) and entry.seq == 1
-    assert verify(expand([folder]), head=entry.head).mistakes == []
-    assert not list(LogFiles(folder).torn())
+    assert verify(files_of(folder), head=entry.head).mistakes == []
+    assert not list(LogFiles(log_path(folder, 1)).torn())
 
 
 if __name__ == "__main__":

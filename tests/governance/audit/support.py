@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.governance.audit import Actor, AuditEntry, AuditEvent, AuditSubject, EntrySigner
 from gateway.governance.audit.appender import Appender, Piece
-from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit.files import LogFiles, log_path
 from gateway.governance.audit.redact import Redactor, snapshot
 
 
@@ -25,11 +25,20 @@ def event(number: int = 0, **more: Any) -> AuditEvent:
     return made
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The files of the log in a folder, in order."""
+    return LogFiles(log_path(folder, 1)).files()
+
+
 def appender(
     folder: Path, *, rotate_bytes: int = 1 << 20, signer: EntrySigner | None = None, algorithm: str = "sha256"
 ) -> Appender:
     return Appender(
-        LogFiles(folder), redactor=Redactor(), rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm
+        LogFiles(log_path(folder, 1)),
+        redactor=Redactor(),
+        rotate_bytes=rotate_bytes,
+        signer=signer,
+        algorithm=algorithm,
     )
 
 

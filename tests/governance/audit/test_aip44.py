@@ -11,6 +11,7 @@ import pytest
 
 from gateway.governance.audit import AuditEvent, AuditLog, aip44
 from gateway.governance.audit.event import AppliedPolicy
+from gateway.governance.audit.files import log_path
 from tests.support.aio import run
 
 WHO: dict[str, Any] = {"operator": "o", "session": "s"}
@@ -122,7 +123,7 @@ def test_an_entry_says_what_the_specification_asks_for(
     tmp_path: Path, made: Callable[[], AuditEvent], wanted: dict[str, Any]
 ) -> None:
     async def written() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             await log.append(made())
 
     run(written())

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gateway.core.errors import TooLarge, Unavailable, Unsupported
-from gateway.governance.audit import AuditBroken, AuditEntry, expand, files, verify
+from gateway.governance.audit import AuditBroken, AuditEntry, files, verify
 from gateway.governance.audit import appender as writing
-from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit.files import LogFiles, log_path
 from gateway.governance.audit.line import decode
-from tests.governance.audit.support import appender, piece, write_log
+from tests.governance.audit.support import appender, files_of, piece, write_log
 
 DAY = 86_400.0
 
@@ -57,7 +57,7 @@ def test_half_a_batch_is_taken_back_at_once_or_before_the_next(
     [entry] = log.write([piece()])
     log.close()
     assert isinstance(entry, AuditEntry) and entry.seq == 1
-    assert verify(expand([tmp_path]), head=entry.head).mistakes == []
+    assert verify(files_of(tmp_path), head=entry.head).mistakes == []
 
 
 def test_what_somebody_wrote_into_the_file_is_found_and_never_taken_for_half_a_batch(
@@ -102,7 +102,7 @@ def test_a_file_is_a_day_old_a_day_after_its_first_entry_and_only_where_days_cou
         for at in (0.0, 0.6, 1.1):
             log.write([piece(at=2_000_000_000 + at * DAY)])
         log.close()
-        assert len(LogFiles(tmp_path / str(by_day)).closed()) == closed
+        assert len(LogFiles(log_path(tmp_path / str(by_day), 1)).closed()) == closed
 
 
 def test_an_event_that_makes_no_entry_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_an_event_that_makes_no_entry_is_refused_alone(tmp_path: Path, monkeypat
     assert isinstance(late, TooLarge) and "it cannot be written: year" in str(late)
     assert isinstance(long, TooLarge) and "over the limit of 1000" in str(long)
     assert isinstance(first, AuditEntry) and isinstance(last, AuditEntry) and (first.seq, last.seq) == (0, 1)
-    assert verify(expand([tmp_path]), head=last.head).mistakes == []
+    assert verify(files_of(tmp_path), head=last.head).mistakes == []
 
 
 def test_half_a_line_is_noted_later_if_it_cannot_be_noted_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +126,11 @@ def test_half_a_line_is_noted_later_if_it_cannot_be_noted_now(tmp_path: Path, mo
         patch.setattr(writing, "LONGEST", 10)
         appender(tmp_path).open(None, 0)
     assert opened() == before
-    assert len(LogFiles(tmp_path).torn()) == 1
+    assert len(LogFiles(log_path(tmp_path, 1)).torn()) == 1
     log = appender(tmp_path)
     log.open(None, 0)
     log.close()
-    assert LogFiles(tmp_path).torn() == [] and log.head is not None and log.head.seq == 1
+    assert LogFiles(log_path(tmp_path, 1)).torn() == [] and log.head is not None and log.head.seq == 1
 
 
 def test_a_log_leaves_no_file_open_and_its_names_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_a_log_leaves_no_file_open_and_its_names_are_on_disk(tmp_path: Path, mon
     write_log(tmp_path, 1)
     assert synced == [tmp_path], "it was there"
     write_log(tmp_path, 3, rotate_bytes=1)
-    assert synced == [tmp_path] * 4 and len(LogFiles(tmp_path).closed()) == 3
+    assert synced == [tmp_path] * 4 and len(LogFiles(log_path(tmp_path, 1)).closed()) == 3
     (tmp_path / "other" / "audit-log.jsonl").mkdir(parents=True)
     with pytest.raises(Unavailable, match="cannot be opened"):
         appender(tmp_path / "other").open(None, 0)
@@ -170,8 +170,8 @@ def test_a_log_that_is_locked_says_by_which_process(tmp_path: Path, monkeypatch:
 
 
 def test_files_are_told_by_the_numbers_in_their_names(tmp_path: Path) -> None:
-    place = LogFiles(tmp_path)
-    assert (place.first_of(place.closed_name(42)), place.first_of(place.active)) == (42, None)
+    place = LogFiles(log_path(tmp_path, 1))
+    assert (files.first_entry(place.closed_name(42)), files.first_entry(place.active)) == (42, None)
     names = [place.torn_name(seq, "1f2e3d4c").with_suffix("") for seq in (4, 5, 6)]
     for name in names:
         name.touch()

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gateway.core.errors import Unavailable
-from gateway.governance.audit import AuditBroken, AuditEntry, LogHead, expand, verify
-from tests.governance.audit.support import appender, piece, write_log
+from gateway.governance.audit import AuditBroken, AuditEntry, LogHead, verify
+from gateway.governance.audit.files import log_path
+from tests.governance.audit.support import appender, files_of, piece, write_log
 from tests.support.processes import ROOT, environment
 
 WITHIN = 60.0
@@ -54,7 +55,7 @@ def test_a_log_whose_process_is_killed_from_outside_goes_on_where_it_was(tmp_pat
     told: list[LogHead] = []
     for _ in range(2):
         with subprocess.Popen(
-            [sys.executable, "-c", ENDLESS, str(tmp_path)],
+            [sys.executable, "-c", ENDLESS, str(log_path(tmp_path, 1))],
             cwd=ROOT,
             env=environment({"PYTHONPATH": str(ROOT)}),
             stdout=subprocess.PIPE,
@@ -68,7 +69,7 @@ def test_a_log_whose_process_is_killed_from_outside_goes_on_where_it_was(tmp_pat
     log = appender(tmp_path)
     log.open(told[-1], 0)
     log.close()
-    files = expand([tmp_path])
+    files = files_of(tmp_path)
     assert len(files) > 10
     for head in (told[0], told[150], told[-1]):
         assert verify(files, head=head).mistakes == []
@@ -86,7 +87,7 @@ asyncio.run(AuditLog(Path(sys.argv[1])).open())
 
 def test_a_process_that_ends_without_closing_its_log_ends(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", OPEN, str(tmp_path)],
+        [sys.executable, "-c", OPEN, str(log_path(tmp_path, 1))],
         check=False,
         cwd=ROOT,
         env=environment({"PYTHONPATH": str(ROOT)}),
@@ -160,7 +161,7 @@ def test_a_log_that_ends_before_what_is_known_says_with_what(tmp_path: Path, cou
 @pytest.mark.parametrize("gone", [0, 1, -1])
 def test_a_log_that_lacks_what_is_known_does_not_open(tmp_path: Path, gone: int) -> None:
     entries = write_log(tmp_path, 9, rotate_bytes=1000)
-    expand([tmp_path])[gone].unlink()
+    files_of(tmp_path)[gone].unlink()
     with pytest.raises(AuditBroken):
         reopened(tmp_path, entries[1 if gone == 0 else -1].head)
 

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from gateway.core.errors import Invalid
-from gateway.governance.audit import EntrySigner, Keyring, expand, verify
+from gateway.governance.audit import EntrySigner, Keyring, verify
 from gateway.governance.audit.canonical import canonical, digest
 from gateway.governance.audit.keys import keyring, thumbprint
-from tests.governance.audit.support import appender, piece, write_log
+from tests.governance.audit.support import appender, files_of, piece, write_log
 
 # RFC 8037, appendix A
 SEED = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
@@ -44,7 +44,7 @@ def test_the_thumbprint_is_that_of_the_rfc() -> None:
 def test_a_signed_log_is_right_with_its_keyring_and_with_no_other(tmp_path: Path) -> None:
     signer = EntrySigner(KEY)
     write_log(tmp_path / "log", 3, signer=signer)
-    files = expand([tmp_path / "log"])
+    files = files_of(tmp_path / "log")
     report = verify(files, keyring=ring(tmp_path, signer))
     assert (report.mistakes, report.signed, report.unsigned) == ([], 3, 0)
     stranger = EntrySigner(Ed25519PrivateKey.generate())
@@ -58,7 +58,7 @@ def test_a_signed_log_is_right_with_its_keyring_and_with_no_other(tmp_path: Path
 def test_a_whole_log_written_anew_by_somebody_without_the_key_is_found(tmp_path: Path) -> None:
     signer = EntrySigner(KEY)
     write_log(tmp_path / "log", 2, signer=signer)
-    (path,) = expand([tmp_path / "log"])
+    (path,) = files_of(tmp_path / "log")
     lines, before = [], "GENESIS"
     for line in path.read_bytes().splitlines():
         entry = {**msgspec.json.decode(line), "action": "tool.nothing", "prevHash": before}
@@ -74,7 +74,7 @@ def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_
     signer = EntrySigner(KEY, "host-key")
     folder = tmp_path / "log"
     write_log(folder, 2)
-    files = expand([folder])
+    files = files_of(folder)
     only = verify(files, keyring=ring(tmp_path, signer)).mistakes
     assert [each.what for each in only] == ["no entry is signed"]
     for each in (signer, None):
@@ -107,7 +107,7 @@ def test_a_key_counts_while_it_is_valid_and_never_when_revoked(
     signer = EntrySigner(KEY, "k")
     write_log(tmp_path / "log", 1, signer=signer)
     keys = ring(tmp_path, signer, revoked=revoked and {"keys": revoked}, **more)
-    assert (verify(expand([tmp_path / "log"]), keyring=keys).mistakes == []) == right
+    assert (verify(files_of(tmp_path / "log"), keyring=keys).mistakes == []) == right
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from gateway.governance.audit import (
     LogHead,
 )
 from gateway.governance.audit.event import AppliedPolicy
+from gateway.governance.audit.files import log_path
 from gateway.governance.audit.last_heads import OWNER, SCOPE, head_name, kept_numbers, stored_heads
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
@@ -182,7 +183,7 @@ def test_an_event_has_the_lengths_and_shapes_of_the_specification(
         return event(**{name: msgspec.structs.replace(whole, **{member: value})})
 
     async def body() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             await log.append(made(longest))
             for value in wrong:
                 with pytest.raises(Invalid):
@@ -194,22 +195,22 @@ def test_an_event_has_the_lengths_and_shapes_of_the_specification(
 @pytest.mark.parametrize(("limit", "right"), [(0, False), (1, True), (1024 * 1024, True), (1024 * 1024 + 1, False)])
 def test_a_limit_is_some_bytes_and_no_more_than_an_entry_may_have(tmp_path: Path, limit: int, right: bool) -> None:
     if right:
-        assert AuditLog(tmp_path, limit=limit).head is None
+        assert AuditLog(log_path(tmp_path, 1), limit=limit).head is None
         return
     with pytest.raises(Invalid, match=f"a limit of {limit} bytes; it is at most 1048576"):
-        AuditLog(tmp_path, limit=limit)
+        AuditLog(log_path(tmp_path, 1), limit=limit)
 
 
 def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(tmp_path: Path) -> None:
     signer = EntrySigner(Ed25519PrivateKey.generate(), "k")
-    file = Pointer(AuditLog(tmp_path).path, signer).path
+    file = Pointer(AuditLog(log_path(tmp_path, 1)).path, signer).path
 
     def published() -> int | None:
         return msgspec.json.decode(file.read_bytes())["headSeq"] if file.exists() else None
 
     async def written(*events: AuditEvent, pointer: bool) -> int | None:
         file.unlink(missing_ok=True)
-        log = AuditLog(tmp_path, signer=signer)
+        log = AuditLog(log_path(tmp_path, 1), signer=signer)
         log.keep(Terms(pointer=pointer))
         async with log:
             for each in events:
@@ -218,13 +219,13 @@ def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(t
 
     async def changed() -> None:
         file.unlink(missing_ok=True)
-        async with AuditLog(tmp_path, signer=signer) as log:
+        async with AuditLog(log_path(tmp_path, 1), signer=signer) as log:
             log.keep(Terms(pointer=True))
             await log.append(event())
             log.keep(Terms(pointer=False))
             await log.append(event())
         assert published() == 2
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             with pytest.raises(Invalid, match="no key to sign the head pointer with"):
                 log.keep(Terms(pointer=True))
 

@@ -15,15 +15,16 @@ import msgspec
 import pytest
 
 from gateway.core.errors import Invalid, TooLarge, Unavailable
-from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, Terms, expand, files, verify
+from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, Terms, files, verify
 from gateway.governance.audit.canonical import canonical
+from gateway.governance.audit.files import log_path
 from gateway.governance.audit.last_heads import HeadKeeper
-from tests.governance.audit.support import event, write_log
+from tests.governance.audit.support import event, files_of, write_log
 from tests.support.aio import run
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(line) for path in expand([folder]) for line in path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line) for path in files_of(folder) for line in path.read_bytes().splitlines()]
 
 
 class Disk:
@@ -56,7 +57,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 def test_entries_are_in_the_order_of_calls_over_rotations_and_restarts(tmp_path: Path) -> None:
     async def session(first: int) -> list[AuditEntry]:
-        async with AuditLog(tmp_path, rotate_bytes=30_000) as log:
+        async with AuditLog(log_path(tmp_path, 1), rotate_bytes=30_000) as log:
 
             async def one(worker: int) -> list[AuditEntry]:
                 return [await log.append(event(first + worker)) for _ in range(5)]
@@ -68,8 +69,8 @@ def test_entries_are_in_the_order_of_calls_over_rotations_and_restarts(tmp_path:
     told = run(session(0)) + run(session(1000))
     lines = lines_of(tmp_path)
     assert [line["seq"] for line in lines] == list(range(600))
-    assert len(expand([tmp_path])) > 2
-    assert verify(expand([tmp_path]), head=told[-1].head).mistakes == []
+    assert len(files_of(tmp_path)) > 2
+    assert verify(files_of(tmp_path), head=told[-1].head).mistakes == []
     numbers = [lines[entry.seq]["input"]["n"] for entry in told]
     assert numbers == [*range(100), *range(1000, 1100)]
     assert [(lines[e.seq]["hash"], lines[e.seq]["prevHash"], lines[e.seq]["ts"]) for e in told] == [
@@ -79,7 +80,7 @@ def test_entries_are_in_the_order_of_calls_over_rotations_and_restarts(tmp_path:
 
 def test_nothing_is_acknowledged_before_it_is_on_disk_and_the_loop_does_not_wait(tmp_path: Path, disk: Disk) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             disk.go.clear()
             disk.reached.clear()
             first = log.append(event(1))
@@ -105,7 +106,7 @@ def test_what_a_killed_process_left_is_on_disk_before_anybody_is_told_of_it(tmp_
     async def scenario() -> None:
         disk.go.clear()
         disk.reached.clear()
-        log = AuditLog(tmp_path, on_head=on_head)
+        log = AuditLog(log_path(tmp_path, 1), on_head=on_head)
         opening = asyncio.ensure_future(log.open())
         await asyncio.to_thread(disk.reached.wait, 60)
         assert not opening.done() and told == []
@@ -119,7 +120,7 @@ def test_what_a_killed_process_left_is_on_disk_before_anybody_is_told_of_it(tmp_
 
 def test_a_full_disk_refuses_and_a_disk_with_room_again_takes(tmp_path: Path, disk: Disk) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             kept = await log.append(event(1))
             disk.full = True
             refused = await asyncio.gather(*(log.append(event(2)) for _ in range(3)), return_exceptions=True)
@@ -131,7 +132,7 @@ def test_a_full_disk_refuses_and_a_disk_with_room_again_takes(tmp_path: Path, di
 
     run(scenario())
     assert [line["input"]["n"] for line in lines_of(tmp_path)] == [1, 3]
-    assert verify(expand([tmp_path])).mistakes == []
+    assert verify(files_of(tmp_path)).mistakes == []
 
 
 def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
@@ -145,18 +146,18 @@ def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
     create = files.create
 
     async def scenario() -> None:
-        async with AuditLog(tmp_path, rotate_bytes=500) as log:
+        async with AuditLog(log_path(tmp_path, 1), rotate_bytes=500) as log:
             for number in range(4):
                 await log.append(event(number))
-            before = len(expand([tmp_path]))
+            before = len(files_of(tmp_path))
             monkeypatch.setattr(files, "create", no_more_files)
             for number in range(4):
                 await log.append(event(number))
-            assert len(expand([tmp_path])) == before
+            assert len(files_of(tmp_path)) == before
             monkeypatch.setattr(files, "create", create)
             await log.append(event())
-            assert len(expand([tmp_path])) == before + 1
-            assert verify(expand([tmp_path]), head=log.head).mistakes == []
+            assert len(files_of(tmp_path)) == before + 1
+            assert verify(files_of(tmp_path), head=log.head).mistakes == []
 
     run(scenario())
 
@@ -174,7 +175,7 @@ def test_a_file_that_somebody_else_touched_is_not_written_to_again(
     tmp_path: Path, tamper: Callable[[Path], object]
 ) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             await log.append(event())
             tamper(log.path)
             for _ in range(2):
@@ -186,7 +187,7 @@ def test_a_file_that_somebody_else_touched_is_not_written_to_again(
 
 def test_an_event_that_is_none_is_refused_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path, waiting=100_000) as log:
+        async with AuditLog(log_path(tmp_path, 1), waiting=100_000) as log:
             bad = msgspec.structs.replace(event(), action="NO")
             first, wrong, last = log.append(event(1)), log.append(bad), log.append(event(2))
             assert ((await first).seq, (await last).seq) == (0, 1)
@@ -204,7 +205,7 @@ def test_an_event_that_is_none_is_refused_alone(tmp_path: Path) -> None:
 
 def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path, waiting=2_000) as log:
+        async with AuditLog(log_path(tmp_path, 1), waiting=2_000) as log:
             disk.go.clear()
             taken: list[asyncio.Future[AuditEntry]] = []
             with pytest.raises(Unavailable, match="cannot keep up"):
@@ -219,7 +220,7 @@ def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk) -> No
 
 def test_what_is_recorded_is_the_event_of_the_moment_of_the_call(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             arguments = {"to": "ada", "n": 1e21}
             future = log.append(event(input=arguments))
             arguments["to"] = "eve"
@@ -232,7 +233,7 @@ def test_what_is_recorded_is_the_event_of_the_moment_of_the_call(tmp_path: Path)
 
 def test_a_caller_that_was_cancelled_takes_nothing_back(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             log.append(event(1)).cancel()
             assert (await log.append(event(2))).seq == 1
 
@@ -290,7 +291,7 @@ def test_a_log_that_nobody_waits_for_any_more_while_it_opens_is_let_go(
 ) -> None:
     async def scenario() -> None:
         disk.go.clear()
-        opening = asyncio.ensure_future(AuditLog(tmp_path).open())
+        opening = asyncio.ensure_future(AuditLog(log_path(tmp_path, 1)).open())
         await asyncio.to_thread(disk.reached.wait, 60)
         opening.cancel()
         await asyncio.wait([opening])
@@ -301,7 +302,7 @@ def test_a_log_that_nobody_waits_for_any_more_while_it_opens_is_let_go(
         await asyncio.to_thread(thread.join, 60)
         assert not thread.is_alive()
         disk.full = False
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             assert (await log.append(event())).seq == 0
 
     run(scenario())
@@ -329,19 +330,19 @@ def test_the_logs_of_a_folder_are_told_apart_by_their_numbers(tmp_path: Path) ->
 
 def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             await log.append(event())
-            second = AuditLog(tmp_path)
+            second = AuditLog(log_path(tmp_path, 1))
             with pytest.raises(Unavailable, match="writes this audit log already"):
                 await second.open()
             await second.aclose()
         with pytest.raises(AuditBroken, match=r"ends with entry 0, and entry 5 was written: it was cut off$"):
-            await AuditLog(tmp_path, head=LogHead(5, "0" * 64)).open()
+            await AuditLog(log_path(tmp_path, 1), head=LogHead(5, "0" * 64)).open()
         with pytest.raises(AuditBroken, match=r"ends with nothing, .* cut off \(or it is on another gateway's disk"):
-            await AuditLog(tmp_path / "empty", head=LogHead(5, "0" * 64)).open()
+            await AuditLog(log_path(tmp_path / "empty", 1), head=LogHead(5, "0" * 64)).open()
         (tmp_path / "file").write_text("")
         with pytest.raises(Unavailable, match="cannot be opened"):
-            await AuditLog(tmp_path / "file" / "log").open()
+            await AuditLog(log_path(tmp_path / "file" / "log", 1)).open()
 
     run(scenario())
     for each in threading.enumerate():
@@ -356,7 +357,7 @@ def test_time_never_goes_back_in_a_log(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def scenario() -> None:
         nonlocal now
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             assert log.newest == 0
             await log.append(event())
             now -= 3600.5
@@ -379,7 +380,7 @@ def test_the_head_is_told_in_order_and_the_last_one_always(tmp_path: Path) -> No
             raise OSError("not now")
 
     async def scenario() -> LogHead | None:
-        async with AuditLog(tmp_path, on_head=on_head) as log:
+        async with AuditLog(log_path(tmp_path, 1), on_head=on_head) as log:
             for number in range(20):
                 await log.append(event(number))
             with pytest.raises(Invalid):
@@ -401,7 +402,7 @@ def test_a_head_is_not_told_again_when_an_event_is_refused(tmp_path: Path) -> No
         first.set()
 
     async def scenario() -> None:
-        async with AuditLog(tmp_path, on_head=on_head) as log:
+        async with AuditLog(log_path(tmp_path, 1), on_head=on_head) as log:
             await log.append(event())
             await first.wait()
             with pytest.raises(Invalid):
@@ -474,8 +475,8 @@ def test_heads_that_come_faster_than_a_store_should_be_asked_become_one() -> Non
 
 def test_wrong_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="blake3"):
-        AuditLog(tmp_path, algorithm="blake3")
+        AuditLog(log_path(tmp_path, 1), algorithm="blake3")
     with pytest.raises(Invalid, match="limit"):
-        AuditLog(tmp_path, limit=1 << 30)
+        AuditLog(log_path(tmp_path, 1), limit=1 << 30)
     with pytest.raises(Invalid, match="blake3"):
-        AuditLog(tmp_path).keep(Terms(algorithm="blake3"))
+        AuditLog(log_path(tmp_path, 1)).keep(Terms(algorithm="blake3"))

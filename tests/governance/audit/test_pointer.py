@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gateway.cli.commands import app
 from gateway.core.errors import Invalid
 from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms
+from gateway.governance.audit.files import log_path
 from gateway.governance.audit.pointer import path_for, read
 from tests.governance.audit.support import event
 from tests.governance.audit.test_keys import KEY, ring
@@ -20,7 +21,7 @@ from tests.support.aio import run
 
 
 async def written(folder: Path, count: int = 3) -> LogHead:
-    async with AuditLog(folder, signer=EntrySigner(KEY)) as log:
+    async with AuditLog(log_path(folder, 1), signer=EntrySigner(KEY)) as log:
         log.keep(Terms(pointer=True))
         return [await log.append(event(number)) for number in range(count)][-1].head
 
@@ -55,7 +56,7 @@ def test_a_log_that_is_closed_has_its_last_entry_in_a_signed_pointer(
 
 def test_a_pointer_that_is_wanted_again_is_that_of_now(tmp_path: Path) -> None:
     async def story() -> None:
-        async with AuditLog(tmp_path, signer=EntrySigner(KEY)) as log:
+        async with AuditLog(log_path(tmp_path, 1), signer=EntrySigner(KEY)) as log:
             log.keep(Terms(pointer=True))
             await log.append(event(0))
             log.keep(Terms())
@@ -120,7 +121,7 @@ def test_a_pointer_that_is_forged_is_a_mistake(tmp_path: Path, pointer: tuple[Pa
 
 def test_without_a_key_there_is_no_pointer(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             with pytest.raises(Invalid, match="no key to sign the head pointer"):
                 log.keep(Terms(pointer=True))
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from gateway.core.errors import Invalid
-from gateway.governance.audit import AppliedPolicy, AuditSubject, expand, verify
+from gateway.governance.audit import AppliedPolicy, AuditSubject, verify
 from gateway.governance.audit.appender import Appender
 from gateway.governance.audit.canonical import LARGEST, canonical, digest
-from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit.files import LogFiles, log_path
 from gateway.governance.audit.redact import DEEPEST, Redactor, redacted, snapshot
-from tests.governance.audit.support import event, piece
+from tests.governance.audit.support import event, files_of, piece
 
 
 def redact(value: Any) -> Any:
@@ -66,11 +66,13 @@ def test_a_log_with_floats_is_what_its_hashes_say(tmp_path: Path) -> None:
     for number, value in enumerate((1.5, 1.0, 1e21, [0.1, 1e-7], {"a": 2.0, "b": 3})):
         for limit in (64 * 1024, 1):
             folder = tmp_path / f"{number}-{limit}"
-            log = Appender(LogFiles(folder), redactor=Redactor(limit=limit), rotate_bytes=1 << 20, signer=None)
+            log = Appender(
+                LogFiles(log_path(folder, 1)), redactor=Redactor(limit=limit), rotate_bytes=1 << 20, signer=None
+            )
             log.open(None, 0)
             log.write([piece(input={"v": value}), piece(input={"v": 1})])
             log.close()
-            assert not verify(expand([folder])).mistakes
+            assert not verify(files_of(folder)).mistakes
             if limit > 1:
                 first = msgspec.json.decode((folder / "audit-log.jsonl").read_bytes().splitlines()[0])
                 assert first["input"] == {"v": value}

@@ -16,13 +16,13 @@ from gateway.governance.audit import (
     LogHead,
     Terms,
     appender,
-    expand,
     log,
     upkeep,
     verify,
 )
+from gateway.governance.audit.files import log_path
 from gateway.governance.audit.retention import DAY
-from tests.governance.audit.support import event
+from tests.governance.audit.support import event, files_of
 from tests.governance.audit.test_keys import KEY, ring
 from tests.support.aio import Clock as LoopClock
 from tests.support.aio import later, run
@@ -53,7 +53,7 @@ async def write(opened: AuditLog, count: int) -> LogHead:
 
 
 def names(folder: Path) -> list[str]:
-    return [path.name for path in expand([folder])]
+    return [path.name for path in files_of(folder)]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -68,7 +68,7 @@ async def gone(folder: Path, count: int) -> None:
 
 async def days_of(folder: Path, clock: Clock, days: int, *, signer: EntrySigner | None = None) -> LogHead:
     """A log that was written to once a day; its newest entry."""
-    async with AuditLog(folder, signer=signer) as opened:
+    async with AuditLog(log_path(folder, 1), signer=signer) as opened:
         opened.keep(Terms(days=days * 10))
         for _ in range(days):
             head = await write(opened, 2)
@@ -83,7 +83,7 @@ def test_a_file_is_a_day_and_what_is_too_old_is_removed_after_the_log_has_said_s
         torn = [tmp_path / f"audit-log.{number:012d}.0123abcd.torn" for number in (5, 6)]
         for each in torn:
             each.write_bytes(b"{")
-        async with AuditLog(tmp_path, signer=EntrySigner(KEY)) as opened:
+        async with AuditLog(log_path(tmp_path, 1), signer=EntrySigner(KEY)) as opened:
             opened.keep(Terms(days=3))
             await until(lambda: not torn[0].exists())
             assert len(names(tmp_path)) == 4 and torn[1].exists()
@@ -91,15 +91,15 @@ def test_a_file_is_a_day_and_what_is_too_old_is_removed_after_the_log_has_said_s
 
     run(scenario())
     keys = ring(tmp_path, EntrySigner(KEY))
-    report = verify(expand([tmp_path]), keyring=keys)
+    report = verify(files_of(tmp_path), keyring=keys)
     assert report.mistakes == [] and report.removed is not None and report.removed.seq == 5
-    assert verify(expand([tmp_path]), head=report.head, keyring=keys).mistakes == []
+    assert verify(files_of(tmp_path), head=report.head, keyring=keys).mistakes == []
 
 
 def test_what_was_removed_without_a_word_is_missing(tmp_path: Path, clock: Clock) -> None:
     run(days_of(tmp_path, clock, 4))
     (tmp_path / names(tmp_path)[0]).unlink()
-    (mistake,) = verify(expand([tmp_path])).mistakes
+    (mistake,) = verify(files_of(tmp_path)).mistakes
     assert (mistake.line, mistake.code) == (1, "chain.seq_gap") and mistake.file.endswith("000000000002.jsonl")
     assert mistake.what == "entries 0 to 1 are missing before entry 2"
 
@@ -107,20 +107,20 @@ def test_what_was_removed_without_a_word_is_missing(tmp_path: Path, clock: Clock
 def test_more_than_was_said_to_be_removed_is_missing(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
         await days_of(tmp_path, clock, 6)
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             opened.keep(Terms(days=3))
             await gone(tmp_path, 4)
 
     run(scenario())
     (tmp_path / names(tmp_path)[0]).unlink()
-    (mistake,) = verify(expand([tmp_path])).mistakes
+    (mistake,) = verify(files_of(tmp_path)).mistakes
     assert mistake.code == "chain.seq_gap" and "before entry 8" in mistake.what
 
 
 def test_a_file_that_cannot_be_read_stays_and_those_after_it_do(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
         await days_of(tmp_path, clock, 6)
-        first, second = expand([tmp_path])[:2]
+        first, second = files_of(tmp_path)[:2]
         second.write_bytes(second.read_bytes().replace(b'"n":1', b'"n":7'))
         assert first.name not in await tidied(tmp_path, clock, 2)
         assert names(tmp_path)[0] == second.name and len(names(tmp_path)) >= 5
@@ -131,16 +131,16 @@ def test_a_file_that_cannot_be_read_stays_and_those_after_it_do(tmp_path: Path, 
 def test_an_entry_that_is_known_and_older_than_the_log_cannot_be_vouched_for(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
         await days_of(tmp_path, clock, 3)
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             opened.keep(Terms(days=1))
             await gone(tmp_path, 2)
 
     run(scenario())
-    removed = verify(expand([tmp_path])).removed
+    removed = verify(files_of(tmp_path)).removed
     assert removed is not None and removed.seq == 3
-    assert verify(expand([tmp_path]), head=removed).mistakes == []
+    assert verify(files_of(tmp_path), head=removed).mistakes == []
     for known in (1, removed.seq):
-        (mistake,) = verify(expand([tmp_path]), head=LogHead(known, "0" * 64)).mistakes
+        (mistake,) = verify(files_of(tmp_path), head=LogHead(known, "0" * 64)).mistakes
         assert mistake.code == "chain.truncated" and "the log begins with entry 4" in mistake.what
 
 
@@ -148,28 +148,28 @@ def test_a_log_that_nothing_was_written_to_for_long_is_emptied_too_and_opens_aga
     tmp_path: Path, clock: Clock
 ) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             opened.keep(Terms(days=1))
             last = await write(opened, 3)
         clock.now += 30 * DAY
-        async with AuditLog(tmp_path, head=last) as opened:
+        async with AuditLog(log_path(tmp_path, 1), head=last) as opened:
             opened.keep(Terms(days=1))
             await until(lambda: opened.head is not None and opened.head.seq == 3)
         clock.now += DAY / 2
-        async with AuditLog(tmp_path, head=last) as opened:
+        async with AuditLog(log_path(tmp_path, 1), head=last) as opened:
             opened.keep(Terms(days=1))
             await until(lambda: opened.head is not None and opened.head.seq == 4)
             await gone(tmp_path, 1)
-        (left,) = expand([tmp_path])
+        (left,) = files_of(tmp_path)
         assert b'"n":' not in left.read_bytes()
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             assert opened.head is not None and opened.head.seq == 4
             assert (await opened.append(event())).seq == 5
         report = verify([left])
         assert report.mistakes == [] and report.removed == last
         left.write_bytes(b"".join(left.read_bytes().splitlines(keepends=True)[:1]))
         with pytest.raises(AuditBroken, match=r"jsonl#L1:.* entries 0 to 2 are missing before entry 3"):
-            await AuditLog(tmp_path).open()
+            await AuditLog(log_path(tmp_path, 1)).open()
 
     run(scenario())
 
@@ -184,7 +184,7 @@ def test_nothing_goes_before_the_entry_that_says_so_is_known_elsewhere(tmp_path:
                 await go.wait()
             kept.append(seq)
 
-        opened = AuditLog(tmp_path, on_head=on_head)
+        opened = AuditLog(log_path(tmp_path, 1), on_head=on_head)
         await opened.open()
         opened.keep(Terms(days=2))
         await until(lambda: opened.head is not None and opened.head.seq == 8)
@@ -199,7 +199,7 @@ def test_nothing_goes_before_the_entry_that_says_so_is_known_elsewhere(tmp_path:
 
 async def tidied(folder: Path, clock: Clock, days: int) -> list[str]:
     """The files that are left once somebody has looked for what is too old."""
-    async with AuditLog(folder) as opened:
+    async with AuditLog(log_path(folder, 1)) as opened:
         opened.keep(Terms(days=100_000))
         await opened._upkeep.tidy(days, clock.now)
     return names(folder)
@@ -218,7 +218,7 @@ def test_a_clock_that_was_set_far_ahead_removes_nothing_for_a_day_and_says_so(
         while clock.now < end:
             assert (await tidied(tmp_path, clock, days))[: len(before) - 1] == before[:-1]
             if busy:
-                async with AuditLog(tmp_path) as opened:
+                async with AuditLog(log_path(tmp_path, 1)) as opened:
                     opened.keep(Terms(days=100_000))
                     await write(opened, 1)
             clock.now += DAY / 4
@@ -226,7 +226,7 @@ def test_a_clock_that_was_set_far_ahead_removes_nothing_for_a_day_and_says_so(
         assert not set(before[:-1]) & set(await tidied(tmp_path, clock, days))
 
     run(scenario())
-    report = verify(expand([tmp_path]))
+    report = verify(files_of(tmp_path))
     assert report.mistakes == [] and report.removed is not None and report.removed.seq == 7
 
 
@@ -250,7 +250,7 @@ def test_a_clock_that_was_ahead_for_an_hour_has_removed_nothing_and_what_is_old_
 def test_what_is_too_old_is_looked_for_every_hour(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
         await days_of(tmp_path, clock, 6)
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             opened.keep(Terms(days=3))
             await gone(tmp_path, 4)
             oldest = names(tmp_path)[0]
@@ -266,7 +266,7 @@ def test_what_is_too_old_is_looked_for_every_hour(tmp_path: Path, clock: Clock) 
 def test_a_term_that_is_taken_back_removes_nothing(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
         await days_of(tmp_path, clock, 6)
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             before = asyncio.all_tasks()
             opened.keep(Terms(days=3))
             left = asyncio.all_tasks() - before
@@ -279,7 +279,7 @@ def test_a_term_that_is_taken_back_removes_nothing(tmp_path: Path, clock: Clock)
 
 def test_without_a_term_nothing_goes_and_files_are_as_long_as_they_may_be(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             for _ in range(5):
                 await write(opened, 1)
                 clock.now += 100 * DAY
@@ -291,15 +291,15 @@ def test_without_a_term_nothing_goes_and_files_are_as_long_as_they_may_be(tmp_pa
 def test_a_crash_at_any_file_leaves_a_log_that_is_right(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
         await days_of(tmp_path, clock, 6)
-        there = expand([tmp_path])
+        there = files_of(tmp_path)
         data = {path: path.read_bytes() for path in there}
-        async with AuditLog(tmp_path) as opened:
+        async with AuditLog(log_path(tmp_path, 1)) as opened:
             opened.keep(Terms(days=2))
             await gone(tmp_path, 3)
         for left in itertools.count():
             removed = [path for path in there if not path.exists()]
-            assert verify(expand([tmp_path])).mistakes == [], left
-            async with AuditLog(tmp_path):
+            assert verify(files_of(tmp_path)).mistakes == [], left
+            async with AuditLog(log_path(tmp_path, 1)):
                 pass
             if not removed:
                 return

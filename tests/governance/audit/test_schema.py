@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import gateway.governance
-from gateway.governance.audit import AppliedPolicy, AuditEvent, EntrySigner, aip44, expand
+from gateway.governance.audit import AppliedPolicy, AuditEvent, EntrySigner, aip44
 from gateway.governance.audit.line import AuditLine
 from gateway.governance.audit.redact import snapshot
-from tests.governance.audit.support import appender, piece, write_log
+from tests.governance.audit.support import appender, files_of, piece, write_log
 from tests.governance.audit.test_keys import KEY
 
 FILE = Path(gateway.governance.__file__).parent / "schemas" / "GOVERNANCE.schema.json"
@@ -42,7 +42,7 @@ def test_every_line_that_is_written_is_an_audit_event(tmp_path: Path, algorithm:
     log.open(None, 0)
     log.write([msgspec.structs.replace(piece(), raw=snapshot(event)) for event in EVENTS])
     log.close()
-    lines = expand([tmp_path])[0].read_bytes().splitlines()
+    lines = files_of(tmp_path)[0].read_bytes().splitlines()
     assert len(lines) == len(EVENTS)
     for line in lines:
         VALIDATOR.validate(json.loads(line))
@@ -80,7 +80,7 @@ CHANGES: list[dict[str, Any]] = [
 def line(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("line")
     write_log(folder, 1)
-    entry: dict[str, Any] = json.loads(expand([folder])[0].read_bytes())
+    entry: dict[str, Any] = json.loads(files_of(folder)[0].read_bytes())
     return entry
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.governance.audit import EntrySigner, LogHead, Report, expand, verify
+from gateway.governance.audit import EntrySigner, LogHead, Report, logs, verify
 from gateway.governance.audit.canonical import canonical, digest
 from gateway.governance.audit.chain import ChainCheck, Fault
-from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit.files import LogFiles, log_path
 from gateway.governance.audit.line import LONGEST
-from tests.governance.audit.support import write_log
+from tests.governance.audit.support import files_of, write_log
 from tests.governance.audit.test_keys import KEY, ring
 
 COUNT = 9
@@ -28,12 +28,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LogHead]:
     """A log of three files."""
     folder = tmp_path_factory.mktemp("whole")
     entries = write_log(folder, COUNT, rotate_bytes=1000)
-    assert len(LogFiles(folder).files()) > 2
+    assert len(LogFiles(log_path(folder, 1)).files()) > 2
     return folder, entries[-1].head
 
 
 def lines_of(folder: Path) -> list[bytes]:
-    return b"".join(path.read_bytes() for path in expand([folder])).splitlines(keepends=True)
+    return b"".join(path.read_bytes() for path in files_of(folder)).splitlines(keepends=True)
 
 
 def faults(lines: list[bytes], head: LogHead | None) -> list[str]:
@@ -44,7 +44,7 @@ def faults(lines: list[bytes], head: LogHead | None) -> list[str]:
 
 def test_an_untouched_log_is_right(whole: tuple[Path, LogHead]) -> None:
     folder, head = whole
-    report = verify(expand([folder]), head=head)
+    report = verify(files_of(folder), head=head)
     assert (report.mistakes, report.entries, report.head) == ([], COUNT, head)
     assert faults(lines_of(folder), head) == []
 
@@ -206,10 +206,10 @@ def test_an_entry_dated_before_the_one_before_is_found(whole: tuple[Path, LogHea
 def test_each_mistake_names_its_file_line_and_field(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(whole[0], folder)
-    second = expand([folder])[1]
+    second = files_of(folder)[1]
     lines = second.read_bytes().splitlines(keepends=True)
     second.write_bytes(b"".join([lines[0].replace(b"mail", b"tail"), *lines[1:]]))
-    (mistake,) = verify(expand([folder]), head=whole[1]).mistakes
+    (mistake,) = verify(files_of(folder), head=whole[1]).mistakes
     assert str(mistake) == f"{second}#L1:hash chain.tampered the line is not what was hashed: it was changed"
 
 
@@ -235,13 +235,13 @@ def test_a_file_that_is_gone_emptied_doubled_or_renamed_is_found(
 ) -> None:
     folder = tmp_path / "log"
     shutil.copytree(whole[0], folder)
-    what(expand([folder]))
-    report = verify(expand([folder]), head=whole[1])
+    what(files_of(folder))
+    report = verify(files_of(folder), head=whole[1])
     assert any(told in str(mistake) for mistake in report.mistakes), report.mistakes
 
 
 def test_older_files_may_be_elsewhere_if_their_last_entry_is_named(whole: tuple[Path, LogHead]) -> None:
-    files = expand([whole[0]])
+    files = files_of(whole[0])
     last = verify(files[:1]).head
     assert last is not None
     assert verify(files[1:], after=last, head=whole[1]).mistakes == []
@@ -264,7 +264,7 @@ def test_a_file_of_another_name_is_not_named_after_an_entry(
     whole: tuple[Path, LogHead], tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"".join(lines_of(whole[0])))
-    assert verify(expand([tmp_path / name]), head=whole[1]).mistakes == []
+    assert verify([tmp_path / name], head=whole[1]).mistakes == []
 
 
 def test_an_unsigned_entry_may_have_metadata_of_the_log(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_an_unsigned_entry_may_have_metadata_of_the_log(whole: tuple[Path, LogHe
 
 
 def test_files_are_read_in_the_order_of_their_entries(whole: tuple[Path, LogHead]) -> None:
-    files = expand([whole[0]])
-    assert verify(expand(reversed(files)), head=whole[1]).mistakes == []
+    files = files_of(whole[0])
+    assert verify(logs(reversed(files))[1], head=whole[1]).mistakes == []
 
 
 def test_a_line_in_other_bytes_is_found_unless_any_form_is_taken(whole: tuple[Path, LogHead], tmp_path: Path) -> None:

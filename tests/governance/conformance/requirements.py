@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from gateway.governance.audit import expand, verify
+from gateway.governance.audit import verify
+from tests.governance.audit.support import files_of
 from tests.governance.conformance.room import (
     ASKED,
     FREE,
@@ -85,7 +86,7 @@ def the_log_of_all_that_happened_is_whole(room: Room) -> None:
         with room.editor(route) as editor:
             editor.new()
             editor.prompt(f"sneak {FREE}")
-        report = verify(expand([room.folder / route]))
+        report = verify(files_of(room.folder / route))
         assert not report.mistakes, report.mistakes
         assert len(room.log(route)) > 2
 

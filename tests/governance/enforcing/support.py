@@ -14,13 +14,14 @@ from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Identity, Run, RunStatus
-from gateway.governance.audit import Report, expand, verify
+from gateway.governance.audit import Report, verify
 from gateway.governance.binding import Binding, bind
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.store import Store
 from gateway.store.opening import open_store
+from tests.governance.audit.support import files_of
 from tests.governance.support import OPERATOR, governance, manifest, policy, with_, write
 from tests.support.scripted import Script, Scripted, request, route
 
@@ -162,7 +163,7 @@ def told(folder: Path) -> list[str]:
 
 def verified(folder: Path) -> Report:
     """The log is what was written."""
-    report = verify(expand([folder]))
+    report = verify(files_of(folder))
     assert not report.mistakes, report.mistakes
     return report
 

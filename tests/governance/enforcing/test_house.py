@@ -13,6 +13,7 @@ from gateway.contract.governing import APPROVAL, governor_named, governor_of, ru
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog
+from gateway.governance.audit.files import log_path
 from gateway.governance.binding import bind
 from gateway.governance.enforcing import RouteGovernor
 from tests.governance.enforcing.support import YES, calling, documents, house, told, verified
@@ -105,7 +106,7 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         file.write_text(json.dumps({"routes": [*each, {"name": "free", "target": NOBODY}]}))
 
     async def is_taken(folder: str) -> bool:
-        log = AuditLog(tmp_path / folder)
+        log = AuditLog(log_path(tmp_path / folder, 1))
         try:
             await log.open()
         except Unavailable:

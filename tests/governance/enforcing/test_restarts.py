@@ -21,6 +21,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Interrupt, Run, RunStatus, Thread
 from gateway.governance.audit import AuditEvent, AuditLog, LogTaken, aip44, files
 from gateway.governance.audit import log as audit_log
+from gateway.governance.audit.files import log_path
 from gateway.governance.budgets import DAY
 from gateway.governance.enforcing import Enforcement, restoring
 from gateway.governance.enforcing.governed_run import GovernedRun
@@ -115,7 +116,7 @@ def test_the_word_that_was_given_before_a_restart_counts(
 def taken(folder: Path) -> bool:
     """Whether somebody writes the first log."""
     try:
-        os.close(files.LogFiles(folder).lock())
+        os.close(files.LogFiles(log_path(folder, 1)).lock())
     except LogTaken:
         return True
     return False
@@ -603,18 +604,18 @@ def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
-        async with AuditLog(tmp_path, rotate_bytes=1) as audit:  # a file for each line
+        async with AuditLog(log_path(tmp_path, 1), rotate_bytes=1) as audit:  # a file for each line
             await audit.append(aip44.transition(operator="o", session="s", before=None, after="running"))
             for number in range(3):
                 who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
                 await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
             await audit.append(aip44.tool_result(**who, result=1))
-        found = restoring.read(tmp_path, time.time())
+        found = restoring.read(log_path(tmp_path, 1), time.time())
         assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
         assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
         monkeypatch.setattr(restoring, "READ_BYTES", 1)
-        assert restoring.read(tmp_path, time.time()) == found, "all of today is read"
-        later = restoring.read(tmp_path, time.time() + 2 * DAY)
+        assert restoring.read(log_path(tmp_path, 1), time.time()) == found, "all of today is read"
+        later = restoring.read(log_path(tmp_path, 1), time.time() + 2 * DAY)
         assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
 
     run(scene())
@@ -666,7 +667,9 @@ def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it
                 )  # type: ignore[misc]
                 await at.answer(one, YES)
             await until(lambda: at.engine.live[one.id].interceptor.judge.calls["c2"].allowed)  # type: ignore[attr-defined]
-        dying = AuditLog(tmp_path)  # by a process that has the log until the other one has a log of its own
+        dying = AuditLog(
+            log_path(tmp_path, 1)
+        )  # by a process that has the log until the other one has a log of its own
         if another:
             await dying.open()
         async with house(tmp_path, script, attach=attach, listed=dying.aclose if another else None) as at:

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.governance.audit import AuditEvent, AuditLog, aip44
 from gateway.governance.audit.aip44 import State
+from gateway.governance.audit.files import log_path
 from gateway.governance.binding import bind
 from gateway.governance.enforcing import restoring
 from gateway.governance.enforcing.governor import RouteGovernor
@@ -38,11 +39,11 @@ def moved(after: State) -> AuditEvent:
 
 def known(folder: Path, events: Sequence[AuditEvent]) -> restoring.RestoredLog:
     async def written() -> None:
-        async with AuditLog(folder) as log:
+        async with AuditLog(log_path(folder, 1)) as log:
             await asyncio.gather(*map(log.append, events))
 
     run(written())
-    return restoring.read(folder, time.time())
+    return restoring.read(log_path(folder, 1), time.time())
 
 
 ASKED = "tool.refused"
@@ -122,7 +123,7 @@ def test_what_policies_have_spent_counts_from_midnight(tmp_path: Path) -> None:
     found = known(tmp_path, [spends, CALL, refused, spends])
     assert [each.policy for each in found.spent] == ["writes", "all"] * 2
     assert all(abs(each.at - time.time()) < 3600 for each in found.spent)
-    assert not restoring.read(tmp_path, time.time() + restoring.DAY).spent
+    assert not restoring.read(log_path(tmp_path, 1), time.time() + restoring.DAY).spent
 
 
 def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
     with (tmp_path / "audit-log.jsonl").open("ab") as file:
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call", "metadata": {"other": {}}}\n')
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call"}\n')
-    assert [*restoring.read(tmp_path, time.time()).sessions] == ["s"]
+    assert [*restoring.read(log_path(tmp_path, 1), time.time()).sessions] == ["s"]
 
 
 @pytest.mark.parametrize(("kind", "ephemeral"), [("none", True), ("thread", False)])
