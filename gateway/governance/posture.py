@@ -74,13 +74,21 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 class Governance(msgspec.Struct, frozen=True, kw_only=True):
     """A merged posture. `levels` and `chain` go from the root to the file that was asked for."""
 
-    path: Path
-    effective: JsonObject
     origin: Mapping[str, Origin]
     """The origins by dotted key: a leaf of `effective`, or `policies.ID`, `approvers.ID`."""
     chain: tuple[MarkdownPage, ...]
     levels: tuple[Level, ...]
     cautions: tuple[Mistake, ...]
+
+    @property
+    def path(self) -> Path:
+        """The file that was asked for."""
+        return self.chain[-1].path
+
+    @property
+    def effective(self) -> JsonObject:
+        """Everything that it says, merged."""
+        return self.levels[-1].effective
 
     @property
     def append_only(self) -> bool:

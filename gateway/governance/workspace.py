@@ -98,8 +98,6 @@ class _Loading:
         if found:
             raise GovernanceError(found)
         return Governance(
-            path=chain[-1].path,
-            effective=effective,
             origin=origin,
             chain=tuple(chain),
             levels=tuple(levels),

@@ -41,14 +41,7 @@ def level(
 
 
 def posture(*levels: Level) -> Governance:
-    return Governance(
-        path=PAGE.path,
-        effective=levels[-1].effective,
-        origin={},
-        chain=(PAGE,) * len(levels),
-        levels=levels,
-        cautions=(),
-    )
+    return Governance(origin={}, chain=(PAGE,) * len(levels), levels=levels, cautions=())
 
 
 def operator(autonomy: str = "autonomous", *tools: ToolGrant) -> Operator:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from gateway.core.types import JsonObject
-from gateway.governance.audit.event import HOST, Actor, AppliedPolicy, AuditEvent, AuditSubject
+from gateway.governance.audit.event import GATEWAY, Actor, AppliedPolicy, AuditEvent, AuditSubject
 
 AUTO = "auto"
 """The approval of a call that nobody was asked about."""
@@ -69,7 +69,7 @@ def approval_asked(
 ) -> AuditEvent:
     """A call waits for somebody. `of` is who may approve it."""
     return AuditEvent(
-        actor=Actor(HOST, "system"),
+        actor=GATEWAY,
         action="approval.requested",
         subject=_subject("tool", tool),
         input={"approvers": of},
@@ -117,7 +117,7 @@ def transition(
 def closed(*, operator: str, session: str) -> AuditEvent:
     """A session was closed, and with it its audit."""
     return AuditEvent(
-        actor=Actor(HOST, "system"),
+        actor=GATEWAY,
         action="audit.closed",
         subject=_subject("session", session),
         metadata=_metadata("transition", operator, session),
@@ -128,7 +128,7 @@ def skill(*, operator: str, session: str, skill: str, version: str | None, sha25
     """The agent of a session is given the instructions of a skill: `sha256` and `size` (bytes) are theirs."""
     given: JsonObject = {"skill": skill, "version": version, "sha256": sha256, "bytes": size}
     return AuditEvent(
-        actor=Actor(HOST, "system"),
+        actor=GATEWAY,
         action="skill.activated",
         subject=_subject("skill", skill),
         input={key: value for key, value in given.items() if value is not None},

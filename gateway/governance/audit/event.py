@@ -18,9 +18,6 @@ Principal = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Action = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9._-]*[a-z0-9]\Z", max_length=128)]
 Slug = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]*[a-z0-9]\Z", min_length=2, max_length=64)]
 
-HOST = "host:interlingua"
-"""The actor of the gateway's own entries."""
-
 
 class AuditBroken(GatewayError):
     """The log on disk is not as it was written. It takes no entries until a person has repaired it."""
@@ -31,6 +28,10 @@ class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: Principal
     role: Text64 | msgspec.UnsetType = msgspec.UNSET
+
+
+GATEWAY = Actor("host:interlingua", "system")
+"""The actor of the gateway's own entries."""
 
 
 class AuditSubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

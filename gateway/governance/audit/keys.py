@@ -32,14 +32,14 @@ RAW_BYTES = 32
 
 
 class EntrySigner:
-    """A private key and the name under which the keyring has its public half (left out: its RFC 7638 thumbprint)."""
+    """A private key, and the name under which the keyring has its public half: its RFC 7638 thumbprint."""
 
-    def __init__(self, key: Ed25519PrivateKey, key_id: str | None = None) -> None:
+    def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
-        self.key_id = key_id or thumbprint(key.public_key())
+        self.key_id = thumbprint(key.public_key())
 
     @classmethod
-    def load(cls, path: Path, key_id: str | None = None) -> EntrySigner:
+    def load(cls, path: Path) -> EntrySigner:
         """Read a PEM file without a password. Raises Invalid."""
         try:
             key = load_pem_private_key(path.read_bytes(), None)
@@ -47,7 +47,7 @@ class EntrySigner:
             raise Invalid(f"{path}: no private key that can be read: {error}") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise Invalid(f"{path}: not an Ed25519 key")
-        return cls(key, key_id)
+        return cls(key)
 
     def sign(self, payload: bytes) -> JsonObject:
         """AIP-7's signature block over `payload`."""

@@ -35,11 +35,9 @@ class HeadKeeper:
         on_head: Callable[[int, str], Awaitable[None]],
         *,
         every: float = EVERY_SECONDS,
-        retry: float = RETRY_SECONDS,
     ) -> None:
         self._on_head = on_head
         self._every = every
-        self._retry = retry
         self._waiting: LogHead | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -77,7 +75,7 @@ class HeadKeeper:
                 if self._closing.is_set():
                     return
                 self._waiting = self._waiting or head
-                pause = self._retry
+                pause = RETRY_SECONDS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._closing.wait()

@@ -33,8 +33,6 @@ from gateway.governance.audit.upkeep import Upkeep
 
 BATCH_EVENTS = 1024
 BATCH_BYTES = 1024 * 1024
-LIMIT_BYTES = 64 * 1024
-MOST_LIMIT = 1024 * 1024
 WAITING_BYTES = 64 * 1024 * 1024
 ROTATE_BYTES = 16 * 1024 * 1024
 
@@ -57,11 +55,10 @@ class AuditLog:
 
     One process writes a log at a time. Every method is called on one event loop.
 
-    `rotate_bytes`: a file that has grown so large is closed. `limit`: bytes of `input`, of `output` and of each key of
-    `metadata`, beyond which only a hash is kept. `head`: the newest entry that is known from elsewhere; a log that
-    lacks it does not open. `on_head` is called on the loop with number and hash of the newest durable entry, soon after
-    it became that, one call at a time, not for every entry; what it raises is logged and it is called again. `waiting`:
-    bytes of events that may wait for the disk.
+    `rotate_bytes`: a file that has grown so large is closed. `head`: the newest entry that is known from elsewhere; a
+    log that lacks it does not open. `on_head` is called on the loop with number and hash of the newest durable entry,
+    soon after it became that, one call at a time, not for every entry; what it raises is logged and it is called again.
+    `waiting`: bytes of events that may wait for the disk.
     """
 
     def __init__(
@@ -71,18 +68,15 @@ class AuditLog:
         signer: EntrySigner | None = None,
         algorithm: str = "sha256",
         rotate_bytes: int = ROTATE_BYTES,
-        limit: int = LIMIT_BYTES,
         head: LogHead | None = None,
         on_head: OnHead | None = None,
         waiting: int = WAITING_BYTES,
     ) -> None:
-        """Raises Invalid for an algorithm that an audit event cannot name, or a bad limit."""
+        """Raises Invalid for an algorithm that an audit event cannot name."""
         _known(algorithm)
-        if not 0 < limit <= MOST_LIMIT:
-            raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")
         self._place = LogFiles(path)
         self._appender = Appender(
-            self._place, redactor=Redactor(limit=limit), signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes
+            self._place, redactor=Redactor(), signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes
         )
         self._head_known = head
         self._signer = signer

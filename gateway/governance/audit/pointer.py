@@ -16,7 +16,7 @@ import msgspec
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.governance.audit.canonical import canonical
-from gateway.governance.audit.event import HOST, LogHead
+from gateway.governance.audit.event import GATEWAY, LogHead
 from gateway.governance.audit.files import log_number, sync_folder, write
 from gateway.governance.audit.keys import EntrySigner, Keyring
 from gateway.governance.audit.line import SCHEMA
@@ -49,7 +49,7 @@ class Pointer:
             "headSeq": seq,
             "headHash": value,
             "pinnedAt": at,
-            "signer": {"id": HOST, "role": "system"},
+            "signer": msgspec.to_builtins(GATEWAY),
         }
         return {**said, "signature": self._signer.sign(canonical(said))}
 

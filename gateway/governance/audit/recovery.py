@@ -19,7 +19,7 @@ import msgspec
 from gateway.governance.audit import files
 from gateway.governance.audit.canonical import GENESIS
 from gateway.governance.audit.chain import ChainCheck, Fault
-from gateway.governance.audit.event import HOST, Actor, AuditBroken, AuditEvent, AuditSubject, LogHead
+from gateway.governance.audit.event import GATEWAY, AuditBroken, AuditEvent, AuditSubject, LogHead
 from gateway.governance.audit.line import LONGEST, AuditLine
 
 
@@ -145,7 +145,7 @@ def _note(path: Path) -> AuditEvent:
         size = file.tell()
     name = path.name.removesuffix(".new")
     return AuditEvent(
-        actor=Actor(HOST, "system"),
+        actor=GATEWAY,
         action="audit.note",
         subject=AuditSubject("audit-log", path=name),
         output={"note": "the end of the log was torn by a crash; what was no entry was moved aside"},

@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.governance.audit import files
 from gateway.governance.audit.chain import REMOVED, ChainCheck
-from gateway.governance.audit.event import HOST, Actor, AuditEvent, AuditSubject, LogHead
+from gateway.governance.audit.event import GATEWAY, AuditEvent, AuditSubject, LogHead
 from gateway.governance.audit.line import LONGEST
 
 DAY = 86_400.0
@@ -73,7 +73,7 @@ def note(aged: Sequence[Aged], days: float) -> AuditEvent:
     last = aged[-1]
     named: list[dict[str, Any]] = [{"file": one.path.name, "last": str(one.last)} for one in aged]
     return AuditEvent(
-        actor=Actor(HOST, "system"),
+        actor=GATEWAY,
         action="audit.note",
         subject=AuditSubject("audit-log", path=last.path.name),
         output={"note": f"entries up to {last.last.seq} are older than {days:g} days: they are removed"},
@@ -84,7 +84,7 @@ def note(aged: Sequence[Aged], days: float) -> AuditEvent:
 def idle(days: float) -> AuditEvent:
     """Make the note for a log without other entries for so long that all of it is old enough to go."""
     return AuditEvent(
-        actor=Actor(HOST, "system"),
+        actor=GATEWAY,
         action="audit.note",
         subject=AuditSubject("audit-log"),
         output={"note": f"nothing was recorded for {days:g} days"},

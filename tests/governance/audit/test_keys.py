@@ -24,6 +24,7 @@ from tests.governance.audit.support import appender, files_of, piece, write_log
 SEED = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
 KEY = Ed25519PrivateKey.from_private_bytes(SEED)
 RAW = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+THUMBPRINT = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
 
 
 def ring(folder: Path, *signers: EntrySigner, revoked: Any = None, **more: Any) -> Keyring:
@@ -38,7 +39,7 @@ def ring(folder: Path, *signers: EntrySigner, revoked: Any = None, **more: Any) 
 
 
 def test_the_thumbprint_is_that_of_the_rfc() -> None:
-    assert thumbprint(KEY.public_key()) == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+    assert thumbprint(KEY.public_key()) == THUMBPRINT
 
 
 def test_a_signed_log_is_right_with_its_keyring_and_with_no_other(tmp_path: Path) -> None:
@@ -50,7 +51,8 @@ def test_a_signed_log_is_right_with_its_keyring_and_with_no_other(tmp_path: Path
     stranger = EntrySigner(Ed25519PrivateKey.generate())
     found = verify(files, keyring=ring(tmp_path, stranger)).mistakes
     assert [each.code for each in found] == ["signature.unknown_key"] * 3
-    impostor = EntrySigner(Ed25519PrivateKey.generate(), signer.key_id)
+    impostor = EntrySigner(Ed25519PrivateKey.generate())
+    impostor.key_id = signer.key_id
     found = verify(files, keyring=ring(tmp_path, impostor)).mistakes
     assert [each.code for each in found] == ["signature.invalid"] * 3
 
@@ -71,7 +73,7 @@ def test_a_whole_log_written_anew_by_somebody_without_the_key_is_found(tmp_path:
 
 
 def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_not(tmp_path: Path) -> None:
-    signer = EntrySigner(KEY, "host-key")
+    signer = EntrySigner(KEY)
     folder = tmp_path / "log"
     write_log(folder, 2)
     files = files_of(folder)
@@ -90,8 +92,8 @@ def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_
 @pytest.mark.parametrize(
     ("revoked", "more", "right"),
     [
-        (["k"], {}, False),
-        ([{"id": "k", "reason": "lost"}], {}, False),
+        ([THUMBPRINT], {}, False),
+        ([{"id": THUMBPRINT, "reason": "lost"}], {}, False),
         (["other"], {}, True),
         (None, {"expiresAt": (datetime.now(UTC) + timedelta(days=1)).isoformat()}, True),
         (None, {"expiresAt": "2020-01-01T00:00:00Z"}, False),
@@ -104,7 +106,7 @@ def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_
 def test_a_key_counts_while_it_is_valid_and_never_when_revoked(
     tmp_path: Path, revoked: Any, more: dict[str, Any], right: bool
 ) -> None:
-    signer = EntrySigner(KEY, "k")
+    signer = EntrySigner(KEY)
     write_log(tmp_path / "log", 1, signer=signer)
     keys = ring(tmp_path, signer, revoked=revoked and {"keys": revoked}, **more)
     assert (verify(files_of(tmp_path / "log"), keyring=keys).mistakes == []) == right
@@ -131,7 +133,7 @@ def test_a_keyring_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_private_key_is_read_from_pem(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     path.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    assert EntrySigner.load(path).key_id == thumbprint(KEY.public_key())
+    assert EntrySigner.load(path).key_id == THUMBPRINT
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for data in (b"nothing", other):
         path.write_bytes(data)
@@ -155,7 +157,7 @@ def test_a_public_key_of_another_kind_or_spelling_is_refused(tmp_path: Path) -> 
 
 
 def test_a_key_is_valid_from_its_first_moment_to_its_last(tmp_path: Path) -> None:
-    signer, moment = EntrySigner(KEY, "k"), datetime(2033, 5, 18, tzinfo=UTC)
+    signer, moment = EntrySigner(KEY), datetime(2033, 5, 18, tzinfo=UTC)
     block, step = signer.sign(b"words"), timedelta(microseconds=1)
     since = ring(tmp_path, signer, validFrom=moment.isoformat())
     until = ring(tmp_path, signer, expiresAt=moment.isoformat())

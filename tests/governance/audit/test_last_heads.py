@@ -192,17 +192,8 @@ def test_an_event_has_the_lengths_and_shapes_of_the_specification(
     run(body())
 
 
-@pytest.mark.parametrize(("limit", "right"), [(0, False), (1, True), (1024 * 1024, True), (1024 * 1024 + 1, False)])
-def test_a_limit_is_some_bytes_and_no_more_than_an_entry_may_have(tmp_path: Path, limit: int, right: bool) -> None:
-    if right:
-        assert AuditLog(log_path(tmp_path, 1), limit=limit).head is None
-        return
-    with pytest.raises(Invalid, match=f"a limit of {limit} bytes; it is at most 1048576"):
-        AuditLog(log_path(tmp_path, 1), limit=limit)
-
-
 def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(tmp_path: Path) -> None:
-    signer = EntrySigner(Ed25519PrivateKey.generate(), "k")
+    signer = EntrySigner(Ed25519PrivateKey.generate())
     file = Pointer(AuditLog(log_path(tmp_path, 1)).path, signer).path
 
     def published() -> int | None:

@@ -667,9 +667,7 @@ def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it
                 )  # type: ignore[misc]
                 await at.answer(one, YES)
             await until(lambda: at.engine.live[one.id].interceptor.judge.calls["c2"].allowed)  # type: ignore[attr-defined]
-        dying = AuditLog(
-            log_path(tmp_path, 1)
-        )  # by a process that has the log until the other one has a log of its own
+        dying = AuditLog(log_path(tmp_path, 1))  # of a process that has it until the other one has one of its own
         if another:
             await dying.open()
         async with house(tmp_path, script, attach=attach, listed=dying.aclose if another else None) as at:

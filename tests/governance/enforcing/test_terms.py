@@ -15,6 +15,7 @@ from gateway.contract.governing import governor_named
 from gateway.core.errors import Invalid
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms, log
+from gateway.governance.audit.files import log_path
 from gateway.governance.audit.pointer import path_for, read
 from gateway.governance.enforcing import journal as journals
 from gateway.governance.enforcing.journal import Journal
@@ -149,7 +150,7 @@ class Kept(AuditLog):
     """A log that notes how it is to be kept."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(log_path(folder, 1))
         self.terms: list[Terms] = []
 
     def keep(self, terms: Terms) -> None:
