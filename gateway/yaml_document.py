@@ -8,9 +8,9 @@ after which there is nothing to read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
@@ -54,6 +54,46 @@ class Mistake(msgspec.Struct, frozen=True):
         place = ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
         text = f"{place} {self.where}: {self.message}" if self.where else f"{place}: {self.message}"
         return f"{text} ({self.code})" if self.code else text
+
+
+class DocumentError(Exception):
+    """Files that cannot be used. `mistakes` are all that is wrong, file by file, in the order of the lines."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        found = list(dict.fromkeys(mistakes))
+        files = list(dict.fromkeys(mistake.file for mistake in found))
+        self.mistakes = tuple(sorted(found, key=lambda one: (files.index(one.file), one.line, one.column)))
+        super().__init__("\n".join(map(str, self.mistakes)))
+
+
+def text_of(file: str, read: Callable[[], bytes]) -> str:
+    """The text of a file that `read` reads. Raises DocumentError where that raises OSError, or it is no UTF-8."""
+    try:
+        return read().decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DocumentError([Mistake(file, 0, "", reason[0].lower() + reason[1:])]) from error
+    except UnicodeDecodeError as error:
+        raise DocumentError([Mistake(file, 0, "", f"not UTF-8: byte {error.start} is wrong")]) from error
+
+
+KINDS: Final = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+"""The types of JSON Schema in words."""
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words."""
+    names: list[tuple[type, str]] = [(bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")]
+    names += [(list, "array"), (tuple, "array"), (dict, "object")]
+    return KINDS[next((name for kind, name in names if isinstance(value, kind)), "null")]
 
 
 @dataclass

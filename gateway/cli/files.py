@@ -17,11 +17,11 @@ DEFAULT_ROUTES = Path("routes.yaml")
 
 def read(path: Path, code: int = USAGE) -> Config:
     """Load the config. Exits with `code` and the mistakes."""
-    from gateway.config import ConfigError, load
+    from gateway.config import DocumentError, load
 
     try:
         return load(path)
-    except ConfigError as error:
+    except DocumentError as error:
         leave(code, *map(str, error.mistakes))
     except BrokenAdapter as error:
         leave(code, *str(error).splitlines())

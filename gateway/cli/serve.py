@@ -25,7 +25,7 @@ from gateway.cli.file_changes import changes, digest
 from gateway.cli.files import read, without
 from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
-from gateway.config import Config, ConfigError, Mistake, load
+from gateway.config import Config, DocumentError, Mistake, load
 from gateway.config.exposure import alone, cautions, exposed, in_clear, of_several
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
@@ -378,9 +378,9 @@ class _Gateway:
                 config = _of_worker(await asyncio.to_thread(_reread, self._path), self._link)
                 self._files = (self._path, *config.documents)
                 if (mistakes := exposed(config, self._config.inbound)) and _shared(self._listener):
-                    raise ConfigError(mistakes)
+                    raise DocumentError(mistakes)
                 await self._app.reload(config)
-            except (ConfigError, BrokenAdapter, InterlinguaError) as error:
+            except (DocumentError, BrokenAdapter, InterlinguaError) as error:
                 self._files = (*before, *_new_to_us(error, before))
                 metrics.reloads.add(1, "refused")
                 metrics.routes_current.set(0)
@@ -429,5 +429,5 @@ def _reread(path: Path) -> Config:
     """The config of a file that may be half written: an empty one is refused here, though not at start-up."""
     config = load(path)
     if not path.read_bytes().strip():
-        raise ConfigError([Mistake(str(path), 0, "", "the file is empty")])
+        raise DocumentError([Mistake(str(path), 0, "", "the file is empty")])
     return config

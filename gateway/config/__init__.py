@@ -8,7 +8,7 @@ line with its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from gateway import registry
@@ -24,12 +24,12 @@ from gateway.config.models import (
 )
 from gateway.config.schema import schema
 from gateway.registry import Registry
-from gateway.yaml_document import Mistake, read
+from gateway.yaml_document import DocumentError, Mistake, read, text_of
 
 __all__ = [
     "BreakerOptions",
     "Config",
-    "ConfigError",
+    "DocumentError",
     "Limits",
     "Match",
     "Memory",
@@ -42,28 +42,12 @@ __all__ = [
 ]
 
 
-class ConfigError(Exception):
-    """A file that cannot be used. `mistakes` are its own in the order of the file, then those of files it names."""
-
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        files = list(dict.fromkeys(mistake.file for mistake in mistakes))
-        order = sorted(mistakes, key=lambda mistake: (files.index(mistake.file), mistake.line, mistake.column))
-        self.mistakes = tuple(dict.fromkeys(order))
-        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
-
-
 def load(
     path: str | os.PathLike[str], adapters: Registry | None = None, env: Mapping[str, str] | None = None
 ) -> Config:
-    """Read a routes.yaml. Raises ConfigError; `adapters` default to all there are, `env` to the environment."""
+    """Read a routes.yaml. Raises DocumentError; `adapters` default to all there are, `env` to the environment."""
     path = Path(path)
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ConfigError([Mistake(str(path), 0, "", reason[0].lower() + reason[1:])]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([Mistake(str(path), 0, "", f"not UTF-8: byte {error.start} is wrong")]) from error
+    text = text_of(str(path), path.read_bytes)
     return loads(text, adapters, env, path=path)
 
 
@@ -76,5 +60,5 @@ def loads(
     if document.value is not None or not document.mistakes:
         config = build(document, registry.scan() if adapters is None else adapters, path and path.absolute())
     if config is None or document.mistakes:
-        raise ConfigError(document.mistakes)
+        raise DocumentError(document.mistakes)
     return config

@@ -22,7 +22,7 @@ from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
 from gateway.contract import Adapter, InboundOptions, TargetOptions
 from gateway.registry import Registry
-from gateway.yaml_document import Document, Where, did_you_mean
+from gateway.yaml_document import Document, DocumentError, Where, did_you_mean, kind_of
 
 if typing.TYPE_CHECKING:
     from gateway.governance.binding import Binding
@@ -40,7 +40,7 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     """The config, or None with `document.mistakes` saying why."""
     document.fill()
     if not isinstance(document.value, dict):
-        document.refuse((), f"should be a mapping with keys such as 'routes', not {_kind(document.value)}")
+        document.refuse((), f"should be a mapping with keys such as 'routes', not {kind_of(document.value)}")
         return None
     _renamed(document, adapters)
     values = dict(document.value)
@@ -125,7 +125,7 @@ def _inbound(
     if given is None:
         given = {name: None for name, adapter in serving.items() if adapter.unnamed}
     if not isinstance(given, dict):
-        document.refuse(("inbound",), f"should be a mapping of protocols, not {_kind(given)}")
+        document.refuse(("inbound",), f"should be a mapping of protocols, not {kind_of(given)}")
         return
     taken: dict[str, str] = {}
     for name, options in given.items():
@@ -216,7 +216,7 @@ def _target(document: Document, where: Where, target: Any, adapters: Registry) -
     """The target as a model, or a stand-in."""
     stand_in = TargetOptions(protocol="")
     if not isinstance(target, dict):
-        document.refuse(where, f"should be a mapping with keys such as 'protocol', not {_kind(target)}")
+        document.refuse(where, f"should be a mapping with keys such as 'protocol', not {kind_of(target)}")
         return stand_in
     calling = {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
     protocol = target.get("protocol")
@@ -295,7 +295,7 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
         if not isinstance(name, str):
             continue
         from gateway.governance.binding import bind
-        from gateway.governance.front_matter import GovernanceError, shown
+        from gateway.governance.front_matter import shown
         from gateway.governance.references import workspace_of
 
         base = path.parent if path else Path.cwd()
@@ -305,7 +305,7 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
             continue
         try:
             yield index, bind(file, workspace_of(file, base))
-        except GovernanceError as error:
+        except DocumentError as error:
             document.mistakes.extend(error.mistakes)
 
 
@@ -352,7 +352,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
         keys = [name for owner in _models(model, where[:-1]) for name in _keys(owner)]
         return f"unknown key{did_you_mean(key, keys) or f'; have {_names(keys)}'}"
     if kind == "string_type":
-        return f"should be text, not {_kind(given)}" + (": put it in quotes" if isinstance(given, int | float) else "")
+        quoted = ": put it in quotes" if isinstance(given, int | float) else ""
+        return f"should be text, not {kind_of(given)}{quoted}"
     if kind == "string_pattern_mismatch" and key == "name":
         return f"'{given}' is not a name: letters, digits, '_' and '-' only"
     if kind == "string_pattern_mismatch" and "text" in where:
@@ -360,7 +361,9 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     if words := _WORDS.get(kind):
         line = isinstance(given, str) and "list" in words
-        return words.format(kind=_kind(given)) + (": put it in brackets, its parts separated by commas" if line else "")
+        return words.format(kind=kind_of(given)) + (
+            ": put it in brackets, its parts separated by commas" if line else ""
+        )
     return message if message[1:2].isupper() else message[0].lower() + message[1:]  # 'URL ...' begins with no sentence
 
 
@@ -403,15 +406,3 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "none"
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "text"
-    return "a list" if isinstance(value, list | tuple) else "a mapping"

@@ -1,6 +1,6 @@
 """The rules for an agent, as in AIP-44: reads documents, answers questions. Knows no protocol, and enforces nothing.
 
-    front_matter.py   a Markdown file with YAML on top -> `MarkdownPage`; GovernanceError, a line a mistake
+    front_matter.py   a Markdown file with YAML on top -> `MarkdownPage`; DocumentError, a line a mistake
     schemas/          the published JSON Schemas, and their errors in words
     references.py     resolves references to files of the workspace
     manifests.py      ACP.md, OPERATOR.md, SANDBOX.md, POLICY.md as typed values

@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 
 from gateway.governance import demands, tiers
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
     AIP44,
     Manifest,
@@ -32,7 +31,7 @@ from gateway.governance.revision import REVISION, spoken
 from gateway.governance.roots import Roots, roots_of
 from gateway.governance.skills import Skill, load_skills
 from gateway.governance.workspace import NO_POLICY, load_workspace
-from gateway.yaml_document import Mistake
+from gateway.yaml_document import DocumentError, Mistake
 
 T = TypeVar("T")
 ANOTHER = "governance_view_of_another"
@@ -112,7 +111,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bind(path: Path, workspace: Path | None = None) -> Binding:
-    """The ACP.md at `path` and all that it names. Raises GovernanceError with the mistakes of all the files.
+    """The ACP.md at `path` and all that it names. Raises DocumentError with the mistakes of all the files.
 
     Where it names no GOVERNANCE.md, that of the operator's folder governs, else that of the workspace, if any does.
     """
@@ -123,7 +122,7 @@ def bind(path: Path, workspace: Path | None = None) -> Binding:
     def loaded(load: Callable[[], T]) -> T | None:
         try:
             return load()
-        except GovernanceError as error:
+        except DocumentError as error:
             mistakes.extend(error.mistakes)
             return None
 
@@ -151,7 +150,7 @@ def bind(path: Path, workspace: Path | None = None) -> Binding:
         page.refuse((*AIP44, "audit", "kind"), "what is governed is audited: write governance or external")
     mistakes += page.document.mistakes
     if mistakes:
-        raise GovernanceError(mistakes)
+        raise DocumentError(mistakes)
     return binding
 
 

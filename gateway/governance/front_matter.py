@@ -1,33 +1,23 @@
 """A Markdown file that begins with YAML between two lines of `---`: what every document of governance is.
 
 `read` is called once for each file; what is wrong with it is collected in its `Document` by everyone who looks at it,
-and told together (`GovernanceError`), a line each: `FILE:LINE key: what is wrong`.
+and told together (`DocumentError`), a line each: `FILE:LINE key: what is wrong`.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.core.types import JsonObject
-from gateway.yaml_document import Document, Mistake, Where
+from gateway.yaml_document import Document, DocumentError, Mistake, Where, text_of
 from gateway.yaml_document import read as read_yaml
 
 LIMIT = 1_000_000
 """Bytes of a file; what is larger is no manifest."""
 FENCE = "---"
-
-
-class GovernanceError(Exception):
-    """Documents that cannot be used. `mistakes` has all that is wrong, file by file, in the order of the lines."""
-
-    def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        found = list(dict.fromkeys(mistakes))
-        files = list(dict.fromkeys(mistake.file for mistake in found))
-        self.mistakes = tuple(sorted(found, key=lambda m: (files.index(m.file), m.line, m.column)))
-        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 
 @dataclass(frozen=True)
@@ -69,21 +59,21 @@ def read(path: Path) -> MarkdownPage:
     path = Path(os.path.abspath(path))
     document = Document(shown(path))
     try:
-        if not path.is_file():
-            raise FileNotFoundError(2, "no such file" if not path.exists() else "not a file")
-        with path.open("rb") as file:
-            content = file.read(LIMIT + 1)
-        if len(content) > LIMIT:
-            raise OSError(27, f"larger than {LIMIT} bytes")
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        document.mistakes.append(Mistake(document.file, 0, "", reason[0].lower() + reason[1:]))
-        return MarkdownPage(path, {}, "", document)
-    except UnicodeDecodeError as error:
-        document.mistakes.append(Mistake(document.file, 0, "", f"not UTF-8: byte {error.start} is wrong"))
+        text = text_of(document.file, functools.partial(_content, path))
+    except DocumentError as error:
+        document.mistakes.extend(error.mistakes)
         return MarkdownPage(path, {}, "", document)
     return _parsed(path, text, document)
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file" if not path.exists() else "not a file")
+    with path.open("rb") as file:
+        content = file.read(LIMIT + 1)
+    if len(content) > LIMIT:
+        raise OSError(27, f"larger than {LIMIT} bytes")
+    return content
 
 
 def _parsed(path: Path, text: str, document: Document) -> MarkdownPage:

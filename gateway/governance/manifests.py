@@ -1,7 +1,7 @@
 """The documents as typed values: ACP.md (AIP-44), OPERATOR.md (AIP-9), SANDBOX.md (AIP-36), POLICY.md (AIP-7).
 
 `load_*` reads one file, validates it against its schema and the rules that span several keys, and raises
-GovernanceError with all that is wrong. Nothing is lost: `page.raw` is the whole front matter. What a document refers
+DocumentError with all that is wrong. Nothing is lost: `page.raw` is the whole front matter. What a document refers
 to is resolved to paths here and read by others (`binding.py`); GOVERNANCE.md, which is merged, is in `workspace.py`.
 """
 
@@ -15,9 +15,9 @@ import msgspec
 
 from gateway.core.types import JsonObject
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, MarkdownPage, read
+from gateway.governance.front_matter import MarkdownPage, read
 from gateway.governance.references import Misplaced, resolve, workspace_of
-from gateway.yaml_document import Where
+from gateway.yaml_document import DocumentError, Where
 
 AIP44: Where = ("metadata", "aip44")
 
@@ -167,7 +167,7 @@ class Policy(GovernanceDocument, frozen=True, kw_only=True):
 
 
 def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
-    """An ACP.md. `workspace` is what its references may lead into (see `references.py`). Raises GovernanceError."""
+    """An ACP.md. `workspace` is what its references may lead into (see `references.py`). Raises DocumentError."""
     page = read_document(path, schemas.MANIFEST)
     raw, root = page.raw, workspace or workspace_of(path)
     bound = raw.get("metadata", {}).get("aip44", {}) if isinstance(raw.get("metadata"), dict) else {}
@@ -204,7 +204,7 @@ def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
 
 
 def load_operator(path: Path) -> Operator:
-    """An OPERATOR.md. Raises GovernanceError."""
+    """An OPERATOR.md. Raises DocumentError."""
     page = read_document(path, schemas.OPERATOR)
     finished(page)
     raw = page.raw
@@ -239,7 +239,7 @@ def _grant(tool: Any) -> ToolGrant:
 
 
 def load_sandbox(path: Path, workspace: Path) -> Sandbox:
-    """A SANDBOX.md. Raises GovernanceError."""
+    """A SANDBOX.md. Raises DocumentError."""
     page = read_document(path, schemas.SANDBOX)
     raw = page.raw
     mounts = raw.get("mounts")
@@ -260,7 +260,7 @@ def load_sandbox(path: Path, workspace: Path) -> Sandbox:
 
 
 def load_policy(path: Path) -> Policy:
-    """A POLICY.md. Raises GovernanceError."""
+    """A POLICY.md. Raises DocumentError."""
     page = read_document(path, schemas.GOVERNANCE, "policy", "schema.invalid")
     finished(page)
     raw = page.raw
@@ -325,6 +325,6 @@ def read_document(path: Path, schema: str, part: str = "", code: str = "") -> Ma
 
 
 def finished(page: MarkdownPage) -> None:
-    """Raises GovernanceError with the mistakes that the page has by now."""
+    """Raises DocumentError with the mistakes that the page has by now."""
     if page.document.mistakes:
-        raise GovernanceError(page.document.mistakes)
+        raise DocumentError(page.document.mistakes)

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
     AIP44,
     GovernanceDocument,
@@ -18,7 +17,7 @@ from gateway.governance.manifests import (
     read_document,
     reference,
 )
-from gateway.yaml_document import Mistake
+from gateway.yaml_document import DocumentError, Mistake
 
 
 class McpDocument(GovernanceDocument, frozen=True, kw_only=True):
@@ -38,10 +37,10 @@ def load_servers(manifest: Manifest) -> tuple[McpDocument, ...]:
         try:
             if (document := _server(manifest, index, one)) is not None:
                 found.append(document)
-        except GovernanceError as error:
+        except DocumentError as error:
             mistakes += error.mistakes
     if mistakes:
-        raise GovernanceError(mistakes)
+        raise DocumentError(mistakes)
     return tuple(found)
 
 
@@ -60,7 +59,7 @@ def _server(manifest: Manifest, index: int, one: ManifestMcpServer) -> McpDocume
 
 
 def load_mcp(path: Path, workspace: Path) -> McpDocument:
-    """An MCP.md. Raises GovernanceError."""
+    """An MCP.md. Raises DocumentError."""
     page = read_document(path, schemas.MCP)
     finished(page)
     server, transport = page.raw["server"], page.raw["transport"]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, MarkdownPage, shown
+from gateway.governance.front_matter import MarkdownPage, shown
 from gateway.governance.manifests import GovernanceDocument, Operator, finished, read_document
 from gateway.governance.references import Misplaced, resolve
-from gateway.yaml_document import Where
+from gateway.yaml_document import DocumentError, Where
 
 SKILL_FILE: Final = "SKILL.md"
 MOST_BYTES: Final = 64 * 1024
@@ -44,7 +44,7 @@ class Skill(GovernanceDocument, frozen=True, kw_only=True):
 
 
 def load_skills(operator: Operator, workspace: Path) -> tuple[Skill, ...]:
-    """Those of an operator in their order, each behind those that it builds on. Raises GovernanceError."""
+    """Those of an operator in their order, each behind those that it builds on. Raises DocumentError."""
     found = _Loading(operator, workspace)
     for name in found.named:
         found.add(name, operator.page, ())
@@ -53,7 +53,7 @@ def load_skills(operator: Operator, workspace: Path) -> tuple[Skill, ...]:
         operator.page.refuse(("skills",), f"{size} bytes of instructions: at most {MOST_IN_ALL}", TOO_LARGE)
     mistakes = [*found.mistakes, *operator.page.document.mistakes]
     if mistakes:
-        raise GovernanceError(mistakes)
+        raise DocumentError(mistakes)
     return tuple(found.skills.values())
 
 
@@ -85,7 +85,7 @@ class _Loading:
             return
         try:
             skill = load_skill(path)
-        except GovernanceError as error:
+        except DocumentError as error:
             self.mistakes += error.mistakes
             return
         if skill.id != name:
@@ -124,7 +124,7 @@ class _Loading:
 
 
 def load_skill(path: Path) -> Skill:
-    """A SKILL.md. Raises GovernanceError."""
+    """A SKILL.md. Raises DocumentError."""
     page = read_document(path, schemas.SKILL)
     name = page.raw.get("name")
     if isinstance(name, str) and name != page.folder.name:

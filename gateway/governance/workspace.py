@@ -1,7 +1,7 @@
 """GOVERNANCE.md: a workspace root, or a view that extends one, merged as AIP-7 says ("Composition semantics").
 
 `load_workspace` reads a chain of `extends` and gives the merged posture with where each key of it comes from. What
-the specification lets a host be lenient about is a caution and is told; what it forbids raises GovernanceError:
+the specification lets a host be lenient about is a caution and is told; what it forbids raises DocumentError:
 
 - `governance_workspace_invalid`: a file of the chain does not fit its schema;
 - `governance_append_only_relaxation`, `governance_signing_downgrade`: a one-way switch turned back, against any
@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from gateway.core.types import JsonObject
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, MarkdownPage, shown
+from gateway.governance.front_matter import MarkdownPage, shown
 from gateway.governance.manifests import Policy, load_policy, read_document
 from gateway.governance.matching import action_matches, is_of_actions
 from gateway.governance.policy import ASKED, RISKS
 from gateway.governance.posture import Approver, Governance, Level, Origin, RegisteredPolicy, named
 from gateway.governance.references import Misplaced, consumer_exists, found_file, resolve
-from gateway.yaml_document import Mistake, Where, dotted
+from gateway.yaml_document import DocumentError, Mistake, Where, dotted
 
 DEPTH: Final = 8
 """Files in a chain, the view itself among them."""
@@ -51,7 +51,7 @@ SWITCHES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def load_workspace(path: Path, workspace: Path, *, consumers: Iterable[str] = ()) -> Governance:
-    """The posture that a GOVERNANCE.md stands for. Raises GovernanceError.
+    """The posture that a GOVERNANCE.md stands for. Raises DocumentError.
 
     `workspace` is what references may lead into (see `references.py`); `consumers` are `ws://` references that exist
     although they have no folder there.
@@ -72,7 +72,7 @@ class _Loading:
     def load(self, path: Path) -> Governance:
         chain = self.chain(path)
         if self.mistakes:
-            raise GovernanceError(self.mistakes)
+            raise DocumentError(self.mistakes)
         origin: dict[str, Origin] = {}
         levels: list[Level] = []
         effective: JsonObject = {}
@@ -96,7 +96,7 @@ class _Loading:
                 chain[-1].refuse(("appliesTo", index), f"there is no {reference}", UNRESOLVABLE)
         found = [*self.mistakes, *(mistake for page in chain for mistake in page.document.mistakes)]
         if found:
-            raise GovernanceError(found)
+            raise DocumentError(found)
         return Governance(
             origin=origin,
             chain=tuple(chain),
@@ -170,7 +170,7 @@ class _Loading:
         if file not in self.policies:
             try:
                 self.policies[file] = load_policy(file)
-            except GovernanceError as error:
+            except DocumentError as error:
                 self.mistakes += error.mistakes
                 self.policies[file] = None
         return self.policies[file]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from gateway.config import Config, ConfigError, loads
+from gateway.config import Config, DocumentError, loads
 from gateway.contract import Adapter, HttpUrl, InboundOptions, TargetOptions
 
 
@@ -68,7 +68,7 @@ def mistakes() -> Callable[..., list[str]]:
     """The lines that a wrong text gives."""
 
     def lines(text: str, **env: str) -> list[str]:
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(DocumentError) as raised:
             loads(text, ADAPTERS, env)
         assert str(raised.value).splitlines() == [str(mistake) for mistake in raised.value.mistakes]
         return [str(mistake) for mistake in raised.value.mistakes]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import DocumentError, load
 from tests.config.conftest import ADAPTERS
 from tests.support.certificates import authority
 
@@ -72,7 +72,7 @@ routes.yaml:14 routes[1].target.url: should begin with http:// or https://
 routes.yaml:15 routes[1].target.steps: should be greater than or equal to 1
 routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, tls, weight, url, steps, command
 routes.yaml:17 routes[1].target.auth.apikey: unknown key; did you mean 'api_key'?
-routes.yaml:17 routes[1].target.auth.bearer: should be text, not a number: put it in quotes
+routes.yaml:17 routes[1].target.auth.bearer: should be text, not a whole number: put it in quotes
 routes.yaml:18 routes[1].text.input: 'foo' is not a JSON pointer: '' or '/key/key'
 routes.yaml:18 routes[1].text.outptu: unknown key; did you mean 'output'?
 routes.yaml:19 routes[1].version: should be text, not a number: put it in quotes
@@ -83,19 +83,19 @@ routes.yaml:24 routes[3].timeout: should be a duration such as 60s, 5m, 1h30m, 5
 routes.yaml:25 routes[3].match.metdata: unknown key; did you mean 'metadata'?
 routes.yaml:25 routes[3].match.protocol[1]: no adapter 'dor'; have both, door; did you mean 'door'?
 routes.yaml:26 routes[3].lossy: should be 'refuse' or 'allow'
-routes.yaml:27 routes[3].target: should be a mapping with keys such as 'protocol', not a number
-routes.yaml:28 routes[4]: should be a mapping, not a number
+routes.yaml:27 routes[3].target: should be a mapping with keys such as 'protocol', not a whole number
+routes.yaml:28 routes[4]: should be a mapping, not a whole number
 routes.yaml:30 routes[5].target.protocol: 'door' serves clients but calls no agents; have both, phone
 routes.yaml:32 routes[6].match: should be a mapping, not text
 routes.yaml:33 routes[6].target.protocol: required; have both, phone
-routes.yaml:34 routes[7].name: should be text, not a number: put it in quotes
+routes.yaml:34 routes[7].name: should be text, not a whole number: put it in quotes
 routes.yaml:34 routes[7].target: required
 routes.yaml:36 routes[8].target.protocol: environment variable UNSET is not set; ${UNSET:-...} gives a default
 routes.yaml:37 routes[8].description: environment variable ALSO_UNSET is not set; ${ALSO_UNSET:-...} gives a default
 routes.yaml:38 store.retention.age: should be longer than nothing, and end
 routes.yaml:38 store.retention.size: should be a size such as 64MB, 1.5GiB, or a number of bytes
 routes.yaml:39 webhooks.allow[1]: value is not a valid IPv4 or IPv6 network
-routes.yaml:40 telemetry: should be a mapping, not a number
+routes.yaml:40 telemetry: should be a mapping, not a whole number
 """
 
 
@@ -234,7 +234,8 @@ def test_a_secret_that_no_header_can_have_is_told_and_not_repeated(mistakes: Mis
 def test_both_kinds_of_a_choice_are_named_in_one_line(mistakes: Mistakes) -> None:
     text = "routes: [{name: a, target: {protocol: both, url: 'http://x', command: 4}}]"
     assert mistakes(text) == [
-        "routes.yaml:1 routes[0].target.command: should be a list, not a number or text, not a number: put it in quotes"
+        "routes.yaml:1 routes[0].target.command: should be a list, not a whole number or text, not a whole number: "
+        "put it in quotes"
     ]
 
 
@@ -246,7 +247,7 @@ def test_a_targets_certificates_are_beside_the_file_and_what_is_wrong_with_them_
     (route,) = load(file, ADAPTERS).routes
     assert route.target.tls is not None and route.target.tls.ca == known
     file.write_text(text.format("none.pem"))
-    with pytest.raises(ConfigError, match=r"routes\.yaml:3 routes\[0\]\.target\.tls: .*none\.pem: no such file"):
+    with pytest.raises(DocumentError, match=r"routes\.yaml:3 routes\[0\]\.target\.tls: .*none\.pem: no such file"):
         load(file, ADAPTERS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, load, loads
+from gateway.config import DocumentError, load, loads
 from tests.config.conftest import ADAPTERS, DoorOptions, Read, Strategy
 
 ROUTE = "routes: [{name: a, target: {protocol: both, url: 'http://x:1/'}, %s}]"
@@ -181,7 +181,7 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(DocumentError) as raised:
         load(tmp_path / name, ADAPTERS)
     assert str(raised.value) == f"{tmp_path / name}: {message}"
 
@@ -211,5 +211,5 @@ def test_a_protocol_s_former_name_still_works_and_is_logged_once(caplog: pytest.
     (route,) = config.routes
     assert (route.target.protocol, route.match.protocol) == ("both", ("both",))
     assert [record.message for record in caplog.records] == ["routes.yaml: protocol 'old' is called 'both' now"]
-    with pytest.raises(ConfigError, match=r"routes.yaml:2 inbound.both.x: unknown key"):
+    with pytest.raises(DocumentError, match=r"routes.yaml:2 inbound.both.x: unknown key"):
         loads("inbound:\n  old: {x: 1}\n", renamed)

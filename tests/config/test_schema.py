@@ -12,7 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from gateway import registry
-from gateway.config import ConfigError, loads, schema
+from gateway.config import DocumentError, loads, schema
 from tests.config.conftest import ADAPTERS
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_what_the_schema_takes_the_models_take(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "why"), WRONG, ids=[why for _, why in WRONG])
 def test_what_the_models_refuse_the_schema_refuses(text: str, why: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(DocumentError):
         loads(text, ADAPTERS, {})
     assert not accepts(yaml.safe_load(text))
 

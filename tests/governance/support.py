@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from gateway.core.errors import Unavailable
-from gateway.governance.front_matter import GovernanceError
 from gateway.store import Allowance
+from gateway.yaml_document import DocumentError
 
 Keys = dict[str, Any]
 
@@ -79,7 +79,7 @@ def policy(folder: Path, slug: str, *, match: Keys | None = None, **keys: Any) -
     return {"id": slug, "ref": f"policies/{slug}/POLICY.md"}
 
 
-def told(error: GovernanceError, base: Path) -> list[str]:
+def told(error: DocumentError, base: Path) -> list[str]:
     """The mistakes with paths from `base`."""
     return [str(mistake).replace(f"{base}/", "") for mistake in error.mistakes]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, load
+from gateway.config import Config, load
 from gateway.governance.binding import Binding, bind
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.policy import Kind, PolicyRules
+from gateway.yaml_document import DocumentError
 from tests.governance.support import OPERATOR, SANDBOX, governance, manifest, policy, told, with_, write
 from tests.support.processes import ROOT
 
@@ -26,7 +26,7 @@ def world(base: Path, **keys: object) -> Path:
 
 
 def refused(path: Path, base: Path) -> list[str]:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         bind(path, base)
     return told(caught.value, base)
 
@@ -179,13 +179,13 @@ def test_mistakes_of_manifests_are_told_after_the_files_own(tmp_path: Path) -> N
     manifest(tmp_path / "coder", {"tier": "bassic"}, id="X")
     file = routes(tmp_path, "coder/ACP.md", "gone/ACP.md", "7")
     file.write_text(file.read_text() + "  - {name: a b, target: {protocol: example, url: 'http://x'}, manifest: 3}\n")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(DocumentError) as caught:
         load(file)
     assert [str(one).replace(f"{tmp_path}/", "") for one in caught.value.mistakes] == [
         "routes.yaml:3 routes[1].manifest: there is no file gone/ACP.md",
-        "routes.yaml:4 routes[2].manifest: should be text, not a number: put it in quotes",
+        "routes.yaml:4 routes[2].manifest: should be text, not a whole number: put it in quotes",
         "routes.yaml:5 routes[3].name: 'a b' is not a name: letters, digits, '_' and '-' only",
-        "routes.yaml:5 routes[3].manifest: should be text, not a number: put it in quotes",
+        "routes.yaml:5 routes[3].manifest: should be text, not a whole number: put it in quotes",
         "coder/ACP.md:2 id: 'X' does not look like ^[a-z0-9][a-z0-9\\-]{1,63}$",
         "coder/ACP.md:10 metadata.aip44.tier: should be one of basic, governance-aware, sandboxed, not 'bassic'; "
         "did you mean 'basic'?",
@@ -195,7 +195,7 @@ def test_mistakes_of_manifests_are_told_after_the_files_own(tmp_path: Path) -> N
 def test_references_lead_into_the_folder_of_the_routes_and_no_further(tmp_path: Path) -> None:
     write(tmp_path / "OPERATOR.md", OPERATOR)
     manifest(tmp_path / "in" / "coder", {"operator": "../../OPERATOR.md"})
-    with pytest.raises(ConfigError, match="leads out of the workspace"):
+    with pytest.raises(DocumentError, match="leads out of the workspace"):
         load(routes(tmp_path / "in", "coder/ACP.md"))
     load(routes(tmp_path, "in/coder/ACP.md"))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import DocumentError, load
 from gateway.config.exposure import cautions
 from tests.cli.conftest import interlingua
 from tests.governance.support import OPERATOR, SANDBOX, Keys, governance, manifest, with_, write
@@ -33,7 +33,7 @@ def told(file: Path) -> list[str]:
     """The mistakes, with paths from the table's folder and without the lines of an ACP.md."""
     try:
         load(file)
-    except ConfigError as error:
+    except DocumentError as error:
         return [str(mistake).replace(f"{file.parent}/", "") for mistake in error.mistakes]
     return []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.config import ConfigError, load
+from gateway.config import DocumentError, load
 from gateway.governance.audit import Terms
 from gateway.governance.binding import Binding, bind
 from gateway.governance.demands import terms, unmet
@@ -105,7 +105,7 @@ def test_a_route_table_that_names_such_a_posture_is_refused(tmp_path: Path) -> N
     route = "{name: a, target: {protocol: example, url: 'http://127.0.0.1:1'}, manifest: coder/ACP.md}"
     also = route.replace("name: a", "name: b")
     (tmp_path / "routes.yaml").write_text(f"routes: [{route}, {also}]")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(DocumentError) as caught:
         load(tmp_path / "routes.yaml")
     (mistake,) = caught.value.mistakes
     assert (Path(mistake.file).name, mistake.line, mistake.where) == ("GOVERNANCE.md", 8, "audit.headPointerSign")

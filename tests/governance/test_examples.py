@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import Manifest, load_manifest, load_operator, load_policy
 from gateway.governance.posture import Governance
 from gateway.governance.workspace import DRIFT, load_workspace
+from gateway.yaml_document import DocumentError
 from tests.governance.support import OPERATOR, POLICY, SANDBOX, governance, told, with_, write
 
 UPSTREAM = Path(__file__).parent / "upstream"
@@ -82,7 +82,7 @@ def test_every_posture_loads(name: str, org: Path) -> None:
 
 
 def test_the_example_whose_default_names_no_policy_is_told_so(org: Path) -> None:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         load_workspace(org / "companies/acme/GOVERNANCE.md", org)
     (mistake,) = told(caught.value, org)
     assert mistake == (
@@ -152,7 +152,7 @@ def test_every_manifest_loads(name: str, manifest: Load) -> None:
 
 
 def test_the_example_of_a_server_without_an_operator_is_told_so(manifest: Load, tmp_path: Path) -> None:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         manifest("hermes-acp")
     (mistake,) = told(caught.value, tmp_path)
     assert mistake == "hermes-acp/ACP.md:10 metadata.aip44.operator: required: a server exposes an operator"

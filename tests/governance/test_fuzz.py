@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.governance.binding import bind
 from gateway.governance.declined import Driven, cautions, declined
-from gateway.governance.front_matter import GovernanceError, read
+from gateway.governance.front_matter import read
+from gateway.yaml_document import DocumentError
 from tests.governance.support import ACP, GOVERNANCE, OPERATOR, POLICY, SANDBOX, Keys, with_, write
 
 FILES: dict[str, Keys] = {
@@ -146,7 +147,7 @@ def test_any_value_in_any_place_loads_or_is_refused_in_its_file(
             Driven(native=False, url="http://127.0.0.1:1", near=True, served=True),
         ):
             assert all(one.line and one.message for one in (*declined(found, driven), *cautions(found, driven)))
-    except GovernanceError as error:
+    except DocumentError as error:
         assert error.mistakes and all(mistake.message and mistake.line for mistake in error.mistakes)
     finally:
         write(world / file, FILES[file])

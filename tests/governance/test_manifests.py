@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.governance.front_matter import LIMIT, GovernanceError, read
+from gateway.governance.front_matter import LIMIT, read
 from gateway.governance.manifests import (
     Manifest,
     Mount,
@@ -21,6 +21,7 @@ from gateway.governance.manifests import (
     load_sandbox,
 )
 from gateway.governance.schemas import schema
+from gateway.yaml_document import DocumentError
 from tests.governance.support import OPERATOR, POLICY, SANDBOX, Keys, manifest, told, with_, write
 from tests.support.processes import ROOT
 
@@ -35,7 +36,7 @@ DIGESTS = {
 
 
 def mistakes(load: Callable[[Path], object], path: Path, base: Path) -> list[str]:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         load(path)
     return told(caught.value, base)
 
@@ -277,7 +278,7 @@ def test_a_file_that_cannot_be_read_is_told_once_and_one_that_can_with_all_that_
     assert mistakes(load_operator, path, tmp_path) == ["OPERATOR.md: no such file"]
     write(path, with_(OPERATOR, profil={}))
     path.write_text(path.read_text().replace("---\n", "---\nid: coder\n", 1))
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         load_operator(path)
     lines = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
     assert [line.split(": ")[0] for line in lines] == ["OPERATOR.md:4 id", "OPERATOR.md:11 profil"]
@@ -434,7 +435,7 @@ def test_a_workspace_that_is_reached_by_a_link_is_one(world: Path) -> None:
     ],
 )
 def test_no_reference_leads_out_of_the_workspace(to: str, why: str, world: Path) -> None:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         referring(world, to)
     (mistake,) = told(caught.value, world)
     assert mistake.partition(" ")[2] == f"metadata.aip44.operator: {why}"

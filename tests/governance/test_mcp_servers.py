@@ -10,9 +10,9 @@ import pytest
 from gateway.governance.binding import bind
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.mcp_servers import McpDocument
 from gateway.governance.tiers import lent
+from gateway.yaml_document import DocumentError
 from tests.governance.support import Keys, manifest, spends_nothing, told, write
 from tests.support.scripted import AGENT
 
@@ -77,7 +77,7 @@ def test_a_remote_one_has_an_address(transport: str, tmp_path: Path) -> None:
 def test_a_server_that_is_nowhere_is_a_mistake(
     server: Keys, transport: str, keys: Keys, wrong: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(GovernanceError) as refused:
+    with pytest.raises(DocumentError) as refused:
         bound(tmp_path, server, transport, keys)
     lines = [line.replace(f"{tmp_path}/", "") for line in told(refused.value, tmp_path)]
     assert [line for line in lines if wrong in line], lines
@@ -85,7 +85,7 @@ def test_a_server_that_is_nowhere_is_a_mistake(
 
 def test_one_without_a_document_and_one_that_is_given_twice_are_mistakes(tmp_path: Path) -> None:
     servers = [{"name": "a", "transport": "stdio"}, {"name": "a", "transport": "stdio"}]
-    with pytest.raises(GovernanceError) as refused:
+    with pytest.raises(DocumentError) as refused:
         bind(manifest(tmp_path / "coder", {"mcp_servers": servers}), tmp_path)
     required = "required: the MCP.md (AIP-32) that says where the server is"
     assert [line.partition("mcp_servers")[2] for line in told(refused.value, tmp_path)] == [

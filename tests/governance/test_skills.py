@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.governance.binding import Binding, bind
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.skills import MOST_BYTES, MOST_IN_ALL
+from gateway.yaml_document import DocumentError
 from tests.governance.support import OPERATOR, manifest, told, with_, write
 
 
@@ -28,7 +28,7 @@ def operated(base: Path, *skills: Any) -> Binding:
 
 
 def refused(base: Path, *skills: Any) -> list[str]:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         operated(base, *skills)
     return told(caught.value, base)
 

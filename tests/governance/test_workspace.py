@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.governance.front_matter import GovernanceError
 from gateway.governance.posture import Governance
 from gateway.governance.references import workspace_of
 from gateway.governance.workspace import CYCLE, DRIFT, LOOSER, MISSING, TOO_DEEP, load_workspace
+from gateway.yaml_document import DocumentError
 from tests.governance.support import Keys, governance, policy, told
 
 UP = "./../GOVERNANCE.md"
@@ -34,7 +34,7 @@ def merged(base: Path, *levels: Keys) -> Governance:
 
 
 def refused(base: Path, *levels: Keys) -> list[str]:
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         merged(base, *levels)
     return told(caught.value, base)
 
@@ -191,7 +191,7 @@ def test_a_cycle_is_a_caution_and_what_was_found_holds(tmp_path: Path) -> None:
     assert [caution.code for caution in found.cautions] == [CYCLE]
     assert found.append_only
     governance(tmp_path / "a", extends="../b/GOVERNANCE.md", audit={"appendOnly": False})
-    with pytest.raises(GovernanceError, match="governance_append_only_relaxation"):
+    with pytest.raises(DocumentError, match="governance_append_only_relaxation"):
         load_workspace(first, tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_a_chain_has_at_most_eight_files(levels: int, codes: list[str], tmp_path
 def test_a_parent_outside_of_the_workspace_is_a_mistake(tmp_path: Path) -> None:
     governance(tmp_path)
     path = governance(tmp_path / "view", extends=UP)
-    with pytest.raises(GovernanceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         load_workspace(path, tmp_path / "view")
     assert told(caught.value, tmp_path) == ["view/GOVERNANCE.md:7 extends: leads out of the workspace view"]
 

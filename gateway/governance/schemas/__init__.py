@@ -16,7 +16,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from gateway.core.types import JsonObject
-from gateway.yaml_document import Document, Where, did_you_mean
+from gateway.yaml_document import KINDS, Document, Where, did_you_mean, kind_of
 
 MANIFEST = "ACP"
 OPERATOR = "OPERATOR"
@@ -96,17 +96,6 @@ def _of_another_kind(error: ValidationError) -> bool:
     return error.validator == "type" or (names and isinstance(error.instance, list | dict))
 
 
-_TYPES = {
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "nothing",
-}
-
-
 def _words(error: ValidationError) -> str:
     """A mistake that concerns one value alone."""
     given: Any = error.instance
@@ -115,7 +104,7 @@ def _words(error: ValidationError) -> str:
         case "type":
             kinds = [wanted] if isinstance(wanted, str) else wanted
             quoted = ": put it in quotes" if "string" in kinds and isinstance(given, int | float) else ""
-            return f"should be {' or '.join(_TYPES[kind] for kind in kinds)}, not {kind_of(given)}{quoted}"
+            return f"should be {' or '.join(KINDS[kind] for kind in kinds)}, not {kind_of(given)}{quoted}"
         case "enum":
             return f"should be one of {', '.join(map(str, wanted))}, not {_short(given)}{did_you_mean(given, wanted)}"
         case "const":
@@ -133,12 +122,6 @@ def _words(error: ValidationError) -> str:
         case "uniqueItems":
             return "has the same twice"
     return error.message
-
-
-def kind_of(value: Any) -> str:
-    names: list[tuple[type, str]] = [(bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")]
-    names += [(list, "array"), (dict, "object")]
-    return _TYPES[next((name for kind, name in names if isinstance(value, kind)), "null")]
 
 
 def _short(value: Any) -> str:
