@@ -51,7 +51,8 @@ def process_start(pid: int) -> str | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
         fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-        return None if fields[0] in "ZX" else fields[19]  # a zombie is dead, only not yet buried
+        # A zombie is dead, only not yet buried, once the last of its threads has let go of its files and locks.
+        return None if fields[0] in "ZX" and int(fields[17]) <= 1 else fields[19]
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return None

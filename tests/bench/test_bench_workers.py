@@ -37,15 +37,21 @@ def test_the_measured_postgresql_keeps_what_it_is_told_as_it_does_where_it_is_in
         assert server.sql(f"SELECT name FROM pg_settings WHERE setting <> boot_val AND {costs}") == []
 
 
-def test_a_turn_in_which_nothing_came_says_so() -> None:
-    class Slow:
-        """A stage whose load is answered after its time."""
+class Slow:
+    """A stage whose load is answered after so many seconds."""
 
-        agent_port = 1
-        places: ClassVar = {"direct": SimpleNamespace(child=SimpleNamespace(cpu=lambda: 0.0))}
+    agent_port = 1
+    places: ClassVar = {"direct": SimpleNamespace(child=SimpleNamespace(cpu=lambda: 0.0))}
 
-        def do(self, **_: object) -> dict[str, float]:
-            return {"chunks": 0, "seconds": 0.5, "wall": 0.5, "cpu": 0.1}
+    def __init__(self, after: float) -> None:
+        self._after = after
 
-    with pytest.raises(Broken, match=r"nothing of /runs/stream came within 0\.5 seconds"):
-        workers._turn(cast("Any", Slow()), None, "/runs/stream", {"kind": "saturate", "seconds": 0.5})
+    def do(self, *, seconds: float, **_: object) -> dict[str, float]:
+        return {"chunks": int(seconds > self._after), "seconds": seconds, "wall": seconds, "cpu": 0.1}
+
+
+def test_a_turn_in_which_nothing_came_is_longer_and_at_last_says_so() -> None:
+    job = {"kind": "saturate", "seconds": 0.5}
+    assert workers._turn(cast("Any", Slow(3.0)), None, "/runs/stream", job)["seconds"] == 5
+    with pytest.raises(Broken, match=r"nothing of /runs/stream came within 50\.0 seconds"):
+        workers._turn(cast("Any", Slow(100.0)), None, "/runs/stream", job)

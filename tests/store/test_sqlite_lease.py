@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,31 @@ def test_a_process_is_told_from_a_later_one_of_the_same_pid() -> None:
             assert time.monotonic() < deadline
         child.wait()
         assert process_start(child.pid) is None
+    finally:
+        child.kill()
+        child.communicate()
+
+
+LEADERLESS = """
+import ctypes, os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0))).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)  # exit, of this thread alone
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of Linux")
+def test_a_process_that_is_killed_lives_until_its_last_thread_has_let_go_of_its_files() -> None:
+    """Its first one may be a zombie by then."""
+    child = subprocess.Popen([sys.executable, "-c", LEADERLESS], stdin=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+        assert process_start(child.pid)
+        assert child.stdin is not None
+        child.stdin.close()
+        while process_start(child.pid) is not None:
+            assert time.monotonic() < deadline
     finally:
         child.kill()
         child.communicate()
