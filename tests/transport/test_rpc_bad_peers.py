@@ -463,6 +463,29 @@ def test_run_sees_a_connection_to_its_end_and_closes_it_when_cancelled() -> None
     aio.run(main())
 
 
+def test_a_pipe_that_takes_its_time_to_close_is_waited_for() -> None:
+    async def main() -> None:
+        here, _ = pair()
+        close, go, closed = here.aclose, asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> None:
+            await go.wait()
+            await close()
+            closed.set()
+
+        here.aclose = slowly  # type: ignore[method-assign]
+        peer = Peer(here, Recorder(), grace=0.001)
+        peer.start()
+        closing = asyncio.ensure_future(peer.aclose())
+        await asyncio.wait([closing], timeout=0.1)
+        assert not closing.done()
+        go.set()
+        await asyncio.wait_for(closing, 30)
+        assert closed.is_set()
+
+    aio.run(main())
+
+
 def test_a_pipe_that_fails_in_its_own_way_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         for broken in ("receive", "send"):

@@ -145,7 +145,7 @@ class Peer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write what is queued, end everything, close the pipe, within a few times `grace`. Idempotent.
+        """Write what is queued, end everything, within a few times `grace`, and close the pipe. Idempotent.
 
         Our requests fail with AgentGone. Handlers are cancelled and their requests not answered. A handler may call
         this, and is then cancelled.
@@ -316,7 +316,10 @@ class Peer:
             await self._bounded(self._outbox.flushed())
             self._outbox.close(why)
             await self._stop([task for task in (self._reader, self._writer) if task is not None])
-            await self._bounded(self.pipe.aclose())
+            try:
+                await self.pipe.aclose()
+            except Exception as error:
+                log.warning("%s: closing failed: %r", self.pipe.name, error)
         finally:
             self._closed.set()
 

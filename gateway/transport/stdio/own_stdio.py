@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import stat
 import sys
@@ -14,7 +16,7 @@ from gateway.transport.stdio.lines import LineReader, LineWriter
 from gateway.wire.ndjson import frame
 
 BLOCK = 64 * 1024
-LAST_SECONDS = 5.0
+FLUSH_SECONDS = LAST_SECONDS = 5.0
 
 
 class OwnPipe:
@@ -58,9 +60,11 @@ class OwnPipe:
         return await self._reader.take()
 
     async def aclose(self) -> None:
-        """Close, after the reader has got all of our output."""
+        """Close, after the reader has got all of our output, if it reads."""
         self._reader.discard()
-        await self._writer.flush()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._writer.flush()
         self._writer.close()
         if self._copying is not None:
             self._copying.join(LAST_SECONDS)

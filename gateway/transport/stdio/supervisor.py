@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import logging
 import math
@@ -159,8 +158,7 @@ class Supervisor(Generic[C]):
             self._live = None
         if self._attempt is not None:
             await asyncio.wait([self._attempt], timeout=CLOSE_TIMEOUT)
-        if self._closing:
-            await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
+        await self._closing.settled()
 
     async def _connected(self) -> C:
         if self._closed:
@@ -296,14 +294,12 @@ class Supervisor(Generic[C]):
             self._close(connection)
 
     def _close(self, connection: C) -> None:
-        task = asyncio.create_task(self._close_bounded(connection), context=contextvars.Context())
+        task = asyncio.create_task(self._close_whole(connection), context=contextvars.Context())
         self._closing.hold(task)
 
-    async def _close_bounded(self, connection: C) -> None:
+    async def _close_whole(self, connection: C) -> None:
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_TIMEOUT):
-                    await connection.aclose()
+            await connection.aclose()
         except Exception:
             log.exception("%s could not be closed", self._name)
 
