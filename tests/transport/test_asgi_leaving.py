@@ -67,6 +67,29 @@ def test_who_serves_a_request_is_told_that_its_client_has_gone(before: bytes, af
     run(scene())
 
 
+@pytest.mark.parametrize("before", [10, 100_000])
+def test_who_serves_a_request_without_reading_its_large_body_is_told_that_its_client_has_gone(before: int) -> None:
+    async def scene() -> None:
+        entered, heard = asyncio.Event(), asyncio.Event()
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            await until(lambda: scope["extensions"][EXTENSION].got >= len(UPLOAD) + 2)
+            with pytest.raises(ClientGone), WhileConnected(HttpRequest(scope, receive, send)):
+                entered.set()
+                await asyncio.Event().wait()
+            heard.set()
+
+        async with connected(application) as client:
+            client.writer.write(UPLOAD + b"\r\n" + b"x" * before)
+            await asyncio.wait_for(entered.wait(), 60)
+            client.writer.write(b"x" * 500_000)
+            await until(lambda: client.server.got > 500_000)
+            client.writer.close()
+            await asyncio.wait_for(heard.wait(), 60)
+
+    run(scene())
+
+
 def test_who_serves_a_request_is_told_of_a_client_that_went_before_anybody_asked() -> None:
     async def scene() -> None:
         heard = asyncio.Event()

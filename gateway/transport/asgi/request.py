@@ -216,7 +216,9 @@ class HttpRequest:
         self.extra.append((b"connection", b"close"))
 
     def watch(self, told: Callable[[], None]) -> Callable[[], object]:
-        """Call `told` when the client has closed the connection, after the body was read. Returns what ends that."""
+        """Call `told` when the client has closed the connection. Returns what ends that. The rest of the body is left
+        out.
+        """
         if self._line is not None:
             self._line.watch(told)
             return partial(self._line.watch, None)

@@ -249,7 +249,8 @@ class PieceProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Start counting anew: the parser keeps nothing of a body."""
         self._kept = self._looks = 0
-        super().on_body(body)
+        if self._told is None or self.pipeline:
+            super().on_body(body)  # else nobody reads it, and kept it would stop the reading
 
     def on_message_complete(self) -> None:
         """Start counting anew: the request is whole."""
@@ -334,9 +335,11 @@ class PieceProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def watch(self, told: Callable[[], None] | None) -> None:
-        """See `DirectLine`. One request is served at a time, so there is one to tell."""
+        """See `DirectLine`. One request is served at a time, so there is one to tell. Its body is not kept any more."""
         self._told = told
         if told is not None:
+            if not self.pipeline:
+                self.cycle.body.clear()
             self.flow.resume_reading()
             if self._bare.is_closing():
                 self.loop.call_soon(self._tell)

@@ -117,10 +117,8 @@ class SseEndpoint(McpEndpoint):
         self.pipes[pipe.id] = pipe
         if pipe.visit is not None:
             pipe.visit.enter(pipe.hang_up)
-        beside = [
-            asyncio.create_task(self._watch(exchange, pipe)),
-            asyncio.create_task(pipe.keep_alive(self.options.keep_alive)),
-        ]
+        stop_watching = exchange.watch(pipe.hang_up)
+        beside = asyncio.create_task(pipe.keep_alive(self.options.keep_alive))
         try:
             with self.hub.stopping(pipe.hang_up), suppress(AgentGone):
                 await pipe.open()
@@ -130,13 +128,9 @@ class SseEndpoint(McpEndpoint):
             if pipe.visit is not None:
                 pipe.visit.leave()
             pipe.hang_up()
-            for task in beside:
-                task.cancel()
-            await asyncio.wait(beside)
-
-    async def _watch(self, exchange: HttpRequest, pipe: EventPipe) -> None:
-        await exchange.gone()
-        pipe.hang_up()
+            stop_watching()
+            beside.cancel()
+            await asyncio.wait([beside])
 
 
 class SsePostEndpoint(McpEndpoint):
