@@ -85,7 +85,7 @@ class AdminApi:
         recorder: Recorder,
     ) -> None:
         self._recorder = recorder
-        self._recordings = AllRecordings(recorder, engine.store, engine.post)
+        self._recordings = AllRecordings(recorder, engine.store, engine.records, engine.post)
         engine.on_opened(self._recordings.learn)
         self._engine = engine
         self._config = config

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gateway.config import Config
-from gateway.contract import Batch, Take, Watch
+from gateway.contract import Batch, GatewayRecords, Take, Watch
 from gateway.contract.interception import InterceptedRun
 from gateway.contract.wrapping import WrappedWatch
 from gateway.core.errors import InterlinguaError
@@ -44,11 +44,10 @@ HEAR_SECONDS: Final = 3.0
 """How long another process has to say that it heard of a wish, or whether it has a recording."""
 GATHER_SECONDS: Final = 0.5
 """For how long a process gathers entries for one that follows elsewhere: so often, at most, do they cost the store."""
+RECORDING: Final = "recording"
+"""Under which wishes are kept in the store."""
 EVERY: Final = None
 """Stands for every agent, where an operator asks for no certain one."""
-
-
-T = TypeVar("T")
 
 
 class TurnRecording(msgspec.Struct, frozen=True):
@@ -214,10 +213,6 @@ class NotedWatch(WrappedWatch):
             return await self._watch.follow(taken, timeout)
 
 
-class ListWishes(msgspec.Struct, frozen=True):
-    """Asks a process which wishes it knows. Answered with a `TurnRecording` for each."""
-
-
 class ReadRecording(msgspec.Struct, frozen=True):
     """Read on in the recording of a run, above the entry `after`. Answered with a `RecordingPage` or, by a process that
     has none, with None. `wait`: for so many seconds, if there is nothing new.
@@ -238,40 +233,41 @@ class RecordingPage(msgspec.Struct, frozen=True):
 class AllRecordings:
     """The recordings of all processes on one store, whichever of them an operator asks. One per gateway process."""
 
-    def __init__(self, recorder: Recorder, store: Store, post: PostOffice) -> None:
+    def __init__(self, recorder: Recorder, store: Store, records: GatewayRecords, post: PostOffice) -> None:
         self._recorder = recorder
         self._store = store
+        self._records = records
         self._post = post
         post.serve(TurnRecording, self._turn)
-        post.serve(ListWishes, self._wishes)
         post.serve(ReadRecording, self._read)
 
     async def turn(self, wish: TurnRecording) -> int:
-        """Have a wish that is made now heard by every process. Returns how many did not say that they had heard it.
+        """Have a wish that is made now heard by every process, also by those that start until it ends. Returns how many
+        did not say that they had heard it. Raises Unavailable if the store does not take it.
 
         It counts as newer than what is known, though the clock of a process that told of that may be ahead.
         """
         if (known := self._recorder.wishes.get(wish.agent)) is not None and known.at >= wish.at:
             wish = msgspec.structs.replace(wish, at=math.nextafter(known.at, math.inf))
+        name = "every" if wish.agent is EVERY else f"agent/{wish.agent}"
+        data = msgspec.to_builtins(wish)
+        await self._records.keep(RECORDING, name, data, owner=RECORDING, expires_at=wish.until)
         self._recorder.turn(wish)
-        return sum(error is not None for error in await self._ask_others(wish, type(None)))
+        others = await self._store.mailbox.others()
+        return sum(await asyncio.gather(*[self._unheard(other, wish) for other in others]))
 
     async def learn(self) -> None:
-        """Take the wishes that the others know. To be called once, when this process is told of new ones already."""
-        for answer in await self._ask_others(ListWishes(), tuple[TurnRecording, ...]):
-            for wish in answer if isinstance(answer, tuple) else ():
-                self._recorder.turn(wish)
+        """Take the wishes that hold. To be called once, when this process is told of new ones already."""
+        for kept in await self._records.kept(RECORDING):
+            self._recorder.turn(msgspec.convert(kept.data, TurnRecording))
 
-    async def _ask_others(self, call: msgspec.Struct, answer: type[T]) -> Sequence[T | InterlinguaError]:
-        """What each other process answers, or why it does not."""
-        others = await self._store.mailbox.others()
-        asked = [self._post.ask(other, call, answer, within=HEAR_SECONDS) for other in others]
-        answers: list[T | InterlinguaError] = []
-        for found in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(found, BaseException) and not isinstance(found, InterlinguaError):
-                raise found
-            answers.append(found)
-        return answers
+    async def _unheard(self, process: str, wish: TurnRecording) -> bool:
+        """Tell another process of a wish; whether it does not say that it has heard it."""
+        try:
+            await self._post.ask(process, wish, type(None), within=HEAR_SECONDS)
+        except InterlinguaError:
+            return True
+        return False
 
     async def where(self, run_id: str) -> str:
         """The process that has the recording of a run, if any has. Raises NotFound."""
@@ -293,9 +289,6 @@ class AllRecordings:
 
     async def _turn(self, process: str, wish: TurnRecording) -> None:
         self._recorder.turn(wish)
-
-    async def _wishes(self, process: str, _: ListWishes) -> Sequence[TurnRecording]:
-        return [*self._recorder.wishes.values()]
 
     async def _read(self, process: str, call: ReadRecording) -> RecordingPage | None:
         recording = self._recorder.of(call.run)

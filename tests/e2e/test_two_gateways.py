@@ -199,6 +199,8 @@ inbound: {{agent_connect: {{}}}}
             assert http.get(f"{later.url}/admin/recording").json()["wishes"] == told["wishes"]
             unrecorded = http.post(f"{later.url}/agent-connect/runs/wait", json=short).json()["run"]["run_id"]
             assert http.get(f"{asked.url}/admin/runs/{unrecorded}").json()["recorded"] is False
+    with Gateway(table, tmp_path / "two") as last, httpx2.Client(timeout=PATIENCE) as http:
+        assert http.get(f"{last.url}/admin/recording").json()["wishes"] == told["wishes"], "though all had stopped"
 
 
 def test_a_task_that_both_are_given_at_once_is_one(gateways: tuple[Gateway, Gateway]) -> None:

@@ -112,7 +112,7 @@ def test_of_two_wishes_the_one_that_was_made_later_counts_though_its_process_has
         async with engine(file=file) as first, engine(store=elsewhere) as second:
             recorders = [Recorder(), Recorder()]
             ahead, behind = (
-                AllRecordings(recorder, gateway.store, gateway.post)
+                AllRecordings(recorder, gateway.store, gateway.records, gateway.post)
                 for recorder, gateway in zip(recorders, (first, second), strict=True)
             )
             try:
