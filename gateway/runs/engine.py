@@ -24,7 +24,7 @@ from gateway.runs.live import LiveRun
 from gateway.runs.log import LogWatch, decoded
 from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
-from gateway.runs.recovery import Recovery
+from gateway.runs.recovery import Claimed, Recovery
 from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
@@ -37,7 +37,7 @@ EVENTS_BYTES = 4 * 1024 * 1024
 Step = Callable[[], Awaitable[None]]
 
 
-async def _nothing() -> None:
+async def _nothing(*_: object) -> None:
     """Where nobody has anything to open or to close."""
 
 
@@ -117,14 +117,15 @@ class Engine:
         self,
         *,
         listed: Step = _nothing,
-        claimed: Step = _nothing,
+        claimed: Claimed = _nothing,
         adopted: Step = _nothing,
         closing: Step = _nothing,
     ) -> None:
         """Await these in `open`, `adopt` and `close`.
 
-        listed: it is known which agents there are, and no run goes on yet. claimed: runs of processes that have died
-        are this one's, and do not go on yet. adopted: it is known which runs go on. closing: the store is still open.
+        listed: it is known which agents there are, and no run goes on yet. claimed: these runs, of processes that have
+        died, are this one's, and do not go on yet. adopted: it is known which runs go on. closing: the store is still
+        open.
         """
         self._listed, self._claimed, self._adopted, self._closing = listed, claimed, adopted, closing
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 UNKNOWN = "the gateway stopped after sending the run and before learning its id at the agent: outcome unknown"
 DESCRIBED_SECONDS = 10.0
 """How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
+Claimed = Callable[[Sequence[Run]], Awaitable[None]]
 RECOVERED_AT_ONCE = 16
 """Runs of dead processes that are read at a time: one after the other they would wait for the store as often."""
 
@@ -47,13 +48,15 @@ class Recovery:
         self._left: list[Recovered] = []
         """Runs of dead processes that are this one's now, and are not taken up yet."""
 
-    async def take_up(self, claimed: Callable[[], Awaitable[None]]) -> bool:
-        """Whether there was a run to take up: then `claimed` is awaited before any goes on. One call at a time."""
+    async def take_up(self, claimed: Claimed) -> bool:
+        """Whether there was a run to take up: then `claimed` is awaited with all before any goes on. One call at a
+        time.
+        """
         self._claiming = asyncio.ensure_future(self._claim())
         await asyncio.shield(self._claiming)  # what is claimed is this process's, whoever goes away meanwhile
         if not self._left:
             return False
-        await claimed()
+        await claimed([found.run for found in self._left])
         entries = [await self._entry_of(found.run) for found in self._left]
         agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
         left, self._left = self._left, []

@@ -144,5 +144,7 @@ def test_what_a_killed_worker_left_is_ended_by_whoever_takes_its_runs_over(gatew
     gateway.process.wait_until(lambda: gateway.process.stderr().count("is up in place of") == 1, "replaced", WITHIN)
     assert garden.plant(garden.asked()) == "success"
     assert gateway.process.terminate(WITHIN) == 0
-    code, said = verified(gateway)
-    assert code == 0, said
+    said = [action for each in log.parent.glob("audit-log*.jsonl") for action in actions(each)]
+    assert said.count("tool.call") == said.count("tool.result") + said.count("tool.refused"), "each call has an end"
+    code, told_of = verified(gateway)
+    assert code == 0, told_of

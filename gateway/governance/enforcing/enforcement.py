@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gateway.contract import Outbound
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
-from gateway.core.types import Agent
+from gateway.core.types import Agent, Run
 from gateway.governance import demands
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead
 from gateway.governance.audit.files import log_numbers, log_path
@@ -19,6 +19,7 @@ from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Driven, Journal, Spend
 from gateway.governance.enforcing.outbound import GovernedOutbound, governed
+from gateway.governance.enforcing.session import session_of
 from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
@@ -81,14 +82,15 @@ class Enforcement:
             await journal.open()
             await journal.settle(self._driven)
 
-    async def inherit(self) -> None:
-        """Take over what processes that have died left in their logs. Called before runs of theirs go on here.
+    async def inherit(self, runs: Sequence[Run]) -> None:
+        """Take over what processes that have died left in their logs. Called before these runs of theirs go on here.
 
         Raises nothing: where a log cannot be taken over, these go on by their own records.
         """
+        sessions = {session_of(run) for run in runs}
         for name, journal in list(self._journals.items()):
             try:
-                await journal.inherit()
+                await journal.inherit(sessions)
             except InterlinguaError as error:
                 log.error("%s: what another process left is not taken over: %s %s", name, error, error.detail)
 

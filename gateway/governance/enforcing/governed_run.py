@@ -27,7 +27,7 @@ from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing.approval import own
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.session import SKILLS, by, instructions
+from gateway.governance.enforcing.session import SKILLS, by, instructions, session_of
 from gateway.governance.skills import Skill
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class GovernedRun:
         self._half = half
         self._governor = governor
         self._prefaces = keeping is not None and keeping.prefaces
-        self.session = governor.session(run.run.thread or run.run.id)
+        self.session = governor.session(session_of(run.run))
         self.gate = RunGate(
             run, lambda: governor.current.rules, self.session, self._tell, keeping.tool_call_of if keeping else None
         )

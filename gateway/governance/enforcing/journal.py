@@ -1,7 +1,7 @@
 """A process's audit log with the states of its sessions and the budgets of its policies.
 
 Another process has another log in the same folder. What one that has died left in its log, the process that takes its
-runs over goes on with there.
+runs over goes on with there; or in its own, where a process has come in the place of that one, which has its log.
 """
 
 from __future__ import annotations
@@ -114,14 +114,17 @@ class Journal:
         self._log, self._number = opened, number
         self._keep()
 
-    async def inherit(self) -> None:
+    async def inherit(self, sessions: Collection[str] = ()) -> None:
         """Take over what processes that have died left in their logs. Called when their runs are this process's, before
-        these go on. Raises Unavailable, AuditBroken, Invalid.
+        these go on. `sessions`: those of the runs. Raises Unavailable, AuditBroken, Invalid.
         """
         if self._make is None or self._log is None:
             return
+        held: list[RestoredLog] = []
         for number in sorted({*await self._known()} - {self._number, *self._inherited}):
             if (opened := await self._opened(self._make, number)) is None:
+                if sessions:
+                    held.append(await _restored(await self._make(number)))
                 continue
             try:
                 taken = self._take(await _restored(opened))
@@ -134,6 +137,12 @@ class Journal:
             log.info("%s: this process goes on with what another left: %d", opened.path, len(taken))
             self._inherited[number] = opened
             self._places |= dict.fromkeys(taken, number)
+        if held:
+            held.append(own := await _restored(self._log))
+            for session in sessions:
+                last = max(held, key=lambda past: past.newest.get(session, 0.0))
+                if last is not own and session in last.sessions:
+                    self._take(RestoredLog(sessions={session: last.sessions[session]}))
 
     async def _opened(self, make: Callable[[int], Awaitable[AuditLog]], number: int) -> AuditLog | None:
         """An open log; None if another process writes it."""
@@ -240,7 +249,7 @@ class Journal:
             return found
         for number in {*await self._known()} - {self._number, *self._inherited}:
             newest = (await _restored(await self._make(number))).newest
-            found |= {session for session, at in left_at.items() if newest.get(session, 0.0) >= at}
+            found |= {session for session, at in left_at.items() if newest.get(session, 0.0) > at}
         return found
 
     async def _end(self, audit: AuditLog, session: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.contract.governing import Instruction
-from gateway.core.types import Json, JsonObject
+from gateway.core.types import Json, JsonObject, Run
 from gateway.governance.audit import AppliedPolicy, AuditEvent, aip44
 from gateway.governance.audit.aip44 import AUTO, State
 from gateway.governance.enforcing.journal import Journal
@@ -28,7 +28,7 @@ SKILLS: Final = "skills"
 
 
 class AuditedSession:
-    """`name` is the thread's, or the run's where it has none. Every method raises Unavailable if it is not on disk."""
+    """`name`: see `session_of`. Every method raises Unavailable if it is not on disk."""
 
     def __init__(self, journal: Journal, operator: str, name: str) -> None:
         self.name = name
@@ -176,6 +176,11 @@ def _digest(skills: Sequence[Skill]) -> tuple[str, ...]:
 def instructions(skills: Sequence[Skill]) -> tuple[Instruction, ...]:
     """Return the skills that have instructions, as outbound adapters see them."""
     return tuple(Instruction(skill.id, skill.ref, skill.body) for skill in skills if skill.body)
+
+
+def session_of(run: Run) -> str:
+    """The name of the session that a run belongs to: its thread's, or its own where it has none."""
+    return run.thread or run.id
 
 
 def by(principal: str | None, protocol: str) -> JsonObject:

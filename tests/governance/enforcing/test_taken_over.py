@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class Folder:
         """A process wrote this into a log, and is no more."""
         async with AuditLog(log_path(self.path, number)) as log:
             await asyncio.gather(*map(log.append, events))
+        now = time.time() // 0.001
+        await until(lambda: time.time() // 0.001 > now)  # times are in milliseconds, and nobody takes over in the same
 
     def free(self, number: int) -> bool:
         """Whether nobody writes a log."""
@@ -349,9 +352,10 @@ def test_what_another_process_has_ended_in_its_own_log_is_not_ended_here_at_this
         replacement, neighbour = folder.journal(), folder.journal()
         await replacement.open()
         await neighbour.open()
-        await neighbour.inherit()
-        assert not neighbour.left("s"), "the log is its replacement's already: it goes by the run's own record"
-        await neighbour.write("s", result("s"), moved("s", "completed"))
+        await neighbour.inherit(["s"])
+        assert neighbour.left("s") and not neighbour.left("t"), "the log is its replacement's; the run is not"
+        await neighbour.settle(nobody)
+        assert folder.told(2)[2:] == OVER
         await replacement.settle(nobody)
         assert not replacement.left("s") and replacement.state("s") is None
         assert folder.told(1) == [*BEGUN, "operator.running t", "operator.interrupted t"]
@@ -363,6 +367,30 @@ def test_what_another_process_has_ended_in_its_own_log_is_not_ended_here_at_this
         await after.settle(nobody)
         assert folder.told(1)[4:] == [] and not after.left("s")
         await after.aclose()
+
+    run(story())
+    verified(folder.path)
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_of_logs_that_are_held_the_last_word_of_a_session_says_what_was_left_in_it(folder: Folder, last: int) -> None:
+    async def story() -> None:
+        await folder.died(3 - last, moved("s", "running"), called("s", "c1"))
+        await folder.died(last, moved("s", "suspended"), called("s", "c2"))
+        held = [folder.journal(), folder.journal()]
+        for journal in held:
+            await journal.open()
+        neighbour = folder.journal()
+        await neighbour.open()
+        await neighbour.inherit(["s", "unknown"])
+        assert [*neighbour.left("s").calls] == ["c2"]
+        await neighbour.write("s", moved("s", "running"))
+        neighbour.moved("s", None)
+        await neighbour.inherit(["s"])
+        assert not neighbour.left("s"), "what this process has recorded since is what there is"
+        assert folder.told(3) == ["tool.result s", "operator.interrupted s", "operator.running s"]
+        for journal in (*held, neighbour):
+            await journal.aclose()
 
     run(story())
     verified(folder.path)
