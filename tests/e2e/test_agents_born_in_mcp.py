@@ -85,12 +85,12 @@ def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(
     values = [event["data"]["values"] for event in events.values() if event["data"]["type"] == "values"]
     wanted = OUTPUT if not agent.startswith("mcp") else {"text": values[-1]["text"]}
     assert values[-1] == wanted and values[-1]["text"].split() == SAID.split()
-    assert len(values) >= 3, "it came as it was said"
+    assert values[0] != values[-1], "it came as it was said"
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(values))
 
 
-LONG = SAID * 3
-"""For editors, which are told as little at a time as they can read."""
+LONG = SAID * 12
+"""For editors, which are told as much at a time as there is: its deltas are more than a pipe holds."""
 SAYING = {agent: ("--say", LONG.strip()) for agent in ("py-stdio", "py-sse")}
 ASKED = {agent: (*ADA, "--say", "who?") for agent in ("elicit-1", "elicit-2")}
 EDITORS: dict[agent_client.Sdk, tuple[str, dict[str, tuple[str, ...]]]] = {
@@ -119,7 +119,7 @@ def edited(gateway: Gateway) -> dict[tuple[str, str], list[Any]]:
 def test_in_an_editor_its_words_come_one_by_one(edited: dict[tuple[str, str], list[Any]], agent: str, sdk: str) -> None:
     lines = edited[sdk, agent]
     assert agent_client.text(lines) == LONG
-    assert len(agent_client.updates(lines, "agent_message_chunk")) >= 3, "live, not all at the end"
+    assert len(agent_client.updates(lines, "agent_message_chunk")) > 1, "live, not all at the end"
 
 
 @pytest.mark.parametrize("agent", ["elicit-1", "elicit-2"])
