@@ -10,6 +10,8 @@ the whole. When too much is held, all of it is released.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import math
 import time
 from collections import deque
@@ -32,10 +34,10 @@ need not be written twice.
 """
 DELTA_SECONDS = 0.25
 """How long a delta is held."""
-SHARED_SECONDS = 0.025
-"""Whatever is due within this time is due now."""
+SLACK_SECONDS = 0.001
+"""Whatever is due within this time is due now: the loop's timers count milliseconds."""
 MOST_RUNS = 8
-"""The most runs to write at a time of what is due: each is some 10 us on the event loop, for which all else waits."""
+"""The most runs to release at a time, if the event loop writes them: each is some 10 us, for which all else waits."""
 SLOW_SECONDS = 1.0
 """For how long no new run is held after one that was not over when it was due: such a run is written twice anyway."""
 MOST_BYTES = 128 * 1024
@@ -124,17 +126,18 @@ def closed() -> Unavailable:
 
 
 class HeldWrites:
-    """The held writes of all runs. Used on the event loop. `ripe` is called with those that are due."""
+    """The held writes of all runs. Used on the event loop. `ripe` is called with what is due, `most` runs at a time."""
 
-    def __init__(self, ripe: Callable[[list[WriteBehind]], Any]) -> None:
+    def __init__(self, ripe: Callable[[list[WriteBehind]], Any], most: int = MOST_RUNS) -> None:
         self._ripe = ripe
+        self._most = most
         self._runs: dict[str, WriteBehind] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._rings = math.inf
         self._size = 0
         self._quick_from = 0.0
-        self._leaving: deque[str] = deque()
-        """Runs that are due, and wait for those before them."""
+        self._order: list[tuple[float, int, WriteBehind]] = []  # a heap by when each is due
+        self._counter = itertools.count()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -183,6 +186,7 @@ class HeldWrites:
         """Release everything, the oldest first."""
         held = list(self._runs.values())
         self._runs.clear()
+        self._order.clear()
         self._size = 0
         return held
 
@@ -191,7 +195,8 @@ class HeldWrites:
         if held is None:
             held = self._runs[run] = WriteBehind(run)
         if patience < held.patience:
-            self._ring(held.hurry(patience))
+            heapq.heappush(self._order, (due := held.hurry(patience), next(self._counter), held))
+            self._ring(due)
         return held
 
     def _ring(self, due: float) -> None:
@@ -204,38 +209,38 @@ class HeldWrites:
         self._alarm = asyncio.get_running_loop().call_at(due, self._rang)
 
     def _rang(self) -> None:
-        """Release the first of what is due; the rest follows after what others do meanwhile.
-
-        What is due takes along all that will be within the time that it has waited itself: writing has a price for each
-        time, whatever is written. So all text is written at once, four times a second.
+        """Release a few runs: what is due, and what is due next within the time that it has waited, since writing has a
+        price for each time. Of many runs each few have their moment, and all else waits for one write, not for all.
         """
         self._alarm, self._rings = None, math.inf
-        now = asyncio.get_running_loop().time()
-        if not self._leaving and any([held.due <= now for held in self._runs.values()]):
-            waited = [held.patience for held in self._runs.values() if held.due <= now + SHARED_SECONDS]
-            until = now + max(waited, default=-math.inf)
-            self._leaving += [run for run, held in self._runs.items() if held.due <= until]
+        now = until = asyncio.get_running_loop().time() + SLACK_SECONDS
+        order = self._order
         ripe: list[WriteBehind] = []
-        while self._leaving and len(ripe) < MOST_RUNS:
-            if (held := self.take(self._leaving.popleft())) is not None:  # else it was taken since
-                ripe.append(held)
+        while order and len(ripe) < self._most:
+            due, _, held = order[0]
+            if held.due == due and self._runs.get(held.run) is held:  # else it was hurried or taken since
+                if due > until:
+                    break
+                if due <= now:
+                    until = max(until, now + held.patience)
                 if held.creation is not None:
                     self._quick_from = now + SLOW_SECONDS
+                self.take(held.run)
+                ripe.append(held)
+            heapq.heappop(order)
         if ripe:
             self._ripe(ripe)
-        if self._leaving:
-            self._ring(now)
-        elif self._runs:
-            self._ring(min([held.due for held in self._runs.values()]))
+        if order:
+            self._ring(order[0][0])
 
 
 class WriteQueue:
     """Gathers what is to be written. Used on the event loop. `wake` is called when there is something to take."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], most_runs: int = MOST_RUNS) -> None:
         self._wake = wake
         self._waiting: deque[Piece] = deque()
-        self._held = HeldWrites(self._ripe)
+        self._held = HeldWrites(self._ripe, most_runs)
         self._usable = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.put = 0

@@ -74,7 +74,6 @@ def test_a_record_without_which_its_run_cannot_be_found_again_is_written_before_
     tmp_path: Path, written: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_queue, "SECONDS", 3600.0)
-    monkeypatch.setattr(write_queue, "SHARED_SECONDS", 0.0)
 
     async def main() -> None:
         store = SqliteStore(tmp_path / "store.db")
@@ -236,6 +235,44 @@ def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_goes_with_not
         await later(write_queue.DELTA_SECONDS * 0.4)
         assert found == [["acts"], ["early", "late"]]
         assert not held
+
+    run(main(), loop_factory=Still)
+
+
+def test_the_text_of_many_runs_that_came_bit_by_bit_is_released_bit_by_bit_and_none_later_than_it_is_due() -> None:
+    async def main() -> None:
+        found: list[list[str]] = []
+        held = write_queue.HeldWrites(lambda runs: found.append([one.run for one in runs]), most=2)
+        for name in "abcde":
+            held.append(name, tokens(1, 1))
+            await later(0.01)
+        await later(write_queue.DELTA_SECONDS - 0.05)
+        assert found == [["a", "b"]], "the second goes with the first, and the others are not due"
+        held.append("acts", [entry(1)])
+        await later(0.02)
+        assert found == [["a", "b"], ["c", "d"]]
+        await later(0.02)
+        assert found == [["a", "b"], ["c", "d"], ["e", "acts"]]
+        assert not held
+
+    run(main(), loop_factory=Still)
+
+
+def test_what_was_taken_meanwhile_is_not_released_again_and_what_came_since_only_when_it_is_due() -> None:
+    async def main() -> None:
+        found: list[list[str]] = []
+        held = write_queue.HeldWrites(lambda runs: found.append([one.run for one in runs]))
+        held.append("taken", tokens(1, 1))
+        await later(write_queue.DELTA_SECONDS * 0.5)
+        assert held.take("taken") is not None
+        held.append("taken", tokens(2, 1))
+        await later(write_queue.DELTA_SECONDS * 0.5)
+        assert found == []
+        held.append("taken", [entry(3)])
+        await later(write_queue.SECONDS)
+        assert found == [["taken"]] and not held
+        await later(write_queue.DELTA_SECONDS)
+        assert found == [["taken"]]
 
     run(main(), loop_factory=Still)
 

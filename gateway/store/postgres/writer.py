@@ -77,7 +77,7 @@ class PostgresWriter:
         beat_seconds: float,
         fsync: bool,
     ) -> None:
-        self.queue = WriteQueue(self._wake)
+        self.queue = WriteQueue(self._wake, LONGEST_BATCH)
         self._server = server
         self._owner = owner
         self._first = first
