@@ -38,7 +38,7 @@ def form(schema: JsonObject, dialect: FormDialect) -> JsonObject | None:
     Objects in it are taken apart, into fields with names like `place.zip`.
     """
     if not is_object(schema):
-        field = _field(schema, dialect) if schema else {"type": "string"}
+        field = _field(wording.resolved(schema, schema), dialect) if schema else {"type": "string"}
         return field and {"type": "object", "properties": {WRAPPED: field}, "required": [WRAPPED]}
     leaves = list(wording.leaves(schema))
     fields = {leaf.name: _field(leaf.schema, dialect) for leaf in leaves}
@@ -56,7 +56,8 @@ def form(schema: JsonObject, dialect: FormDialect) -> JsonObject | None:
 def value_of(schema: JsonObject, content: JsonObject) -> Json:
     """The value of the schema that the content of its `form` is; ABSENT where it has none."""
     if not is_object(schema):
-        return _value(schema, content[WRAPPED]) if WRAPPED in content else delta.ABSENT
+        value = content.get(WRAPPED, delta.ABSENT)
+        return value if value is delta.ABSENT else _value(wording.resolved(schema, schema), value)
     leaves = {leaf.name: leaf for leaf in wording.leaves(schema)}
     out: JsonObject = {}
     for key, each in content.items():
@@ -75,7 +76,7 @@ def is_object(schema: JsonObject) -> bool:
 
 
 def _field(schema: JsonObject, dialect: FormDialect) -> JsonObject | None:
-    kind = _kind(schema)
+    kind = schema.get("type")
     if kind == "boolean" and "enum" not in schema:
         return {"type": "boolean", **_texts(schema), **_given(schema, "default", bool)}
     found = choices(schema)
@@ -147,18 +148,9 @@ def _value(schema: Any, value: Json) -> Json:
         return [_value(schema.get("items"), item) for item in value]
     if isinstance(value, str):
         return next((choice.value for choice in choices(schema) or () if choice.id == value), value)
-    if _kind(schema) == "integer" and isinstance(value, float) and value.is_integer():
+    if schema.get("type") == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
-
-
-def _kind(schema: JsonObject) -> Any:
-    """The type; of several the only one that is not null."""
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kinds = [each for each in kind if each != "null"]
-        return kinds[0] if len(kinds) == 1 else None
-    return kind
 
 
 def _texts(schema: JsonObject) -> JsonObject:

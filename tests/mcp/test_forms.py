@@ -180,7 +180,12 @@ def test_a_value_that_may_be_null_is_left_out_or_of_its_one_other_type() -> None
     fields: JsonObject = {"n": {"type": ["integer", "null"]}, "x": {"type": ["string", "integer"]}}
     form = form_of(asks({"type": "object", "properties": fields}), "2025-11-25")
     assert form is not None and form["requestedSchema"]["properties"] == {"n": {"type": "integer"}}
-    assert accepted(asks({"type": "object", "properties": fields}), n=4.0).value == {"n": 4}
+    answer = accepted(asks({"type": "object", "properties": fields}), n=4.0)
+    assert answer.value == {"n": 4} and type(answer.value["n"]) is int
+    for schema in (fields["n"], {"anyOf": [{"type": "integer"}, {"type": "null"}]}):
+        form = form_of(asks(schema), "2025-11-25")
+        assert form is not None and form["requestedSchema"]["properties"] == {"value": {"type": "integer"}}
+        assert type(accepted(asks(schema), value=4.0).value) is int
 
 
 def test_a_question_that_needs_what_a_form_cannot_ask_has_none() -> None:

@@ -167,6 +167,25 @@ def test_a_restart_keeps_the_question_and_sends_the_run_once(tmp_path: Path, ans
     run(scene())
 
 
+def test_a_restart_keeps_what_was_answered_to_the_questions_before(tmp_path: Path) -> None:
+    few = {"if": {"properties": {"units": {"const": "celsius"}}}, "then": {"properties": {"days": {"maximum": 3}}}}
+
+    async def scene() -> None:
+        file = tmp_path / "store.db"
+        async with engine((route(), weather({**SCHEMA, **few})), file=file) as gateway:
+            started = await gateway.runs.start(prompt("Bonn"))
+            await asked(gateway, started.id)
+            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 5}))
+            await until(lambda: [i.id for i in gateway.live[started.id].run.interrupts] == ["input#2"])
+        async with engine((route(), weather({**SCHEMA, **few})), file=file) as gateway:
+            found = await asked(gateway, started.id)
+            assert [list(i.answer_schema["properties"]) for i in found.interrupts] == [["days"]]
+            await gateway.runs.answer(started.id, Answer(value={"days": 2}))
+            assert (await asked(gateway, started.id)).request.input == WHOLE
+
+    run(scene())
+
+
 def test_a_queued_run_asks_when_it_is_its_turn(tmp_path: Path) -> None:
     async def scene() -> None:
         agent = weather()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core import thread_state
-from gateway.core.errors import AgentGone, AgentTimeout, Unsupported
+from gateway.core.errors import AgentGone, AgentTimeout, NotFound, Unsupported
 from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject, Role, Thread
 from gateway.runs import Engine, states
 from tests.runs.test_memory import Listening, agent
@@ -160,6 +160,8 @@ def test_an_agent_that_publishes_no_schema_shows_no_state() -> None:
             await said(gateway, ("ada", "one"))
             state = await gateway.threads.state("t")
             assert state.values is None and [one.content for one in state.messages] == ["one", "answer to one"]
+            with pytest.raises(NotFound, match="before: the thread has no checkpoint 'none'"):
+                await gateway.threads.states("t", before="none")
 
     run(scene())
 
@@ -281,6 +283,20 @@ def test_patched_messages_are_what_an_agent_without_threads_is_told() -> None:
     assert (
         "user: my name is John" in second and "hello" not in second and "one" not in second.replace("conversation", "")
     )
+
+
+def test_a_thread_whose_agent_has_gone_shows_what_was_put_into_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with engine((route("eve"), Listening(agent())), file=tmp_path / "s.db") as gateway:
+            await begun(gateway)
+            await gateway.threads.patch("t", values={"colour": "blue"})
+            await said(gateway, ("eve", "one"))
+        async with engine(file=tmp_path / "s.db") as gateway:
+            state = await gateway.threads.state("t")
+            assert state.values["colour"] == "blue"
+            assert [one["content"] for one in state.values["messages"]] == ["one", "answer to one"]
+
+    run(scene())
 
 
 def test_a_run_does_not_store_the_state_again() -> None:

@@ -106,7 +106,7 @@ def test_every_stop_of_a_run_is_told_in_order() -> None:
 
 def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
     async def scene() -> None:
-        receiver = Receiver(503, 429)
+        receiver = Receiver(500, 429)
         async with (
             receiving(receiver) as url,
             engine((route(), Scripted(echo))) as gateway,

@@ -32,7 +32,6 @@ TABLE: Final[Mapping[tuple[McpSessionState, SessionEvent], McpSessionState]] = {
     (McpSessionState.READY, SessionEvent.INITIALIZED): McpSessionState.READY,
     (McpSessionState.NEW, SessionEvent.GONE): McpSessionState.ENDED,
     (McpSessionState.READY, SessionEvent.GONE): McpSessionState.ENDED,
-    (McpSessionState.ENDED, SessionEvent.GONE): McpSessionState.ENDED,
 }
 
 

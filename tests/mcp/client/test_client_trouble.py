@@ -203,12 +203,19 @@ def test_changes_are_subscribed_to_again_until_the_server_does_not_want_it() -> 
                 await unknown(exchange, message)
 
         told: list[str] = []
-        on = {**MODERN, "server/discover": tells, "subscriptions/listen": subscribed}
+
+        async def listed(exchange: Exchange, message: Any) -> None:
+            await answer(exchange, result(message["id"], {"tools": []}))
+
+        on = {**MODERN, "server/discover": tells, "subscriptions/listen": subscribed, "tools/list": listed}
         async with http(on) as server, pool(url=server.url) as made:
             made.on_notification(lambda method, params: told.append(method))
-            async with made.lease():
+            async with made.lease() as session:
                 await server.until(lambda: len(server.got("subscriptions/listen")) == 3)
-                await later(10_000)
+                for _ in range(2):  # the first comes behind the refusal, the second behind whatever is due by then
+                    await session.call("tools/list")
+                    await later(10_000)
+                await session.call("tools/list")
             assert len(server.got("subscriptions/listen")) == 3
             assert told == 2 * ["notifications/tools/list_changed"]
 

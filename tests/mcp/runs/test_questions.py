@@ -9,11 +9,8 @@ from msgspec import json
 
 from gateway.core import errors
 from gateway.core.types import Interrupt, Outcome, RunStatus
-from gateway.mcp import forms
 from gateway.mcp.runs import questions
-from gateway.mcp.server.contract import McpClient
 from tests.mcp.runs.documents import MESSAGE, run_of
-from tests.support.mcp_schemas import valid
 
 CHOICE = Interrupt(id="q.1", kind="approve", message="May I?", payload={"x": 1}, answer_schema={"type": "boolean"})
 FREE = Interrupt(
@@ -26,17 +23,6 @@ def plain(value: Any) -> Any:
 
 
 # --- asking ------------------------------------------------------------------------------------------------------
-
-
-def test_a_client_that_takes_forms_is_asked_with_one() -> None:
-    client = McpClient(version="2025-11-25", capabilities={"elicitation": {}})
-    form = questions.elicitation(CHOICE, client)
-    assert form is not None
-    valid("2025-11-25", "ElicitRequest", {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": form})
-    assert forms.elicitation_answer(CHOICE, {"action": "accept", "content": {"value": True}}).value is True
-    assert questions.elicitation(FREE, client) is None
-    assert questions.elicitation(CHOICE, McpClient(version="2025-11-25")) is None
-    assert questions.elicitation(CHOICE, McpClient(version="2024-11-05", capabilities={"elicitation": {}})) is None
 
 
 def test_a_client_that_takes_none_gets_the_question_as_an_error_with_a_handle() -> None:
@@ -89,15 +75,3 @@ def test_a_handle_that_is_none_is_refused(handle: Any) -> None:
 def test_an_answer_that_is_no_object_comes_in_one(interrupt: Interrupt, value: Any, answer: Any) -> None:
     given = questions.given(interrupt, value)
     assert given.outcome is Outcome.ANSWERED and given.value == answer and type(given.value) is type(answer)
-
-
-def test_only_an_answer_is_one() -> None:
-    for outcome in ("declined", "cancelled"):
-        given = questions.given(CHOICE, {"answer": True}, outcome)
-        assert given.outcome.value == outcome and given.value is None
-    assert questions.given(CHOICE, {"answer": True}, "answered").value is True
-    odds: list[Any] = ["yes", "", 1, True, {}]
-    for odd in odds:
-        with pytest.raises(errors.Invalid) as refused:
-            questions.given(CHOICE, {"answer": True}, odd)
-        assert refused.value.path == "/_meta/interlingua~1outcome"

@@ -169,18 +169,17 @@ def test_a_flood_of_sessions_pushes_out_only_those_that_wait_for_nothing() -> No
     run(case())
 
 
-def test_a_call_whose_client_has_left_keeps_its_session() -> None:
+def test_a_call_whose_client_has_lost_its_stream_keeps_its_session() -> None:
     async def case() -> None:
         async with rig(max_sessions=2) as there, client(there.mcp) as here:
-            task = asyncio.create_task(here.post(here.request("tools/call", tool("wait"), id="w")))
-            await there.saw("waits w")
-            task.cancel()
-            await asyncio.wait([task])
-            for _ in range(2):
+            async with here.stream(here.request("tools/call", tool("wait", "t"), id="w")) as events:
+                await events.next()
+            for _ in range(4):
                 assert (await here.http.post(there.mcp, json=initialize())).status_code == 200
-            assert (await here.ask("ping"))["result"] == {}
-            assert "cancelled w" not in there.words.seen
             there.words.go.set()
+            async with here.listen(after="1-1") as again:
+                assert [one["id"] for one in await again.rest()] == ["w"]
+            assert "cancelled w" not in there.words.seen
 
     run(case())
 
