@@ -255,7 +255,7 @@ def _checked(response: HttpResponse, what: str) -> Any:
     if response.status >= 400:
         raise AgentFailed(f"the agent answered {response.status} to {what}{_said(response)}")
     if response.status >= 300:
-        raise AgentBroken(f"the agent redirects ({response.status}); its address must be given as it is")
+        raise AgentBroken(f"the agent {response.redirected}; its address must be given as it is")
     return _json(response, what)
 
 

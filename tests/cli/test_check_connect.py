@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tests.cli.conftest import interlingua
 from tests.support.peers import oidc_provider
-from tests.support.processes import free_port
+from tests.support.processes import ROOT, free_port
 
 ROUTES = """\
 routes:
@@ -88,6 +89,26 @@ def test_keys_that_would_come_unencrypted_are_a_caution(tmp_path: Path) -> None:
     done = interlingua("check", str(file))
     told = "whoever is between here and login.example.com may say whose tokens are valid: use https"
     assert f"caution: {file}:1 inbound.agent_connect.authentication.jwt.discovery: {told}" in done.stdout
+
+
+def test_an_agent_of_another_protocol_is_told_as_such(agents: dict[str, str], tmp_path: Path) -> None:
+    file, programs = tmp_path / "routes.yaml", ROOT / "examples" / "agents"
+    targets = [
+        f"protocol: agent_connect, url: '{agents['REPORTER_URL']}'",
+        f"protocol: agent_protocol, url: '{agents['MAILCOMPOSER_URL']}'",
+        f"protocol: agent_client, command: ['{sys.executable}', '{programs / 'librarian.py'}']",
+        f"protocol: agent_communication, command: ['{sys.executable}', '{programs / 'gardener.py'}']",
+    ]
+    routes = [f"  - {{name: a{at}, target: {{{target}}}}}" for at, target in enumerate(targets)]
+    file.write_text("\n".join(["routes:", *routes, ""]))
+    done = interlingua("check", str(file), "--connect")
+    told = [line.partition("cannot be described: ")[2] for line in done.stdout.splitlines() if "caution: " in line]
+    assert told == [
+        "there is no Agent Connect agent at this address (404 for POST /agents/search)",
+        "there is no Agent Protocol agent at this address (404 for /ap/v1/agent/tasks and /agent/tasks)",
+        "a2 speaks MCP (2024-11-05), not the Agent Client Protocol",
+        "a3 answered initialize with the protocolVersion 1, which is none of MCP's",
+    ], done.stdout
 
 
 def test_why_no_connection_is_made_is_told(agents: dict[str, str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -72,6 +73,10 @@ UNSET: Final = "default"
 """Value of a list that leaves the setting to the agent."""
 
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+"""What versions of MCP are."""
+
+
 def agent_of(initialize: JsonObject, source: str) -> Agent:
     """The agent that answered `initialize` so, with that answer verbatim in `extra["agent_client"]`.
 
@@ -81,6 +86,8 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
         raise AgentBroken(f"{source} did not answer initialize with an object")
     spoken = initialize.get("protocolVersion")
     if isinstance(spoken, bool) or spoken != VERSION:
+        if isinstance(spoken, str) and _DATE.fullmatch(spoken):
+            raise AgentBroken(f"{source} speaks MCP ({spoken}), not the Agent Client Protocol")
         raise AgentBroken(f"{source} speaks version {spoken!r} of the Agent Client Protocol, not {VERSION}")
     info = as_object(initialize.get("agentInfo"))
     name, title, number = (_string(info.get(key)) for key in ("name", "title", "version"))

@@ -156,6 +156,8 @@ def complaint(reply: HttpResponse, where: str) -> AgentError:
     if status in (429, 502, 503):
         later = reply.later
         return AgentGone(said, untaken=later is not None, retry_after=later)
+    if status in (301, 302, 303, 307, 308):
+        return AgentBroken(f"{where} {reply.redirected}; the agent's address must be given as it is")
     if status < 400:
         return AgentBroken(said)
     return AgentFailed(said)

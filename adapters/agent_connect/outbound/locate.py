@@ -63,6 +63,8 @@ class Locator:
         reply = await self._client.send("POST", "/agents/search", encode(asked))
         if reply.status in (400, 422) and wanted is None:
             raise NotFound(f"the server at {self._target.url} does not list its agents: name one in `target.agent`")
+        if reply.status in (404, 405):
+            raise NotFound(f"there is no Agent Connect agent at this address ({reply.status} for {_SEARCH})")
         if reply.status != 200:
             raise complaint(reply, _SEARCH)
         agents = decode_agent.found(_json(reply, _SEARCH), _SEARCH)

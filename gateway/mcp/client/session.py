@@ -128,7 +128,10 @@ class ClientSession:
     def _agree(self, said: JsonObject) -> None:
         version = said.get("protocolVersion")
         if not isinstance(version, str):
-            raise AgentBroken(f"{self._channel.name} answered initialize without a protocolVersion")
+            told = (
+                "no protocolVersion" if version is None else f"the protocolVersion {version!r}, which is none of MCP's"
+            )
+            raise AgentBroken(f"{self._channel.name} answered initialize with {told}")
         version = self._dialects.get(version, version)
         if version not in versions.HANDSHAKE:
             raise AgentFailed(f"{self._channel.name} speaks the revision {version[:40]!r}, which is not spoken here")

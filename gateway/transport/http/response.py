@@ -104,6 +104,12 @@ class HttpResponse(msgspec.Struct, frozen=True):
         """See `come_later`."""
         return come_later(self.status, self.headers)
 
+    @property
+    def redirected(self) -> str:
+        """What a redirect, which is not followed, says to whoever has configured the address."""
+        to = self.headers.get("Location", "").partition("?")[0].partition("#")[0]
+        return f"redirects ({self.status})" + (f" to {to[:200]}" if to.isprintable() and to else "")
+
     def json(self) -> Any:
         """Decode the body as JSON, whatever its content type. Raises AgentBroken if it is not JSON."""
         try:
