@@ -11,7 +11,7 @@ from gateway.cli.codes import FAILED, OK, USAGE, count
 from gateway.cli.files import read, without
 from gateway.cli.private_files import readable
 from gateway.config import Config, Route
-from gateway.config.exposure import alone, cautions, exposed, in_clear, issuers, of_several
+from gateway.config.exposure import alone, cautions, exposed, in_clear, issuers, of_several, unasked
 from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import faults_of_file, probe_store
@@ -43,9 +43,18 @@ def check(
         print(f"  {options.path or '/'} <- {name}")
     governing = (caution for route in config.routes if route.binding for caution in route.binding.cautions)
     clear = in_clear(config, inbound=tls is None and not local(host))
+    strangers = () if local(host) else unasked(config)
     several = of_several(config, workers) if workers > 1 else ()
     stored = [config.mistake(("store", "url"), fault) for fault in faults_of_file(config.store.url, config.base)]
-    for caution in (*dict.fromkeys(governing), *cautions(config), *clear, *several, *stored, *readable(config)):
+    for caution in (
+        *dict.fromkeys(governing),
+        *cautions(config),
+        *strangers,
+        *clear,
+        *several,
+        *stored,
+        *readable(config),
+    ):
         print(f"caution: {caution}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")

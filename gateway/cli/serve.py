@@ -26,7 +26,7 @@ from gateway.cli.files import read, without
 from gateway.cli.listening import BACKLOG, listen
 from gateway.cli.private_files import readable
 from gateway.config import Config, DocumentError, Mistake, load
-from gateway.config.exposure import alone, cautions, exposed, in_clear, of_several
+from gateway.config.exposure import alone, cautions, exposed, in_clear, of_several, unasked
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
@@ -78,7 +78,8 @@ def serve(
         if link is None or link.number == 1:  # one says it for all
             clear = in_clear(config, inbound=tls is None and _shared(listener))
             several = () if link is None else of_several(whole, link.workers)
-            for caution in (*cautions(config), *clear, *several):
+            strangers = unasked(config) if _shared(listener) else ()
+            for caution in (*cautions(config), *strangers, *clear, *several):
                 log.warning("%s", caution)
             if open_files := readable(config):
                 log.warning("%s", "; ".join(open_files))

@@ -64,6 +64,16 @@ def cautions(config: Config) -> tuple[Mistake, ...]:
     return tuple(dict.fromkeys((*found, *_not_there(config))))
 
 
+def unasked(config: Config) -> tuple[Mistake, ...]:
+    """Return a warning if no protocol asks who its clients are, for a port that other machines reach. Where some do,
+    the others are among the `cautions`.
+    """
+    if not config.inbound or any(options.authenticates for options in config.inbound.values()):
+        return ()
+    message = "whoever reaches the port from another machine may use every agent: `authentication` below each protocol"
+    return (config.mistake(("inbound",), f"{message} (`access` below agent_context) says who may"),)
+
+
 def _not_there(config: Config) -> Iterator[Mistake]:
     """Warn of commands that this machine cannot start: no such folder, program or script."""
     for index, route in enumerate(config.routes):

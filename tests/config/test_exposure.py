@@ -221,6 +221,28 @@ def test_check_warns_of_clear_text_where_others_reach_the_port_and_no_certificat
         )
 
 
+def test_check_and_serve_warn_of_a_port_for_other_machines_where_nobody_is_asked(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "routes.yaml"
+    monkeypatch.setattr("gateway.cli.serve.loop.run", lambda it, signals: it.close())
+    told = "whoever reaches the port from another machine may use every agent"
+    asking = "{clients: [{name: ana, token: a-long-secret-of-hers}]}"
+    for host, inbound, warned in (
+        ("0.0.0.0", "{agent_connect: , agent_client: }", True),
+        ("0.0.0.0", f"{{agent_connect: {{authentication: {asking}}}}}", False),
+        ("127.0.0.1", "{agent_connect: }", False),
+    ):
+        file.write_text(f"\ninbound: {inbound}\n")
+        caplog.clear()
+        assert check(file, host) == serve(file, host, 0) == 0
+        assert (f"caution: {file}:2 inbound: {told}" in capsys.readouterr().out) == warned
+        assert (f"{file}:2 inbound: {told}" in caplog.text) == warned
+
+
 def test_a_secret_that_would_be_sent_to_an_issuer_unencrypted_is_named() -> None:
     oauth2 = {"token_url": "http://login.example/token", "client_id": "a", "client_secret": "b"}
     place = {"protocol": "agent_connect", "url": "https://far.example", "auth": {"oauth2": oauth2}}
