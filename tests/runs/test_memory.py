@@ -179,6 +179,23 @@ def test_a_tool_gets_no_transcript_and_its_client_hears_so_once(described: Agent
     assert tool.inputs == [{key: "one"}, {key: "two"}, {key: "three"}]
 
 
+def test_turns_that_do_not_fit_an_agents_input_are_left_out_and_counted() -> None:
+    short: JsonObject = {"type": "object", "properties": {"message": {"type": "string", "maxLength": 40}}}
+    brief = Listening(agent({**short, "required": ["message"]}))
+
+    async def scene() -> None:
+        async with engine((route(), brief)) as gateway:
+            await gateway.threads.create(thread())
+            ended = [await said(gateway, text) for text in ("one", "two")]
+            assert [(one.status, one.losses) for one in ended] == [
+                (RunStatus.SUCCESS, {}),
+                (RunStatus.SUCCESS, {"earlier_turns": 1}),
+            ]
+
+    run(scene())
+    assert brief.inputs == [{"message": "one"}, {"message": "two"}]
+
+
 def test_an_agent_with_threads_is_told_what_others_said_meanwhile_once_and_also_after_a_restart(tmp_path: Path) -> None:
     ada, bob = Listening(agent(threads=True)), Listening(agent(threads=True))
     file = tmp_path / "store.db"
