@@ -2,7 +2,8 @@
 // connection, with the SDK's own caller: `--sdk FOLDER`, on stdio. Its prompts are JSON: `{"calls": [[METHOD, PARAMS],
 // ...]}` are requests to its session's first server; it says `{"results": [OUTCOME, ...], "heard": [...]}`, where what
 // the SDK raised is `{"raised": {"code", "message"}}`. `{"answer": {...}}` instead of a request calls the last one again
-// with these answers to all that it was asked; `{"abort": [METHOD, PARAMS]}` gives a request up as soon as it is sent.
+// with these answers to all that it was asked; `{"abort": [METHOD, PARAMS]}` gives the call of a tool up as soon as the
+// server's tool `seen` has it among what was begun.
 
 import { Readable, Writable } from "node:stream";
 import { load } from "./agent_client_sdk.mjs";
@@ -34,8 +35,14 @@ async function prompted({ params, client }) {
       results.push(await call(client, server, each[0], each[1], heard));
     } else if (each.abort) {
       const control = new AbortController();
-      setTimeout(() => control.abort(new Error("enough")), 200);
-      results.push(await call(client, server, each.abort[0], each.abort[1], heard, control.signal));
+      const aborted = call(client, server, each.abort[0], each.abort[1], heard, control.signal);
+      let begun = [];
+      while (!begun.includes(each.abort[1].name)) {
+        const seen = await call(client, server, "tools/call", { name: "seen", arguments: {} }, heard);
+        begun = JSON.parse(seen.result.content[0].text).begun;
+      }
+      control.abort(new Error("enough"));
+      results.push(await aborted);
     } else {
       const { inputRequests, requestState } = results.at(-1).result;
       const inputResponses = Object.fromEntries(Object.keys(inputRequests).map((key) => [key, each.answer]));

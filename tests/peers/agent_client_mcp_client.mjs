@@ -3,7 +3,7 @@
 // `agent_client_mcp_client.py` prints. Its server speaks 2026-07-28 and has these tools: `echo {text}`; `count {upto}`,
 // so many progress notifications, and its result a moment later, since the SDK gives its users an answer before
 // notifications that came with it; `ask {about}`, by `input_required`; `slow`, which ends when it is cancelled; `fail`, an
-// error of the server's.
+// error of the server's. `seen`, which is not listed, tells whether `slow` was begun.
 
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
@@ -19,6 +19,7 @@ const acp = await load(folder, "@agentclientprotocol/sdk/unstable");
 
 const VERSION = acp.MCP_PROTOCOL_VERSION;
 const TOOLS = ["echo", "count", "ask", "slow", "fail"];
+const begun = [];
 const form = { type: "object", properties: { sure: { type: "boolean" } }, required: ["sure"] };
 const complete = (result) => ({ result: { resultType: "complete", ...result } });
 const text = (said) => complete({ content: [{ type: "text", text: said }] });
@@ -48,7 +49,9 @@ async function handler(cx) {
     const one = { method: "elicitation/create", params: { mode: "form", message: given.about, requestedSchema: form } };
     return { result: { resultType: "input_required", inputRequests: { one }, requestState: "asked" } };
   }
+  if (name === "seen") return text(JSON.stringify({ begun }));
   if (name === "slow") {
+    begun.push(name);
     await new Promise((resolve) => cx.signal.addEventListener("abort", resolve, { once: true }));
     tell("cancelled", { method: cx.method });
     throw cx.signal.reason;
