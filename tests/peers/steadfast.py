@@ -1,7 +1,8 @@
 """Clients made with real SDKs that go on whatever happens to the gateways, and hold them to what they acknowledged.
 
-`steadfast.py KIND --seconds N --clients N URL...` under the environment of KIND's SDK. Each URL is a gateway's, or a
-proxy's in front of them; a client asks any, and another whenever it is cut off or refused. It prints one JSON object of
+`steadfast.py KIND --seconds N --until COUNT --clients N URL...` under the environment of KIND's SDK. Each URL is a
+gateway's, or a proxy's in front of them; a client asks any, and another whenever it is cut off or refused. They go on
+for so long, and until COUNT has been counted: which of their runs a kill costs is chance. It prints one JSON object of
 counts, and ends with 1 and a traceback where something is wrong: an answer that is not the agent's, or one that was
 acknowledged and is gone.
 
@@ -368,6 +369,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=("e2b", "editor", "mcp", "bee", "context"))
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--until", required=True)
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("urls", nargs="+")
     args = parser.parse_args()
@@ -375,7 +377,7 @@ async def main() -> None:
 
     async def client(number: int) -> None:
         places = Places(args.urls, number)
-        while time.monotonic() < over:
+        while time.monotonic() < over or not COUNTS[args.until]:
             await globals()[args.kind](places, number)
 
     async with asyncio.TaskGroup() as group:
