@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +15,8 @@ from gateway.core import events as e
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import Agent, RunStatus
 from gateway.runs import Engine
+from gateway.store import LogEntry
+from gateway.store.sqlite import SqliteStore
 from tests.runs.test_hosting import House, done, engine, held
 from tests.runs.test_roster import CONFIG, said_config, spoken
 from tests.support import aio, scripted
@@ -57,6 +60,41 @@ def test_a_run_of_a_hosted_agent_is_attached_after_a_restart(tmp_path: Path) -> 
             guest, gone = [await done(gateway, run) for run in runs]
             assert guest.status is RunStatus.SUCCESS and b"taken up" in bytes(guest.output)
             assert gone.status is RunStatus.ERROR and gone.failure is not None and gone.failure.code == "not_found"
+
+    aio.run(story())
+
+
+def test_runs_of_hosted_agents_go_on_though_whoever_asked_for_them_goes_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async def hang(context: RunContext) -> None:
+            await context.set_upstream({"id": "u"})
+            await asyncio.Event().wait()
+
+        file, reading, go = tmp_path / "store.db", asyncio.Event(), asyncio.Event()
+        async with engine(file=file, house=House(guest=Scripted(hang, attach=echo))) as survivor:
+            elsewhere = SqliteStore(file, host="elsewhere")
+            async with engine(store=elsewhere, house=House(guest=Scripted(hang))) as owner:
+                first, second = [await owner.runs.start(request("on", agent="guest")) for _ in range(2)]
+                await until(lambda: all(owner.live[run.id].run.upstream for run in (first, second)))
+            events = survivor.store.events
+
+            async def slowly(run_id: str, *args: Any, **named: Any) -> list[LogEntry]:
+                if run_id == second.id:
+                    reading.set()
+                    await go.wait()
+                return await events(run_id, *args, **named)
+
+            monkeypatch.setattr(survivor.store, "events", slowly)
+            adopting = asyncio.ensure_future(survivor.adopt())
+            await until(lambda: first.id in survivor.live and reading.is_set())
+            adopting.cancel()
+            await asyncio.wait([adopting])
+            assert (await done(survivor, first)).status is RunStatus.SUCCESS
+            go.set()
+            await survivor.adopt()
+            assert (await done(survivor, second)).status is RunStatus.SUCCESS
 
     aio.run(story())
 
