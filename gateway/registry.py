@@ -54,6 +54,16 @@ def scan(package: str = "adapters") -> dict[str, Adapter]:
     return found
 
 
+def serving(adapters: Registry) -> dict[str, Adapter]:
+    """Those that serve clients."""
+    return {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
+
+
+def calling(adapters: Registry) -> dict[str, Adapter]:
+    """Those that call agents."""
+    return {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
+
+
 def _fault(folder: str, adapter: object) -> str | None:
     """The fault in a folder's value, None if it has none."""
     if adapter is None:

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway import registry
 from gateway.config.exposure import driven
 from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
@@ -51,7 +52,7 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
         values["routes"] = [_route(document, index, route, adapters) for index, route in enumerate(values["routes"])]
     config: Config | None = None
     try:
-        config = Config.bound(values, adapters, path)
+        config = Config.bound(values, document, adapters, path)
     except ValidationError as error:
         _explain(document, (), Config, error)
     _matches(document, values["routes"], adapters)
@@ -65,7 +66,6 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
         return None
     for index, binding in bindings.items():
         config.routes[index].govern(binding)
-    config.located(document)
     return config
 
 
@@ -121,7 +121,7 @@ def _inbound(
     document: Document, given: Any, adapters: Registry, limits: Mapping[str, int]
 ) -> Iterator[tuple[str, InboundOptions]]:
     """Every protocol to serve with its options, `path` and the `limits` filled in. Notes mistakes."""
-    serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
+    serving = registry.serving(adapters)
     if given is None:
         given = {name: None for name, adapter in serving.items() if adapter.unnamed}
     if not isinstance(given, dict):
@@ -218,7 +218,7 @@ def _target(document: Document, where: Where, target: Any, adapters: Registry) -
     if not isinstance(target, dict):
         document.refuse(where, f"should be a mapping with keys such as 'protocol', not {kind_of(target)}")
         return stand_in
-    calling = {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
+    calling = registry.calling(adapters)
     protocol = target.get("protocol")
     if "protocol" not in target:
         document.refuse((*where, "protocol"), f"required; have {_names(calling)}", document.line(where))
@@ -252,7 +252,7 @@ def _no_adapter(name: Any, fitting: Mapping[str, Adapter], adapters: Registry, o
 
 def _matches(document: Document, routes: Any, adapters: Registry) -> None:
     """`match.protocol` names adapters that serve; routes of one name differ in their match and can be reached."""
-    serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
+    serving = registry.serving(adapters)
     seen: dict[str, list[tuple[int, Any]]] = {}
     for index, route in enumerate(routes if isinstance(routes, list) else ()):
         match = route.get("match") or {} if isinstance(route, dict) else None

@@ -8,13 +8,11 @@ from collections.abc import Collection
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     IPvAnyNetwork,
     PrivateAttr,
@@ -26,7 +24,7 @@ from gateway.access.operators import OperatorOptions
 from gateway.config.units import Duration, Size
 from gateway.contract import HttpUrl, InboundOptions, TargetOptions
 from gateway.contract.governing import APPROVALS
-from gateway.contract.options import ClientLimits, DoorLimits, HeaderSecret, Most, Rate, RouteLimits, no_flag
+from gateway.contract.options import ClientLimits, DoorLimits, HeaderSecret, Most, Options, Rate, RouteLimits, no_flag
 from gateway.core.memory import TRANSCRIPT
 from gateway.core.types import InterruptSpec
 from gateway.registry import Registry
@@ -45,22 +43,20 @@ def _empty_if_null(value: Any) -> Any:
     return {} if value is None else value
 
 
+T = TypeVar("T")
+OrEmpty = Annotated[T, BeforeValidator(_empty_if_null)]
+
+
 def _listed(value: Any) -> Any:
     """One name is a list of one."""
     return (value,) if isinstance(value, str) else value
-
-
-class Section(BaseModel):
-    """Base of every section."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 Pointer = Annotated[str, Field(pattern=JSON_POINTER)]
 """A JSON pointer (RFC 6901); the empty string is the whole document."""
 
 
-class Match(Section):
+class Match(Options):
     """Which requests a route takes. Left out: all."""
 
     protocol: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
@@ -71,7 +67,7 @@ class Match(Section):
     )
 
 
-class TextPlaces(Section):
+class TextPlaces(Options):
     """Where the text is inside the agent's documents. Needed only where its schemas do not tell."""
 
     input: Pointer | None = Field(default=None, description="JSON pointer to the text in the agent's input.")
@@ -85,7 +81,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator
 """From 0 to 1, more is more."""
 
 
-class Traits(Section):
+class Traits(Options):
     """Base of sections whose keys stand in for what the agent says of itself."""
 
     @property
@@ -121,7 +117,7 @@ def _a_template(text: str) -> str:
     return text
 
 
-class Memory(Section):
+class Memory(Options):
     """What an agent that does not know the conversation is told of it."""
 
     mode: Literal["auto", "replay", "none"] = Field(
@@ -144,7 +140,7 @@ class Memory(Section):
     )
 
 
-class BreakerOptions(Section):
+class BreakerOptions(Options):
     """When a target that cannot be reached gets no more runs, and for how long."""
 
     failures: Annotated[int | None, Field(ge=1), BeforeValidator(no_flag)] = Field(
@@ -160,13 +156,13 @@ class BreakerOptions(Section):
     longest: Duration = Field(default=30.0, gt=0, description="How long at most.")
 
 
-class Route(Section):
+class Route(Options):
     """One agent and where it lives. The first route of that name whose `match` fits a request takes it."""
 
     name: str = Field(
         pattern=AGENT_NAME, description="What clients call the agent, in every protocol: letters, digits, _ and -."
     )
-    match: Annotated[Match, BeforeValidator(_empty_if_null)] = Field(
+    match: OrEmpty[Match] = Field(
         default=Match(), description="Which requests this route takes; the first that fits wins. Left out: all."
     )
     target: SerializeAsAny[TargetOptions] = Field(description="Where the agent is and which protocol it speaks.")
@@ -175,7 +171,7 @@ class Route(Section):
         description="In place of `target`: several places where the same agent is, in any protocols. A run goes to one "
         "by `weight`, and to the next where that takes nothing of it; a thread stays where it began.",
     )
-    breaker: Annotated[BreakerOptions, BeforeValidator(_empty_if_null)] = Field(
+    breaker: OrEmpty[BreakerOptions] = Field(
         default=BreakerOptions(), description="When a target that cannot be reached gets no more runs."
     )
     retries: Annotated[int, Field(ge=0, le=10), BeforeValidator(no_flag)] = Field(
@@ -188,22 +184,22 @@ class Route(Section):
         description="How long a run may take, not counting the time a person is asked, and how long a request waits "
         "before for an agent that was never asked what it is. null: as long as it likes.",
     )
-    text: Annotated[TextPlaces, BeforeValidator(_empty_if_null)] = Field(
+    text: OrEmpty[TextPlaces] = Field(
         default=TextPlaces(),
         description="Where the text is in the agent's documents, if its schemas do not tell. Where the agent publishes "
         "no schema, the one that stands in for it has its text there.",
     )
-    memory: Annotated[Memory, BeforeValidator(_empty_if_null)] = Field(
+    memory: OrEmpty[Memory] = Field(
         default=Memory(), description="What an agent that does not know the conversation is told of it."
     )
     labels: dict[str, tuple[str, ...]] = Field(
         default={}, description="For directories and capability matching: tools, models, specializations, ..."
     )
-    delegation: Annotated[Delegation, BeforeValidator(_empty_if_null)] = Field(
+    delegation: OrEmpty[Delegation] = Field(
         default=Delegation(),
         description="How the agent is chosen for tasks. What is left out is as the agent says of itself.",
     )
-    model: Annotated[LanguageModel | None, BeforeValidator(_empty_if_null)] = Field(
+    model: OrEmpty[LanguageModel | None] = Field(
         default=None,
         description="The agent stands for a language model: requests for a completion may be served by it. "
         "Left out: it does not, unless it says so itself.",
@@ -214,7 +210,7 @@ class Route(Section):
         default="refuse",
         description="What becomes of a request that needs what the agent cannot do: refused, or sent without it.",
     )
-    limits: Annotated[RouteLimits, BeforeValidator(_empty_if_null)] = Field(
+    limits: OrEmpty[RouteLimits] = Field(
         default=RouteLimits(), description="What all clients together may ask of it. Left out: `limits.route`."
     )
     backpressure: bool = Field(
@@ -269,7 +265,7 @@ class Route(Section):
         self._binding = binding
 
 
-class Retention(Section):
+class Retention(Options):
     """How long ended runs and idle threads are kept. Unfinished ones are never removed."""
 
     age: Duration | None = Field(
@@ -296,7 +292,7 @@ def _an_engine(url: str) -> str:
     return url
 
 
-class StoreOptions(Section):
+class StoreOptions(Options):
     """Where runs, threads and artifacts are kept."""
 
     url: Annotated[str, AfterValidator(_an_engine)] = Field(
@@ -306,7 +302,7 @@ class StoreOptions(Section):
         description="sqlite:///FILE, relative to this file; sqlite:// alone keeps everything in memory; "
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
     )
-    retention: Annotated[Retention, BeforeValidator(_empty_if_null)] = Field(
+    retention: OrEmpty[Retention] = Field(
         default=Retention(), description="When ended runs and idle threads are removed."
     )
     fsync: bool = Field(
@@ -318,7 +314,7 @@ class StoreOptions(Section):
     )
 
 
-class WebhookOptions(Section):
+class WebhookOptions(Options):
     """Callbacks that clients ask for."""
 
     allow: tuple[IPvAnyNetwork, ...] = Field(
@@ -326,7 +322,7 @@ class WebhookOptions(Section):
     )
 
 
-class Audit(Section):
+class Audit(Options):
     """How what governed agents do is recorded (docs/audit.md)."""
 
     key: str | None = Field(
@@ -359,7 +355,7 @@ class EachDoor(DoorLimits):
     connections: Most = 10_000
 
 
-class Limits(Section):
+class Limits(Options):
     """What clients may ask of the gateway. Counts are those of one process: of N behind one address, together N times
     as much may be asked for. Only the limits of routes are divided among workers.
     """
@@ -377,13 +373,13 @@ class Limits(Section):
         description="How long one of several workers may hang, that is say nothing to its supervisor, before it is "
         "killed and replaced.",
     )
-    client: Annotated[EachClient, BeforeValidator(_empty_if_null)] = Field(
+    client: OrEmpty[EachClient] = Field(
         default=EachClient(), description="What each client may ask for, where clients are asked who they are."
     )
-    door: Annotated[EachDoor, BeforeValidator(_empty_if_null)] = Field(
+    door: OrEmpty[EachDoor] = Field(
         default=EachDoor(), description="What all clients of one protocol together may ask for."
     )
-    route: Annotated[RouteLimits, BeforeValidator(_empty_if_null)] = Field(
+    route: OrEmpty[RouteLimits] = Field(
         default=RouteLimits(), description="What all clients together may ask of one route."
     )
     queue: Most = Field(
@@ -392,7 +388,7 @@ class Limits(Section):
     )
 
 
-class Monitors(Section):
+class Monitors(Options):
     """Programs elsewhere that `/metrics` and `/readyz` name agents to, as they do to this machine."""
 
     tokens: tuple[Annotated[SecretStr, Field(min_length=1)], ...] = Field(
@@ -405,7 +401,7 @@ class Monitors(Section):
     )
 
 
-class Telemetry(Section):
+class Telemetry(Options):
     """Where traces and metrics go, and who may read metrics. The OTEL_* environment variables work as well; without an
     endpoint nothing is traced, and metrics are on `/metrics` alone.
     """
@@ -423,7 +419,7 @@ class Telemetry(Section):
         pattern=r"^https?://[^\s{}]*\{trace\}[^\s{}]*$",
         description="Where a person looks at a trace, {trace} standing for its id: the console links to it.",
     )
-    monitors: Annotated[Monitors, BeforeValidator(_empty_if_null)] = Field(
+    monitors: OrEmpty[Monitors] = Field(
         default=Monitors(), description="Who else than this machine is told the agents' names by `/metrics`."
     )
 
@@ -438,7 +434,7 @@ class _Places(Document):
         return hash(_Places)
 
 
-class Config(Section):
+class Config(Options):
     """A whole routes.yaml. Made by `load` and `loads` only: they fill in `inbound` and each `target` by adapter."""
 
     inbound: dict[str, SerializeAsAny[InboundOptions]] = Field(
@@ -446,10 +442,10 @@ class Config(Section):
         description="Which protocols are served. Left out: all, at their own paths; `example` only if named.",
     )
     routes: tuple[Route, ...] = Field(default=(), description="The agents, in order of preference.")
-    store: Annotated[StoreOptions, BeforeValidator(_empty_if_null)] = Field(
+    store: OrEmpty[StoreOptions] = Field(
         default=StoreOptions(), description="Where runs, threads and artifacts are kept."
     )
-    webhooks: Annotated[WebhookOptions, BeforeValidator(_empty_if_null)] = Field(
+    webhooks: OrEmpty[WebhookOptions] = Field(
         default=WebhookOptions(), description="Rules for the callbacks that clients ask for."
     )
     public_url: HttpUrl | None = Field(
@@ -462,15 +458,9 @@ class Config(Section):
         "stands for anything. Doors that ask nobody who he is refuse requests under other names. Left out: only where "
         "no other machine reaches the gateway.",
     )
-    limits: Annotated[Limits, BeforeValidator(_empty_if_null)] = Field(
-        default=Limits(), description="What clients may ask of the gateway."
-    )
-    telemetry: Annotated[Telemetry, BeforeValidator(_empty_if_null)] = Field(
-        default=Telemetry(), description="Where traces go, and who may read metrics."
-    )
-    audit: Annotated[Audit, BeforeValidator(_empty_if_null)] = Field(
-        default=Audit(), description="How what governed agents do is recorded."
-    )
+    limits: OrEmpty[Limits] = Field(default=Limits(), description="What clients may ask of the gateway.")
+    telemetry: OrEmpty[Telemetry] = Field(default=Telemetry(), description="Where traces go, and who may read metrics.")
+    audit: OrEmpty[Audit] = Field(default=Audit(), description="How what governed agents do is recorded.")
     operators: OperatorOptions | None = Field(
         default=None,
         description="Who may use `/admin`: look at every run, answer and cancel it. Left out: whoever is on this "
@@ -491,10 +481,6 @@ class Config(Section):
     def mistake(self, where: Where, message: str) -> Mistake:
         """A mistake in a key that shows only outside the file."""
         return self._places.mistake(where, message)
-
-    def located(self, document: Document) -> None:
-        """Once, by whoever reads the file: where its keys stand."""
-        self._places = _Places(document.file, lines=document.lines, filled=document.filled)
 
     @property
     def filled(self) -> Collection[str]:
@@ -523,11 +509,15 @@ class Config(Section):
         return self._path.parent if self._path else Path.cwd()
 
     @classmethod
-    def bound(cls, document: dict[str, Any], adapters: Registry, path: Path | None) -> "Config":
-        """The config of a document whose targets and inbound sections are models already. Raises ValidationError."""
-        return cls.model_validate(document)._read_with(adapters, path)
+    def bound(cls, values: dict[str, Any], document: Document, adapters: Registry, path: Path | None) -> "Config":
+        """The config of a document, of whose `values` targets and inbound sections are models already.
 
-    def _read_with(self, adapters: Registry, path: Path | None) -> "Config":
+        Raises ValidationError.
+        """
+        return cls.model_validate(values)._read_from(document, adapters, path)
+
+    def _read_from(self, document: Document, adapters: Registry, path: Path | None) -> "Config":
+        self._places = _Places(document.file, lines=document.lines, filled=document.filled)
         self._adapters = MappingProxyType(dict(adapters))
         self._path = path
         return self

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from gateway import registry
 from gateway.config.check import members
 from gateway.config.models import Config
 from gateway.registry import Registry
@@ -23,8 +24,7 @@ _ANNOTATIONS = ("title", "description", "default", "examples", "deprecated")
 
 def schema(adapters: Registry) -> dict[str, Any]:
     """The schema of a routes.yaml read with these adapters. Every key has a description."""
-    serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
-    calling = {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
+    serving, calling = registry.serving(adapters), registry.calling(adapters)
     models: list[type[BaseModel]] = [Config]
     models += [adapter.serve_options for adapter in serving.values()]
     models += [adapter.target_options for adapter in calling.values()]
