@@ -74,7 +74,8 @@ def text_of(file: str, read: Callable[[], bytes]) -> str:
         reason = error.strerror or type(error).__name__
         raise DocumentError([Mistake(file, 0, "", reason[0].lower() + reason[1:])]) from error
     except UnicodeDecodeError as error:
-        raise DocumentError([Mistake(file, 0, "", f"not UTF-8: byte {error.start} is wrong")]) from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DocumentError([Mistake(file, line, "", f"not UTF-8: byte {error.start} is wrong")]) from error
 
 
 KINDS: Final = {

@@ -393,6 +393,8 @@ class _Gateway:
                 metrics.reloads.add(1, "taken")
                 metrics.routes_current.set(1)
                 log.info("%s; routes reloaded: %s", why, ", ".join(route.name for route in config.routes) or "none")
+                for caution in cautions(config) if self._link is None or self._link.number == 1 else ():
+                    log.warning("%s", caution)
             if self._files != before:  # what they said when they were read is not known: what they say now is
                 self._loaded = digest(self._files)
         return wrong

@@ -174,8 +174,8 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("missing.yaml", None, "no such file or directory"),
-        ("latin.yaml", b"# caf\xe9\n", "not UTF-8: byte 5 is wrong"),
+        ("missing.yaml", None, ": no such file or directory"),
+        ("latin.yaml", b"# caf\xe9\n", ":1: not UTF-8: byte 5 is wrong"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, conte
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DocumentError) as raised:
         load(tmp_path / name, ADAPTERS)
-    assert str(raised.value) == f"{tmp_path / name}: {message}"
+    assert str(raised.value) == f"{tmp_path / name}{message}"
 
 
 def test_one_name_may_have_routes_that_differ_in_their_match(read: Read) -> None:

@@ -65,7 +65,7 @@ def test_the_schemas_are_installed_with_the_program() -> None:
         (b"---\n---\n", "x.md:1: the front matter should be a mapping of keys"),
         (b"---\na: [1\nb: 2\n---\n", "x.md:3:2: not YAML: did not find expected ',' or ']'"),
         (b"---\na: 1\n\na: 2\n---\n", "x.md:4 a: given twice, first on line 2"),
-        (b"---\na: \xff\n---\n", "x.md: not UTF-8: byte 7 is wrong"),
+        (b"---\na: \xff\n---\n", "x.md:2: not UTF-8: byte 7 is wrong"),
         (b"---\na: " + b"x" * LIMIT + b"\n---\n", f"x.md: larger than {LIMIT} bytes"),
     ],
 )
