@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from gateway.access import JwtOptions
-from gateway.config.models import Config, Route
+from gateway.config.models import Config
 from gateway.contract import InboundOptions, TargetOptions
 from gateway.contract.options import ProgramOrUrl, RouteLimits
 from gateway.transport.guard import local
@@ -76,22 +76,20 @@ def unasked(config: Config) -> tuple[Mistake, ...]:
 
 def _not_there(config: Config) -> Iterator[Mistake]:
     """Warn of commands that this machine cannot start: no such folder, program or script."""
-    for index, route in enumerate(config.routes):
-        for at, target in enumerate(route.places):
-            if not isinstance(target, ProgramOrUrl) or not target.command:
-                continue
-            where = ("routes", index, *_place(route, at))
-            folder, (program, *arguments) = target.cwd or Path(), target.command
-            if not folder.is_dir():
-                yield config.mistake((*where, "cwd"), f"there is no folder {folder.absolute()}")
-                continue
-            path = str(folder / program) if os.path.dirname(program) else program
-            if which(path, path=target.env.get("PATH")) is None:
-                place = f"in {folder.absolute()}" if path != program else "on the PATH"
-                found = "is not executable" if path != program and Path(path).exists() else "was not found"
-                yield config.mistake((*where, "command"), f"{program} {found} {place}")
-            elif arguments and arguments[0].endswith(_SCRIPTS) and not (folder / arguments[0]).exists():
-                yield config.mistake((*where, "command"), f"{arguments[0]} was not found in {folder.absolute()}")
+    for where, target in _targets(config):
+        if not isinstance(target, ProgramOrUrl) or not target.command:
+            continue
+        folder, (program, *arguments) = target.cwd or Path(), target.command
+        if not folder.is_dir():
+            yield config.mistake((*where, "cwd"), f"there is no folder {folder.absolute()}")
+            continue
+        path = str(folder / program) if os.path.dirname(program) else program
+        if which(path, path=target.env.get("PATH")) is None:
+            place = f"in {folder.absolute()}" if path != program else "on the PATH"
+            found = "is not executable" if path != program and Path(path).exists() else "was not found"
+            yield config.mistake((*where, "command"), f"{program} {found} {place}")
+        elif arguments and arguments[0].endswith(_SCRIPTS) and not (folder / arguments[0]).exists():
+            yield config.mistake((*where, "command"), f"{arguments[0]} was not found in {folder.absolute()}")
 
 
 def driven(config: Config, target: TargetOptions) -> Driven:
@@ -124,15 +122,13 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
             found.append(config.mistake(("telemetry", "monitors", "tokens"), message.format("these")))
         if config.operators is not None:
             found.append(config.mistake(("operators",), message.format("operators'")))
-    for index, route in enumerate(config.routes):
-        for at, target in enumerate(route.places):
-            auth, url = target.auth, getattr(target, "url", None)
-            if (auth.bearer or auth.api_key or auth.oauth2) and (host := _reached_in_clear(url)):
-                message = f"is sent to {host} unencrypted: use https or wss"
-                found.append(config.mistake(("routes", index, *_place(route, at), "auth"), message))
-            if auth.oauth2 is not None and (host := _reached_in_clear(auth.oauth2.token_url)):
-                where = ("routes", index, *_place(route, at), "auth", "oauth2")
-                found.append(config.mistake(where, f"its secret is sent to {host} unencrypted: use https"))
+    for where, target in _targets(config):
+        auth, url = target.auth, getattr(target, "url", None)
+        if (auth.bearer or auth.api_key or auth.oauth2) and (host := _reached_in_clear(url)):
+            found.append(config.mistake((*where, "auth"), f"is sent to {host} unencrypted: use https or wss"))
+        if auth.oauth2 is not None and (host := _reached_in_clear(auth.oauth2.token_url)):
+            message = f"its secret is sent to {host} unencrypted: use https"
+            found.append(config.mistake((*where, "auth", "oauth2"), message))
     for name, options in config.inbound.items():
         for place, sent_to in options.sends.items():
             if host := _reached_in_clear(sent_to):
@@ -161,14 +157,11 @@ def alone(config: Config) -> tuple[Mistake, ...]:
 
 def of_several(config: Config, workers: int) -> tuple[Mistake, ...]:
     """Return what is not the same with several workers as with one."""
-    found: list[Mistake] = []
+    message = f"each of {workers} workers starts this program for its own clients"
+    starts = [where for where, target in _targets(config) if getattr(target, "command", None)]
+    found = [config.mistake((*where, "command"), message) for where in starts]
     limited: list[tuple[Where, RouteLimits]] = [(("limits", "route"), config.limits.route)]
-    for index, route in enumerate(config.routes):
-        limited.append((("routes", index, "limits"), route.limits))
-        for at, target in enumerate(route.places):
-            if getattr(target, "command", None):
-                message = f"each of {workers} workers starts this program for its own clients"
-                found.append(config.mistake(("routes", index, *_place(route, at), "command"), message))
+    limited += [(("routes", index, "limits"), route.limits) for index, route in enumerate(config.routes)]
     for where, limits in limited:
         if limits.runs is not None and limits.runs < workers:
             message = f"{limits.runs} cannot be divided among {workers} workers: each takes one"
@@ -191,8 +184,11 @@ def issuers(config: Config) -> Iterator[tuple[Where, JwtOptions]]:
             sections += [((*where, key), value) for key, value in inner if isinstance(value, BaseModel | dict)]
 
 
-def _place(route: Route, at: int) -> Where:
-    return ("targets", at) if route.targets else ("target",)
+def _targets(config: Config) -> Iterator[tuple[Where, TargetOptions]]:
+    """Every target of every route, with its place in the file."""
+    for index, route in enumerate(config.routes):
+        for at, target in enumerate(route.places):
+            yield ("routes", index, *(("targets", at) if route.targets else ("target",))), target
 
 
 def _reached_in_clear(url: str | None) -> str | None:
