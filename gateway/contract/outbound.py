@@ -49,6 +49,11 @@ class RunContext(ThreadContext, Protocol):
         returns, and there is no need to call it.
         """
 
+    async def shown(self) -> None:
+        """Wait until the run is on the disk: nobody hears of it before. To be awaited before a client is asked or told
+        anything by another way than `emit`, `ask` and `caller` of a run without a thread.
+        """
+
     def afterwards(self, then: Callable[[], None]) -> None:
         """Call `then` when the run's end has been told, at once if it has; once, and it must not raise.
 

@@ -88,6 +88,9 @@ class WrappedRun(WrappedThread):
     async def drain(self) -> None:
         await self._context.drain()
 
+    async def shown(self) -> None:
+        await self._context.shown()
+
     @property
     def flowing(self) -> bool:
         return self._context.flowing

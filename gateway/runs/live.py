@@ -123,6 +123,7 @@ class LiveRun:
         self._store = commons.store
         intercepting = entry.intercepting
         self.record = RunRecord(run, log, commons.store, commons.owed, self._changing if intercepting else None)
+        self.shown = self.record.show
         self.log = log
         self._begun_on, self._client = thread, caller
         self._route = entry.route
@@ -178,7 +179,7 @@ class LiveRun:
 
     @property
     def _given(self) -> Caller | None:
-        if self._client is not None and self.record.unseen and not isinstance(self._client, UntoldCaller):
+        if self._client is not None and self.record.hidden and not isinstance(self._client, UntoldCaller):
             self._client = UntoldCaller(self._client, self.record.show)
         return self._client
 
@@ -351,8 +352,7 @@ class LiveRun:
         return self._store.open_artifact(artifact_id)
 
     def note(self, update: ThreadUpdate) -> None:
-        event = self.noted(update)
-        if event is not None:
+        if (event := self.noted(update)) is not None:
             self.emit(event)
 
     def noted(self, update: ThreadUpdate) -> e.Custom | None:

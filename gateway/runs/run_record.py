@@ -41,6 +41,8 @@ class RunRecord:
     """The end, told as a failure, while the store does not take it."""
     unseen = False
     """Whether only the client that waits for the run's end can know of the run."""
+    unsynced = False
+    """Whether its creation is written and not yet on the disk: its agent may have it, and nobody is told of it."""
     _background: TaskSet | None = None
 
     def __init__(
@@ -115,6 +117,23 @@ class RunRecord:
         """Wait until the run is on the disk: somebody besides the client that waits for its end is to be told of it."""
         if self.unseen:
             await self.change(self._show())
+        while self.unsynced:
+            await self.woken()
+
+    @property
+    def hidden(self) -> bool:
+        """Whether nobody is told of the run before `show`."""
+        return self.unseen or self.unsynced
+
+    def written(self) -> None:
+        """Its creation is written, and not yet on the disk."""
+        self.unsynced = True
+
+    def synced(self) -> None:
+        """Its creation is on the disk, or as far as it gets."""
+        if self.unsynced:
+            self.unsynced = False
+            self.wake()
 
     async def _show(self) -> None:
         async with self.lock:

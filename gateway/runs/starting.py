@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import logging
 import time
@@ -45,7 +46,7 @@ from gateway.runs.rules import Rules
 from gateway.runs.run_record import of_error
 from gateway.runs.states import States
 from gateway.runs.threads import UPLOADS, Threads
-from gateway.store import Delivery, LogEntry, Store, Undelivered, Unsynced
+from gateway.store import CreatedRun, Delivery, LogEntry, RunChange, Store, Undelivered, Unsynced
 from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.5
 """Between two tries to write an end that the store does not take."""
 INTERRUPTED = "interrupted by a newer run"
+GIVEN_UP = "it was given up while it was being created"
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
 
@@ -217,18 +219,19 @@ class Starter:
                     preparing.prepare(live)
             if started and live.interceptor is not None:
                 async with live.interceptor.starting():
-                    turn = await self._create(live, started, thread)
+                    turn = await self._create(live, started, thread, slots)
             else:
-                turn = await self._create(live, started, thread)
+                turn = await self._create(live, started, thread, slots)
         except BaseException:
-            slots.free()
-            if preparing is not None:
-                preparing.unprepare(live)
+            if self._slots.get(run_id) is not slots:
+                slots.free()
+                if preparing is not None:
+                    preparing.unprepare(live)
             raise
         if thread is not None:
             self._conversations.watchers.tell(thread.id, live.record.run)
-        self._slots[run_id] = slots
-        self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
+        if live.task is None:
+            self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn), slots)
         return live.record.run
 
     @staticmethod
@@ -286,11 +289,22 @@ class Starter:
         await self._commons.states.check(thread, agent, request.protocol)
         return thread
 
-    async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:
-        """Commit the run with its first events; whether it may start. What becomes of one that is committed and whose
-        client hears nothing of it, see `_unsent`.
+    async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None, slots: Slots) -> bool:
+        """Commit the run with its first events; whether it may start. One that begins at once, without anything that
+        stands between it and its agent, may be under way then: it is sent when it is written, and told of when it is on
+        the disk. What becomes of one that is committed and whose client hears nothing of it, see `_unsent`.
         """
         run, first = live.record.run, live.log.number(started)
+        here = contextvars.copy_context()
+
+        def written(created: CreatedRun) -> None:
+            if not self._stopping:
+                if created.thread is not None:
+                    live.conversation.refreshed(created.thread)
+                live.record.written()
+                live.log.created(started, first)
+                here.run(self.begin, live, live.drive(), slots)
+
         if thread is not None:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
@@ -298,21 +312,39 @@ class Starter:
         self._not_stopping()
         self._creating += 1
         try:
-            turn, found = await self._store.create_run(run, first, reserved=RESERVE, soon=live.record.unseen)
-            self._not_stopping()
-            if found is not None:  # the run before may have changed it
-                live.conversation.refreshed(found)
+            turn, found = await self._store.create_run(
+                run,
+                first,
+                reserved=RESERVE,
+                soon=live.record.unseen,
+                written=written if started and live.interceptor is None else None,
+            )
+            if live.task is None:
+                self._not_stopping()
+                if found is not None:  # the run before may have changed it
+                    live.conversation.refreshed(found)
         except Unsynced:  # it is there: refused, it would stay there as one that runs
             turn = False
         except (asyncio.CancelledError, Unavailable):
-            self.wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
+            unheard = self._unsent(live, started, first) if live.task is None else self._given_up(live)
+            self.wait_for(asyncio.ensure_future(unheard))
             raise
         finally:
             self._creating -= 1
             if self._created is not None:
                 self._created.set()
-        live.log.created(started, first)
+        if live.task is None:
+            live.log.created(started, first)
+        live.record.synced()
         return turn
+
+    async def _given_up(self, live: LiveRun) -> None:
+        """Cancel a run whose client went between its creation and the disk: its agent has it, nobody was told of it."""
+        with contextlib.suppress(InterlinguaError):
+            await self._store.commit(live.run.id, RunChange())  # behind its creation
+        live.record.synced()
+        with contextlib.suppress(InterlinguaError):
+            await live.cancel(GIVEN_UP)
 
     async def _unsent(self, live: LiveRun, started: Sequence[e.Event], first: Sequence[LogEntry]) -> None:
         """End a run whose client went, or whose gateway was told to stop, while it was being created, if it is there:
@@ -324,7 +356,7 @@ class Starter:
             return
         live.log.created(started, first)
         self._has(live)
-        await live.finish(e.RunCancelled(reason="it was given up while it was being created"))
+        await live.finish(e.RunCancelled(reason=GIVEN_UP))
 
     @property
     def stopping(self) -> bool:
@@ -375,7 +407,10 @@ class Starter:
             )
         live.entry.begin()
 
-    def begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
+    def begin(self, live: LiveRun, work: Coroutine[None, None, None], slots: Slots | None = None) -> None:
+        """Begin a run's task. `slots`: those that it takes; None if it did so in another process."""
+        if slots is not None:
+            self._slots[live.record.run.id] = slots
         self._has(live)
         if self._recorder.on:
             with self._recorder.beginning(live):

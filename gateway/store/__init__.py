@@ -210,12 +210,19 @@ class Store(Protocol):
     # runs
 
     def create_run(
-        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+        self,
+        run: Run,
+        events: Sequence[LogEntry],
+        *,
+        reserved: int,
+        soon: bool = False,
+        written: Callable[[CreatedRun], None] | None = None,
     ) -> Awaitable[CreatedRun]:
         """Commit a new run. It is `active` if it may start, and not if it is queued behind another run of its thread.
 
         Its thread is busy from now on. With `soon`, the run survives this process when the call returns, and is durable
-        moments later or with any later commit.
+        moments later or with any later commit. Without it `written` may be called, on the event loop, when the run
+        survives this process and is not durable yet; it must not raise.
 
         A thread has one active run, over all processes. It is busy while a run is active on it or queued for it; the
         queue is in order of creation. If it is busy and `if_busy` is reject, raises Conflict and writes nothing. Raises

@@ -50,6 +50,7 @@ class WriteJob(msgspec.Struct, eq=False):
     durable: answered when it is on the disk. soon: answered when it is written; the sync follows.
     joins: it is also given the held writes of `run` (or None), which it has to write.
     long: takes long. size: about how many bytes it writes. since: when it was submitted (monotonic).
+    written: may be called with the result of a durable one once that is written, before the answer; must not raise.
     """
 
     work: Any
@@ -60,6 +61,7 @@ class WriteJob(msgspec.Struct, eq=False):
     joins: bool = False
     long: bool = False
     size: int = 0
+    written: Callable[[Any], None] | None = None
     since: float = msgspec.field(default_factory=time.monotonic)
 
 
@@ -279,6 +281,7 @@ class WriteQueue:
         own: bool = False,
         long: bool = False,
         size: int = 0,
+        written: Callable[[T], None] | None = None,
     ) -> asyncio.Future[T]:
         """Do `work` in the next transaction, after everything appended. The future gets its result.
 
@@ -296,7 +299,7 @@ class WriteQueue:
             self._waiting += self._held.take_all()
         elif run is not None and (held := self._held.take(run)) is not None:
             self._waiting.append(held)
-        self._waiting.append(WriteJob(work, run, future, durable, soon, joins, long, size))
+        self._waiting.append(WriteJob(work, run, future, durable, soon, joins, long, size, written))
         self._wake()
         return future
 

@@ -343,7 +343,7 @@ def test_a_run_that_nobody_waits_for_while_it_is_started_elsewhere_is_not_sent(t
             creating, create = asyncio.Event(), one.store.create_run
 
             async def slow(*args: Any, **more: Any) -> bool:
-                created = await create(*args, **more)
+                created = await create(*args, **{**more, "written": None})
                 creating.set()
                 await waits.wait()
                 return created

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,11 +32,9 @@ class Ledger(SqliteStore):
     def _look(self, entries: Sequence[LogEntry]) -> None:
         self.early += [entry.number for entry in entries if entry.number > self.reserved]
 
-    async def create_run(
-        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
-    ) -> CreatedRun:
+    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, **more: Any) -> CreatedRun:
         self.reserved = reserved
-        return await super().create_run(run, events, reserved=reserved, soon=soon)
+        return await super().create_run(run, events, reserved=reserved, **more)
 
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         if change.reserved and not change.events and self.failing:

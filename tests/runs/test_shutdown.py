@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,10 +112,8 @@ class Slow(SqliteStore):
         super().__init__(path)
         self.there, self.go = asyncio.Event(), asyncio.Event()
 
-    async def create_run(
-        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
-    ) -> CreatedRun:
-        created = await super().create_run(run, events, reserved=reserved, soon=soon)
+    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, **more: Any) -> CreatedRun:
+        created = await super().create_run(run, events, reserved=reserved, soon=more["soon"])
         self.there.set()
         await self.go.wait()
         return created

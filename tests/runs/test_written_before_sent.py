@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from gateway.contract import RunContext
+from gateway.contract.interception import InterceptedRun
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus, Thread
@@ -275,8 +276,9 @@ class Client:
         self.heard.append(method)
 
 
+@pytest.mark.parametrize("told", [True, False])
 def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_is_on_the_disk(
-    tmp_path: Path, disk: Stuck
+    tmp_path: Path, disk: Stuck, told: bool
 ) -> None:
     async def works(context: RunContext) -> None:
         caller = context.caller
@@ -290,14 +292,16 @@ def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_i
         agent, client = Scripted(works), Client()
         async with scripted.engine((scripted.route(), agent), file=tmp_path / "store.db") as engine:
             disk.go.clear()
-            run = await asyncio.wait_for(engine.runs.start(request(), caller=client, told=False), LONG)
+            starting = asyncio.ensure_future(engine.runs.start(request(), caller=client, told=told))
             await until(lambda: bool(agent.contexts))
+            run = agent.contexts[0].run
             await asyncio.wait([waiting := asyncio.ensure_future(engine.runs.wait(run.id))], timeout=0.05)
             assert not waiting.done() and client.heard == []
             disk.go.set()
             done = await asyncio.wait_for(waiting, LONG)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert client.heard == ["one", "two", "three"]
+            await starting
 
     aio.run(story())
 
@@ -366,10 +370,86 @@ def test_who_only_tells_of_the_end_hears_at_once_of_more(said: str, beside: set[
     aio.run(story())
 
 
-def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_on_the_disk(tmp_path: Path, disk: Stuck) -> None:
+@pytest.mark.parametrize("on_a_thread", [True, False])
+def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_written_and_is_told_of_when_it_is_on_the_disk(
+    tmp_path: Path, disk: Stuck, on_a_thread: bool
+) -> None:
     async def story() -> None:
         file = tmp_path / "store.db"
         agent = Agent(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+            async with engine.backchannel.join("t", None) as news:
+                agent.go.set()
+                disk.go.clear()
+                asked = request(thread=thread.id) if on_a_thread else request()
+                starting = asyncio.ensure_future(engine.runs.start(asked))
+                await until(lambda: bool(agent.found) and agent.look(agent.contexts[0].run) == "success")
+                assert agent.found == ["running"]
+                found = agent.contexts[0].run.id
+                numbers: list[int] = []
+
+                async def watching() -> None:
+                    async with engine.runs.watch(found) as watch:
+                        await watch.follow(lambda batch: numbers.append(batch.last))
+
+                waiting = [starting, asyncio.ensure_future(engine.runs.wait(found)), asyncio.ensure_future(watching())]
+                done, _ = await asyncio.wait(waiting, timeout=0.05)
+                assert not done and not numbers and not news.behind
+                disk.go.set()
+                await asyncio.wait_for(asyncio.gather(*waiting), LONG)
+                assert starting.result().id == found and numbers[-1] == 2
+                ended = await engine.runs.get(found)
+                assert ended.status is RunStatus.SUCCESS and news.behind == on_a_thread
+
+    aio.run(story())
+
+
+def test_a_run_whose_client_goes_before_it_is_on_the_disk_is_cancelled_and_its_agent_is_told(
+    tmp_path: Path, disk: Stuck
+) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Agent(file)
+        agent.on_cancel = agent.go.set
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            disk.go.clear()
+            starting = asyncio.ensure_future(engine.runs.start(request()))
+            await until(lambda: bool(agent.found))
+            starting.cancel()
+            await asyncio.wait([starting])
+            disk.go.set()
+            await until(lambda: not engine.live)
+            assert agent.cancels == 1 and agent.look(agent.contexts[0].run) == "cancelled"
+
+    aio.run(story())
+
+
+class Intercepted(Agent):
+    """One whose runs an interceptor stands before: itself, which lets all pass."""
+
+    holds = False
+
+    def intercept(self, run: InterceptedRun) -> Any:
+        return self
+
+    async def ready(self) -> None:
+        """At once."""
+
+    def starting(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext()
+
+    def concluding(self, end: e.Event) -> contextlib.AbstractAsyncContextManager[e.Event]:
+        return contextlib.nullcontext(end)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_run_with_an_interceptor_goes_out_when_it_is_on_the_disk(tmp_path: Path, disk: Stuck) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Intercepted(file)
         async with scripted.engine((scripted.route(), agent), file=file) as engine:
             agent.go.set()
             disk.go.clear()
@@ -380,7 +460,6 @@ def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_on_the_disk(tmp_path
             run = await asyncio.wait_for(starting, LONG)
             done = await engine.runs.wait(run.id, LONG)
             assert done is not None and done.status is RunStatus.SUCCESS
-            assert agent.found == ["running"]
 
     aio.run(story())
 

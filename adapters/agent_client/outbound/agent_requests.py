@@ -312,6 +312,8 @@ async def _up_to_date(session: AgentSession | None, caller: Caller) -> None:
     if session is None:
         return
     run = session.run
+    if run is not None:
+        await run.context.shown()
     if run is not None and run.phase is TurnPhase.OVER:
         await run.ended.wait()
     if session.thread is not None and isinstance(caller, InOrder):

@@ -146,6 +146,8 @@ class AgentEnd:
 
     async def connected(self, meta: Raw | None = None) -> ClientEnd:
         """The client's end. Raises RpcError with the client's error or UNAVAILABLE, and the errors of the tree."""
+        if (run := self.server.session.prompted) is not None:
+            await run.shown()
         async with self._connecting:
             if self._closed:
                 raise mcp_messages.unavailable("the session was closed")

@@ -136,7 +136,13 @@ class PostgresStore:
     # runs
 
     async def create_run(
-        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+        self,
+        run: Run,
+        events: Sequence[LogEntry],
+        *,
+        reserved: int,
+        soon: bool = False,
+        written: Callable[[CreatedRun], None] | None = None,
     ) -> CreatedRun:
         work = NewRun(run, events, reserved, encode(run))
         return await self._write(cast("Work[CreatedRun]", work), soon=soon, own=True)

@@ -219,13 +219,19 @@ class SqliteStore:
     # runs
 
     def create_run(
-        self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False
+        self,
+        run: Run,
+        events: Sequence[LogEntry],
+        *,
+        reserved: int,
+        soon: bool = False,
+        written: Callable[[CreatedRun], None] | None = None,
     ) -> asyncio.Future[CreatedRun]:
         record, head = encode(run), few(events)
         if soon and head is not None and self._writer.quick and _is_alone(run):
-            written = self._begun.keep(record, head, reserved)
-            if written is not None:
-                self._queue.create(Creation(run, record, head, reserved, written))
+            has_row = self._begun.keep(record, head, reserved)
+            if has_row is not None:
+                self._queue.create(Creation(run, record, head, reserved, has_row))
                 created: asyncio.Future[CreatedRun] = asyncio.get_running_loop().create_future()
                 created.set_result(CreatedRun(True))
                 return created
@@ -233,7 +239,7 @@ class SqliteStore:
         work = partial(
             changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record, head=head
         )
-        return self._queue.submit(work, soon=soon, own=True, size=size)
+        return self._queue.submit(work, soon=soon, own=True, size=size, written=written)
 
     async def activate(self, run_id: str) -> bool:
         return await self._queue.submit(partial(changes.activate, owner=self.owner, run_id=run_id))

@@ -200,9 +200,11 @@ class Writer:
         else:
             told: list[Answer] = []
             for one in answers:
-                job, _, error = one
+                job, result, error = one
                 if error is None and job.durable:
                     self._unsynced.append(one)
+                    if job.written is not None and job.future is not None and not job.future.done():
+                        job.written(result)
                 else:
                     told.append(one)
                     owed = owed or (job.soon and error is None)

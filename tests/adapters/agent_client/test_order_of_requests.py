@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from gateway.config import Route
 from gateway.core.types import JsonObject
 from gateway.runs import Engine
 from gateway.store.opening import open_store
+from gateway.store.sqlite import disk_thread
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.outbound_agent import MANUAL, Rig, chunk
 from tests.support.aio import run
@@ -76,11 +79,11 @@ def late(owner: Any, method: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def halves() -> AsyncIterator[tuple[Rig, Callable[[], Awaitable[Editor]]]]:
-    """An agent in the test's own process, and what connects an editor to it."""
+async def halves(file: Path | None = None) -> AsyncIterator[tuple[Rig, Callable[[], Awaitable[Editor]]]]:
+    """An agent in the test's own process, and what connects an editor to it. The store is in memory, or in `file`."""
     agent = Rig()
     agent.can(loadSession=True)
-    engine = Engine(open_store("sqlite://"))
+    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
     late(engine.runs, "watch")
     late(engine.backchannel, "join")
     engine.use([Entry(Route(name="prog", target=agent.outbound._target), agent.outbound)])
@@ -170,5 +173,39 @@ def test_a_request_while_its_session_is_loaded_does_not_wait_for_that(recorded: 
             assert other.asked[0]["method"] == "_x/ask"
             agent.wire.say({"id": load["id"], "result": {}})
             await loading
+
+    run(body())
+
+
+def test_a_prompt_is_with_its_agent_when_it_is_written_and_the_client_hears_of_it_when_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    disk.set()
+    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+
+    async def body() -> None:
+        async with halves(tmp_path / "store.db") as (agent, connect):
+            editor = await connect()
+            session = await editor.new()
+            first = await editor.start(session)
+            agent.wire.end(await agent.wire.prompt())
+            await first
+            editor.order.clear()
+            disk.clear()
+            answer = await editor.start(session)
+            prompt = await agent.wire.prompt()
+            note = {"method": "_x/note", "params": {"sessionId": "s1"}}
+            agent.wire.say(chunk("s1", "one"), {"id": 1, **ASK}, note, chunk("s1", "two"))
+            answered = asyncio.ensure_future(agent.wire.answer(1))
+            await asyncio.wait([answered], timeout=0.1)
+            assert editor.order == []
+            disk.set()
+            await answered
+            agent.wire.end(prompt)
+            async with asyncio.timeout(30):
+                await answer
+            assert (editor.order[0], editor.order[-1]) == ("session/update", "session/prompt")
+            assert sorted(editor.order[1:-1]) == ["_x/ask", "_x/note", "session/update"]
 
     run(body())
