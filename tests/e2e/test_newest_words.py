@@ -77,6 +77,7 @@ def test_what_the_agent_offers_is_offered_on(directly: Lines, through: dict[str,
     [offered], [of_it] = of(directly, "initialize"), of(through["same"], "initialize")
     of_sessions = of_it["agentCapabilities"]["sessionCapabilities"]
     assert of_it["agentCapabilities"]["auth"] == offered["agentCapabilities"]["auth"]
+    assert of_it["authMethods"] == offered["authMethods"] != [], "the login that only clients with this capability have"
     assert of_sessions.items() >= offered["agentCapabilities"]["sessionCapabilities"].items()
 
 

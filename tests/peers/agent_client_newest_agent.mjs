@@ -1,7 +1,8 @@
 // An agent made with the official TypeScript SDK `@agentclientprotocol/sdk` 2.4.0 that says what releases before the autumn
 // of 2026 do not know, in the SDK's own models of version 1 with what is not stable yet: `--sdk FOLDER`, on stdio. It can
-// be asked to archive and name a session, how one is, and how its login is. In each turn it says all of UPDATES, to a
-// client that shows subagents those of CHILD as well, and last, as JSON, the capabilities it was told and its sessions.
+// be asked to archive and name a session, how one is, and how its login is, which it offers to clients that open pages. In
+// each turn it says all of UPDATES, to a client that shows subagents those of CHILD as well, and last, as JSON, the
+// capabilities it was told and its sessions.
 
 import { Readable, Writable } from "node:stream";
 import { load } from "./agent_client_sdk.mjs";
@@ -55,7 +56,7 @@ const connection = acp
         auth: { status: {} },
         sessionCapabilities: { ...Object.fromEntries(kinds), systemPrompt: { append: {}, override: {} } },
       },
-      authMethods: [],
+      authMethods: declared.elicitation?.url ? [{ id: "page", name: "On a page" }] : [],
     };
   })
   .onRequest(of.session.new, ({ params: { systemPrompt, cwd } }) => {

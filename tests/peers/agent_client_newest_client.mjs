@@ -35,7 +35,7 @@ async function ask(op, params) {
 
 await ask(of.initialize, {
   protocolVersion: 1,
-  clientCapabilities: { session: { notices: {}, compaction: {} }, plan: {}, ...JSON.parse(also) },
+  clientCapabilities: { session: { notices: {}, compaction: {} }, plan: {}, elicitation: { url: {} }, ...JSON.parse(also) },
   clientInfo: { name: "rig-ts-newest-client", version: "1" },
 });
 await ask(of.auth.status, {});

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from adapters.agent_client.codec import content
 from adapters.agent_client.tunnel.mcp_messages import TYPE
 from adapters.agent_client.wire import PROTOCOL, VERSION, as_object, taken_in_prompts
@@ -136,6 +138,13 @@ def _input_schema(initialize: JsonObject) -> JsonObject:
 def native(agent: Agent | None) -> JsonObject | None:
     """The answer to `initialize` of an agent of this protocol. None for all others: then the inbound is no proxy."""
     return None if agent is None else agent.extra.get(PROTOCOL)
+
+
+def answering(agent: Agent, answer: JsonObject) -> Agent:
+    """An agent of this protocol as it has answered the `initialize` of one client, in version 1's words."""
+    if answer == native(agent):
+        return agent
+    return replace(agent, extra={BRIDGED: agent.extra.get(BRIDGED), PROTOCOL: answer})
 
 
 def initialize_result(agent: Agent | None) -> JsonObject:

@@ -16,6 +16,7 @@ from adapters.agent_client.codec import agents, errors
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.forwarded import NOTHING
 from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, set_option
 from adapters.agent_client.inbound.client import EditorClient, EditorClients
@@ -25,6 +26,7 @@ from adapters.agent_client.inbound.visitor import METHOD, Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Denied, InterlinguaError, Invalid, NotFound
+from gateway.core.types import Agent
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
@@ -170,6 +172,8 @@ class EditorConnection:
         try:
             agent = None if self.client.agent is None else await self._gateway.agents.get(self.client.agent, PROTOCOL)
             self.client.declared(version.capabilities(asked))
+            if agent is not None:
+                agent = await self._answering(agent)
             names = self.client.names() if self.client.agent is None else [self.client.agent]
             governors = [governed.of(self._gateway, name) for name in names]
             said = governed.initialize(agents.initialize_result(agent), governors, one=agent is not None)
@@ -180,6 +184,22 @@ class EditorConnection:
             raise
         finally:
             ready.set_result(None)
+
+    async def _answering(self, agent: Agent) -> Agent:
+        """The agent as it answers this client: what it offers, ways to log in among it, may go by what a client can do.
+
+        To a stranger, and where the agent is not to be had, it is as it was described: no process is started for one
+        whom nobody knows.
+        """
+        if agents.native(agent) is None or self._visitor.stranger:
+            return agent
+        try:
+            relay = self._gateway.backchannel.relay
+            answer = await relay(agent.name, PROTOCOL, "initialize", NOTHING, caller=self.client)
+        except InterlinguaError as error:
+            log.debug("%s: %s did not answer its initialize: %s", self._peer.pipe.name, agent.name, error)
+            return agent
+        return agents.answering(agent, jsonrpc.unpack(answer))
 
     def _agreed(self, asked: int) -> ProtocolVersion:
         """The version of a client that asks for this one; what was agreed on before stays."""

@@ -96,6 +96,9 @@ class AgentClientOutbound:
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """See `Relay.relay`. The session of an answer is the gateway's where it knows it."""
+        if method == INITIALIZE and context.thread is None:  # of the connection for what this client can do
+            async with self._connections.shared(context).use() as connection:
+                return jsonrpc.raw(connection.initialized)
         if method in OWN:
             raise Unsupported(f"{method} is not passed on")
         if method in tunnel.METHODS:

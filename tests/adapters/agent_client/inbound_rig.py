@@ -50,7 +50,10 @@ NATIVE = replace(
 
 
 class Native(Scripted):
-    """One whose outbound half relays. `answers`: method -> what it answers, or a function of context and params."""
+    """One whose outbound half relays. `answers`: method -> what it answers, or a function of context and params.
+
+    greeted: the contexts in which it was asked what it answers to `initialize`.
+    """
 
     def __init__(self, script: Script, *, agent: Agent = NATIVE) -> None:
         super().__init__(script, agent=agent)
@@ -58,8 +61,15 @@ class Native(Scripted):
         self.relayed: list[tuple[str, bytes, str | None]] = []
         self.forwarded: list[tuple[str, bytes, str | None]] = []
         self.beside: list[ThreadContext] = []
+        self.greeted: list[ThreadContext] = []
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        if method == "initialize":
+            self.greeted.append(context)
+            greeting = self.answers.get(method, context.agent.extra["agent_client"])
+            if isinstance(greeting, Exception):
+                raise greeting
+            return Raw(msgspec.json.encode(greeting))
         thread = context.thread.id if context.thread else None
         self.relayed.append((method, bytes(params), thread))
         self.beside.append(context)

@@ -187,10 +187,12 @@ def test_the_gateways_own_way_to_log_in_is_before_the_agents_and_in_the_place_of
 
 def test_a_stranger_is_told_how_to_log_in_and_may_do_nothing_else() -> None:
     async def main() -> None:
-        async with rig(native(echo), authentication=AUTHENTICATION) as gateway:
+        route, agent = native(echo)
+        async with rig((route, agent), authentication=AUTHENTICATION) as gateway:
             editor = await gateway.raw(visitor=Visitor(gateway.inbound.clients.people))
             said = await editor.initialize()
             assert [each["id"] for each in said["authMethods"]] == [METHOD, "login"]
+            assert agent.greeted == [], "no process is started for a stranger"
             assert said["agentCapabilities"]["auth"]["logout"] == {}
             session = {"sessionId": "x"}
             for method, params in {

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from gateway.core.errors import Unavailable
 from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import said
@@ -30,6 +31,21 @@ def test_initialize_is_the_agents_own_answer_with_what_the_gateway_adds() -> Non
             assert answer["agentInfo"] == {"name": "acme", "title": "Acme", "version": "3"}
             assert answer["authMethods"] == [{"id": "login", "name": "Log in"}]
             assert can["loadSession"] is True and {"list", "resume"} <= can["sessionCapabilities"].keys()
+
+    run(main())
+
+
+def test_an_agent_answers_each_client_by_what_that_can_do_and_is_as_it_was_described_where_it_cannot_be_had() -> None:
+    async def main() -> None:
+        route, agent = native(echo)
+        pages = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": [{"id": "page", "name": "On a page"}]}
+        async with rig((route, agent)) as gateway:
+            for answer, way in ((pages, "page"), (Unavailable("gone"), "login")):
+                agent.answers["initialize"] = answer
+                editor = await gateway.raw(capabilities={"elicitation": {"url": {}}})
+                assert [each["id"] for each in (await editor.initialize())["authMethods"]] == [way]
+            callers = [context.caller for context in agent.greeted]
+            assert [each.capabilities["elicitation"] for each in callers if each] == [{"url": {}}] * 2
 
     run(main())
 
