@@ -35,6 +35,8 @@ class Overview:
         self.places = told.places
         self.ready = _most(self.serving, told.places)
         self.backlog = sum(report.backlog for report in told.reports.values())
+        self.late = told.late
+        """Whether some of its figures may be older than those that another worker has told already."""
 
     @property
     def agents(self) -> Mapping[str, bool]:
@@ -85,7 +87,8 @@ class Overlooker:
         """How all processes are."""
         own = self.report()
         told = await self._gather(own) if self._gather is not None else None
-        return Overview(told or Gathered(number=0, places=1, reports={1: own}, silent={}, ended=packed([])))
+        late = self._gather is not None
+        return Overview(told or Gathered(number=0, places=1, reports={1: own}, silent={}, ended=packed([]), late=late))
 
 
 def _most(some: int, of: int) -> bool:
@@ -115,6 +118,8 @@ class HealthPages:
 
     async def _metrics(self, request: Request) -> Response:
         found = await self._overlooker.all()
+        if found.late:
+            return PlainTextResponse("the supervisor does not answer, and no counter goes back\n", 503)
         page = metrics.render(self._visible.to(request), found.metrics(), found.remarks)
         return Response(page, media_type=metrics.CONTENT_TYPE)
 

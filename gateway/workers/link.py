@@ -118,8 +118,8 @@ class WorkerLink:
                 self.say(Gather(self._asked, own))
                 return await self._answer
         except TimeoutError:
-            log.warning("the supervisor does not answer: figures are those that it last told")
-            return self._gathered
+            log.warning("the supervisor does not answer: how the workers are is what it last told")
+            return self._gathered and msgspec.structs.replace(self._gathered, late=True)
         finally:
             self._gathering = None
 

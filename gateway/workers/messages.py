@@ -69,6 +69,7 @@ class AskWorker(Struct, frozen=True, tag=True):
 class Gathered(Struct, frozen=True, kw_only=True, tag=True):
     """How all workers are. places: how many there shall be. reports: by worker, the last that it said. silent: by
     worker, how many seconds ago that was, of those that do not answer. ended: counters of the workers that have ended.
+    late: whether this was said before it was asked for, since the supervisor does not answer.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Gathered(Struct, frozen=True, kw_only=True, tag=True):
     reports: Mapping[int, WorkerReport]
     silent: Mapping[int, float]
     ended: Raw
+    late: bool = False
 
 
 class Reload(Struct, frozen=True, tag=True):
