@@ -463,7 +463,7 @@ def test_an_issuer_that_publishes_nothing_to_trust_is_as_one_that_is_down(
         ({"key": "k" * 32, "algorithms": ["HS256"]}, "name one of key, key_file and discovery"),
         ({"algorithms": ["HS256"]}, "no issuer publishes a secret"),
         ({"algorithms": ["RS256", "HS512"]}, "no issuer publishes a secret"),
-        ({"discovery": "login.example.com"}, "URL"),
+        ({"discovery": "login.example.com"}, "should begin with http:// or https://"),
         ({"discovery": "https://login.example.com/?x"}, "should end with a host or path"),
         ({"keep": 0}, "greater than 0"),
     ],

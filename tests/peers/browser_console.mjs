@@ -89,7 +89,7 @@ const STORIES = {
     await page.goto(`${url}/ui/#/run/${run}`);
     await page.waitForSelector(".columns summary, .log summary", { timeout: 60000 });
     await page.waitForFunction(() => document.querySelector("dd .success"));
-    const until = performance.now() + 20000;
+    const until = performance.now() + 60000;
     let rows = -1;
     for (let found = 0; rows !== found && performance.now() < until;) {
       rows = found;
@@ -361,7 +361,7 @@ STORIES.dark = STORIES.picture;
 async function told(story, words) {
   context = await browser.newContext({ colorScheme: story === "dark" ? "dark" : "light", viewport: { width: 1200, height: 800 } });
   page = await context.newPage();
-  page.setDefaultTimeout(20000);
+  page.setDefaultTimeout(60000);
   const wrong = [];
   page.on("pageerror", (error) => wrong.push(String(error)));
   page.on("console", (message) => message.type() === "error" && !/status of 40[0-9]/.test(message.text()) && wrong.push(message.text()));
