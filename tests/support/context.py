@@ -114,6 +114,9 @@ class FakeContext:
     async def drain(self) -> None:
         await asyncio.sleep(0)
 
+    async def shown(self) -> None:
+        """At once: nothing is stored."""
+
     def afterwards(self, then: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(then)
 
