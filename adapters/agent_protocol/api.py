@@ -15,6 +15,7 @@ from gateway.core.delta import encode
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
 from gateway.transport.http import FilePart, HttpClient, HttpResponse, StreamResponse, credentials_of, segment
+from gateway.transport.refusal import page_title
 
 _M = TypeVar("_M", bound=BaseModel)
 AP_V1 = "/ap/v1"
@@ -235,17 +236,22 @@ def _id(given: str) -> str:
 
 
 def _there(response: HttpResponse, what: str) -> None:
-    """Raises AgentGone, AgentTimeout for the answers of a proxy that does not reach the agent, or of one overloaded."""
+    """Raises AgentGone, AgentTimeout for the answers of a proxy that does not reach the agent, or of one overloaded;
+    AgentBroken for a redirect.
+    """
     said = f"the agent answered {response.status} to {what}{_said(response)}"
     if response.status in (429, 502, 503):
         later = response.later
         raise AgentGone(said, untaken=later is not None, retry_after=later)
     if response.status in (408, 504):
         raise AgentTimeout(said)
+    if 300 <= response.status < 400:
+        raise AgentBroken(f"the agent {response.redirected}; its address must be given as it is")
 
 
 def _said(response: HttpResponse) -> str:
-    said = error_text(response.content_type, response.body)
+    page = "html" in response.content_type
+    said = page_title(response.body) if page else error_text(response.content_type, response.body)
     return f": {said}" if said else ""
 
 
@@ -254,8 +260,6 @@ def _checked(response: HttpResponse, what: str) -> Any:
     _there(response, what)
     if response.status >= 400:
         raise AgentFailed(f"the agent answered {response.status} to {what}{_said(response)}")
-    if response.status >= 300:
-        raise AgentBroken(f"the agent {response.redirected}; its address must be given as it is")
     return _json(response, what)
 
 

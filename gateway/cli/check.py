@@ -25,9 +25,9 @@ def check(
     """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served, and by
     how many `workers`.
 
-    `connect`: ask the agents what they are, and issuers of tokens for their keys. A route that contradicts its agent is
-    a mistake, and an issuer without a key to use; one that does not answer is a caution. A store on a server that
-    cannot be used is USAGE, as it would be for `serve`.
+    `connect`: ask the agents what they are, and issuers of tokens for their keys. An agent or an issuer that cannot be
+    reached is a mistake, and so is a route that contradicts its agent, or an issuer without a key to use. A store on a
+    server that cannot be used is USAGE, as it would be for `serve`.
     """
     config = read(path, FAILED)
     if not local(host):
@@ -76,7 +76,7 @@ async def _asked(config: Config) -> int:
             route = (entry.host or entry).route
             place = ("routes", config.routes.index(route))
             if isinstance(agent, InterlinguaError):
-                print(f"caution: {config.mistake((*place, 'target'), f'the agent cannot be described: {agent}')}")
+                mistakes.append(config.mistake((*place, "target"), f"the agent cannot be described: {agent}"))
                 continue
             which = f" (agent {agent.name})" if entry.host is not None else ""
             mistakes += [config.mistake((*place, "text", key), why + which) for key, why in disagreements(agent, route)]
@@ -86,7 +86,7 @@ async def _asked(config: Config) -> int:
 
 
 async def _of_issuers(config: Config) -> list[Mistake]:
-    """Ask those whose keys judge tokens what they publish. One that cannot be reached now is a caution."""
+    """Ask those whose keys judge tokens what they publish."""
     from gateway.access import published_by
 
     mistakes = []
@@ -97,7 +97,7 @@ async def _of_issuers(config: Config) -> list[Mistake]:
         except AgentBroken as error:
             mistakes.append(config.mistake(place, str(error)))
         except InterlinguaError as error:
-            print(f"caution: {config.mistake(place, f'the issuer cannot be asked: {error}')}")
+            mistakes.append(config.mistake(place, f"the issuer cannot be asked: {error}"))
         else:
             print(f"  {'.'.join(map(str, where))}: {found.issuer}, {count(len(found.keys), 'key')}")
     return mistakes

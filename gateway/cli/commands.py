@@ -156,7 +156,7 @@ def serve(
 def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key: Path | None, connect: bool) -> None:
     """Say what a route table says, or what is wrong with it.
 
-    The exit code is 1 where something is wrong.
+    The exit code is 1 where something is wrong, and with --connect where an agent does not answer.
     """
     configure("error")  # what would be a warning is told as a caution
     from gateway.cli.certificate import certificate

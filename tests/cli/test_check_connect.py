@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.cli.conftest import interlingua
@@ -36,11 +40,10 @@ def test_a_pointer_that_leads_nowhere_in_what_the_agent_publishes_is_a_mistake(
     assert interlingua("check", str(file)).returncode == 0, "without the agents nothing is wrong with the file"
     done = interlingua("check", str(file), "--connect")
     assert done.returncode == 1
-    (mistake,) = [line for line in done.stderr.splitlines() if str(file) in line]
+    mistake, gone = [line for line in done.stderr.splitlines() if str(file) in line]
     assert f"{file}:4 routes[0].text.input: the agent's input schema has no text at '/nowhere'" in mistake
     assert "'/message'" in mistake
-    (caution,) = [line for line in done.stdout.splitlines() if line.startswith("caution: ")]
-    assert "routes[2].target: the agent cannot be described" in caution
+    assert "routes[2].target: the agent cannot be described" in gone
     assert "could not be described" not in done.stderr, "that is told once"
 
 
@@ -74,8 +77,9 @@ def test_issuers_are_asked_for_their_keys_and_one_that_has_none_to_use_is_a_mist
         done = interlingua("check", str(file), "--connect")
     assert done.returncode == 1
     assert f"  inbound.agent_connect.authentication.jwt: {provider.url}, 1 key\n" in done.stdout
-    assert f"caution: {file}:5 operators.jwt.discovery: the issuer cannot be asked: " in done.stdout
-    assert [line for line in done.stderr.splitlines() if str(file) in line] == [
+    away, *wrong = [line for line in done.stderr.splitlines() if str(file) in line]
+    assert f"{file}:5 operators.jwt.discovery: the issuer cannot be asked: " in away
+    assert wrong == [
         f"{file}:3 inbound.agent_protocol.authentication.jwt.discovery: it publishes no key for ES256",
         f"{file}:4 inbound.agent_context.access.jwt.discovery: "
         f"{provider.url}/other/.well-known/openid-configuration is answered 404",
@@ -102,21 +106,68 @@ def test_an_agent_of_another_protocol_is_told_as_such(agents: dict[str, str], tm
     routes = [f"  - {{name: a{at}, target: {{{target}}}}}" for at, target in enumerate(targets)]
     file.write_text("\n".join(["routes:", *routes, ""]))
     done = interlingua("check", str(file), "--connect")
-    told = [line.partition("cannot be described: ")[2] for line in done.stdout.splitlines() if "caution: " in line]
+    told = [line.partition("cannot be described: ")[2] for line in done.stderr.splitlines()]
     assert told == [
         "there is no Agent Connect agent at this address (404 for POST /agents/search)",
         "there is no Agent Protocol agent at this address (404 for /ap/v1/agent/tasks and /agent/tasks)",
         "a2 speaks MCP (2024-11-05), not the Agent Client Protocol",
         "a3 answered initialize with the protocolVersion 1, which is none of MCP's",
-    ], done.stdout
+    ], done.stderr
 
 
 def test_why_no_connection_is_made_is_told(agents: dict[str, str], tmp_path: Path) -> None:
     file, there = tmp_path / "routes.yaml", agents["MAILCOMPOSER_URL"].removeprefix("http:")
     urls = [("agent_connect", f"http://127.0.0.1:{free_port()}"), ("agent_client", f"ws://127.0.0.1:{free_port()}")]
     urls += [("agent_connect", f"https:{there}"), ("agent_client", f"wss:{there}")]
+    urls += [("agent_connect", "http://nobody.invalid"), ("agent_client", "ws://nobody.invalid")]
     routes = [f"  - {{name: a{at}, target: {{protocol: {it}, url: '{url}'}}}}" for at, (it, url) in enumerate(urls)]
     file.write_text("\n".join(["routes:", *routes, ""]))
     done = interlingua("check", str(file), "--connect")
-    told = [line.rpartition(": ")[2] for line in done.stdout.splitlines() if line.startswith("caution: ")]
-    assert told == ["connection refused"] * 2 + ["it does not speak TLS"] * 2, done.stdout
+    told = [line.rpartition(": ")[2] for line in done.stderr.splitlines()]
+    assert told[:4] == ["connection refused"] * 2 + ["it does not speak TLS"] * 2, done.stderr
+    assert [line[: line.index(".invalid")] for line in told[4:]] == ["the name of nobody"] * 2, done.stderr
+    assert done.returncode == 1, "whoever asks the agents wants to hear of it"
+
+
+@contextmanager
+def redirecting(to: str) -> Iterator[str]:
+    """A server that redirects everything; its address without the scheme."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.send_response(307)
+            for name, value in (("location", to), ("content-length", "0"), ("connection", "close")):
+                self.send_header(name, value)
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(30)
+
+
+def test_a_redirect_is_told_in_each_protocol_and_without_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    kinds = ("agent_connect http:", "agent_protocol http:", "agent_communication http:", "agent_context http:")
+    kinds += ("agent_context ws:", "agent_client ws:", "agent_client http:")
+    with redirecting("https://ana:hers@sso.example/login;jsessionid=s3?token=t4#u5") as there:
+        targets = [kind.replace(" ", f", url: '").removesuffix("'") + f"//{there}'" for kind in kinds]
+        routes = [f"  - {{name: a{at}, target: {{protocol: {it}}}}}" for at, it in enumerate(targets)]
+        file.write_text("\n".join(["routes:", *routes, ""]))
+        done = interlingua("check", str(file), "--connect")
+    told = done.stderr.splitlines()
+    assert len(told) == len(kinds), done.stderr
+    for line in told:
+        assert "https://sso.example/login; " in line and "must be given as it is" in line, line

@@ -104,6 +104,6 @@ def test_check_says_of_which_agents_no_connection_is_made_without_one(outer: Gat
     file = outer.file.with_name("without.yaml")
     file.write_text(json.dumps(table))
     done = interlingua("check", str(file), "--connect")
-    told = [line for line in done.stdout.splitlines() if "the agent cannot be described" in line]
-    assert len(told) == len(PLACES), done.stdout
-    assert interlingua("check", str(outer.file), "--connect").stdout.count("cannot be described") == 0
+    told = [line for line in done.stderr.splitlines() if "the agent cannot be described" in line]
+    assert len(told) == len(PLACES), done.stderr
+    assert interlingua("check", str(outer.file), "--connect").stderr.count("cannot be described") == 0

@@ -220,6 +220,7 @@ def test_a_status_that_is_no_upgrade_is_told_with_what_came(run: Run) -> None:
         (b'{"error": "' + b"x" * 9000 + b'"}', f": {'x' * 200}"),
         (b"y" * 9000, f": {'y' * 200}"),
         (b"<html>Oops</html>", ": Not Found"),
+        (b"<!doctype html>\n<TITLE lang=en>Oops &lt;1&gt;</TITLE><h1>x</h1>", ": Oops <1>"),
         (b'{"error": 3}', ": Not Found"),
         (b"[]", ": []"),
         (b"", ": Not Found"),

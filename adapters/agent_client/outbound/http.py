@@ -72,8 +72,8 @@ BUSY = frozenset({429, 503})
 class RequestRefused(InterlinguaError):
     """A message that the server did not take, or a stream that it does not have."""
 
-    def __init__(self, told: str, status: int, body: bytes) -> None:
-        super().__init__(f"{told} with status {status}{refusal.refusal_reason(status, body)}")
+    def __init__(self, told: str, status: int, body: bytes, location: str = "") -> None:
+        super().__init__(f"{told} with status {status}{refusal.refusal_reason(status, body, location)}")
         self.status = status
         self.body = body
 
@@ -254,7 +254,8 @@ class HttpPipe:
         told = f"{self.name} answered {INITIALIZE}"
         connection = response.headers.get(CONNECTION_ID)
         if response.status != 200:
-            self._inbox.put([failure(message.id, RequestRefused(told, response.status, response.body))])
+            to = response.headers.get("Location", "")
+            self._inbox.put([failure(message.id, RequestRefused(told, response.status, response.body, to))])
         elif connection is None:
             self._inbox.put([failure(message.id, AgentBroken(f"{told} without the header {CONNECTION_ID}"))])
         else:

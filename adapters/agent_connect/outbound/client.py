@@ -12,6 +12,7 @@ from adapters.agent_connect.options import AgentConnectTarget
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout
 from gateway.core.types import Json, JsonObject
 from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, credentials_of, segment
+from gateway.transport.refusal import page_title
 
 MAX_EXPLANATION = 300
 MAX_REFUSAL = 64 * 1024
@@ -169,7 +170,7 @@ def explanation(reply: HttpResponse) -> str:
         value = msgspec.json.decode(reply.body)
     except (ValueError, RecursionError):
         if reply.content_type not in ("", "text/plain", "application/json"):
-            return ""  # a page of HTML is no reason
+            return page_title(reply.body) if "html" in reply.content_type else ""
         value = reply.body.decode("utf-8", "replace")
     text = " ".join(_reason(value).split())
     return text if len(text) <= MAX_EXPLANATION else f"{text[:MAX_EXPLANATION]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentGone
+from gateway.transport.refusal import leads_to
 
 
 class Unreachable(AgentGone):
@@ -26,6 +28,8 @@ class Unreachable(AgentGone):
         if isinstance(error, ssl.SSLError):
             why = "it does not speak TLS" if error.reason in _NO_TLS else getattr(error, "verify_message", "")
             return cls(f"no TLS connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
+        if isinstance(error, socket.gaierror):  # its numbers are not the system's
+            return cls(f"the name of {name} does not resolve", detail=detail)
         why = os.strerror(error.errno).lower() if error.errno else ""
         return cls(f"no connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
 
@@ -107,8 +111,8 @@ class HttpResponse(msgspec.Struct, frozen=True):
     @property
     def redirected(self) -> str:
         """What a redirect, which is not followed, says to whoever has configured the address."""
-        to = self.headers.get("Location", "").partition("?")[0].partition("#")[0]
-        return f"redirects ({self.status})" + (f" to {to[:200]}" if to.isprintable() and to else "")
+        to = leads_to(self.headers.get("Location", ""))
+        return f"redirects ({self.status})" + (f" to {to}" if to else "")
 
     def json(self) -> Any:
         """Decode the body as JSON, whatever its content type. Raises AgentBroken if it is not JSON."""

@@ -365,8 +365,6 @@ def _numeric(address: str, port: int) -> _Addresses:
 def _refused(exc: Exception, name: str) -> InterlinguaError:
     """Map the reason for which no connection was made."""
     detail = f"{type(exc).__name__}: {exc}"
-    if isinstance(exc, socket.gaierror):
-        return Unreachable(f"the name of {name} does not resolve", detail=detail)
     if isinstance(exc, OSError):  # a certificate that is not trusted is a ValueError as well
         return Unreachable.because(exc, name)
     if isinstance(exc, ValueError):  # the resolver's codec, for labels that are too long

@@ -162,7 +162,8 @@ def _translated(error: Exception, name: str) -> InterlinguaError:
     if isinstance(error, InvalidStatus):
         status, answer = error.response.status_code, error.response
         body = bytes(answer.body[:_BODY])
-        message = f"{name} refused the WebSocket with status {status}{refusal_reason(status, body)}"
+        why = refusal_reason(status, body, answer.headers.get("Location", ""))
+        message = f"{name} refused the WebSocket with status {status}{why}"
         return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body).unsent()
     if isinstance(error, TimeoutError):
         return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail, untaken=True)

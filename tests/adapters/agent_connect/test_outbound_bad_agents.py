@@ -337,6 +337,11 @@ def test_a_text_that_grows_in_one_burst_of_the_network_is_not_told_piece_by_piec
             "POST /runs/stream answered 500: Internal",
         ),
         (says(b"<html><p>x</p></html>", "500 E", "text/html"), AgentFailed, "POST /runs/stream answered 500$"),
+        (
+            says(b"<html><title>database is\nlocked &amp; so on</title>x", "500 E", "text/html; charset=utf-8"),
+            AgentFailed,
+            "POST /runs/stream answered 500: database is locked & so on$",
+        ),
         (says(text({"detail": "busy"}), "409 C"), Conflict, "the agent is busy: POST /runs/stream answered 409: busy"),
         (says(text({"message": "later"}), "503 U"), AgentGone, "POST /runs/stream answered 503: later"),
         (says(b"", "504 T"), AgentTimeout, "POST /runs/stream answered 504$"),

@@ -93,7 +93,8 @@ def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(sta
     ("answer", "error", "message"),
     [
         (says(500, "Internal Server Error", "text/plain"), AgentFailed, "500 to a step: Internal Server Error"),
-        (says(500, "<html>oops</html>", "text/html"), AgentFailed, "500 to a step"),
+        (says(500, "<html>oops</html>", "text/html"), AgentFailed, "500 to a step$"),
+        (says(500, "<h1>database is locked</h1>", "text/html"), AgentFailed, "500 to a step: database is locked$"),
         (
             says(422, {"detail": [{"loc": ["body"], "msg": "input missing"}]}),
             AgentFailed,

@@ -98,7 +98,8 @@ class Address:
         if status in _AWAY:
             later = come_later(status, response.headers)
             return AgentGone(f"{told}{refusal_reason(status, body)}", untaken=later is not None, retry_after=later)
-        return error or HttpRefused(f"{told}{refusal_reason(status, body)}", status)
+        location = response.headers.get("Location", "")
+        return error or HttpRefused(f"{told}{refusal_reason(status, body, location)}", status)
 
 
 def _not_taken(response: StreamResponse) -> bool:
