@@ -19,7 +19,7 @@ _HEADINGS = tuple(re.compile(rf"<{tag}\b[^>]*>([^<]+)<".encode(), re.I) for tag 
 
 
 def leads_to(location: str) -> str:
-    """Where a redirect leads, as far as others may know: no password, query, fragment or parameter. "" if it is none."""
+    """Where a redirect leads, as far as others may know: no password, query, fragment or parameter. Else ""."""
     to = re.sub(r"//[^/]*@", "//", re.split("[?#;]", location)[0])
     return to[:SHOWN] if to.isprintable() else ""
 

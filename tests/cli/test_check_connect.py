@@ -163,7 +163,7 @@ def test_a_redirect_is_told_in_each_protocol_and_without_secrets(tmp_path: Path)
     kinds = ("agent_connect http:", "agent_protocol http:", "agent_communication http:", "agent_context http:")
     kinds += ("agent_context ws:", "agent_client ws:", "agent_client http:")
     with redirecting("https://ana:hers@sso.example/login;jsessionid=s3?token=t4#u5") as there:
-        targets = [kind.replace(" ", f", url: '").removesuffix("'") + f"//{there}'" for kind in kinds]
+        targets = [kind.replace(" ", ", url: '").removesuffix("'") + f"//{there}'" for kind in kinds]
         routes = [f"  - {{name: a{at}, target: {{protocol: {it}}}}}" for at, it in enumerate(targets)]
         file.write_text("\n".join(["routes:", *routes, ""]))
         done = interlingua("check", str(file), "--connect")
