@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gateway import tracing
 from gateway.config import BreakerOptions
-from gateway.core.errors import AgentForgot, AgentGone, AgentTimeout
+from gateway.core.errors import AgentBusy, AgentForgot, AgentGone, AgentTimeout
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -135,9 +135,9 @@ class Breaker:
         try:
             if self._probe is not None:
                 await self._probe()
-        except (*UNREACHABLE, TimeoutError) as error:
-            return self._eject(str(error) or "it did not answer in time")
-        except Exception as error:  # an answer, of whatever kind
+        except Exception as error:
+            if _away(error) or isinstance(error, TimeoutError):
+                return self._eject(str(error) or "it did not answer in time")
             log.debug("agent %s: target %s answers %s", *self._labels, error)
         log.info("agent %s: target %s is back", *self._labels)
         self._lost = max(0, (self._options.failures or 1) - 1)  # it is out again if its first run fails
@@ -156,5 +156,5 @@ class Breaker:
 
 
 def _away(error: Exception) -> bool:
-    """Whether an error says that the target cannot be reached. One that has forgotten something is there."""
-    return isinstance(error, UNREACHABLE) and not isinstance(error, AgentForgot)
+    """Whether an error says that the target cannot be reached. One that has forgotten something or is busy is there."""
+    return isinstance(error, UNREACHABLE) and not isinstance(error, AgentForgot | AgentBusy)

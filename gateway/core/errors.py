@@ -13,7 +13,8 @@
     │   ├── AgentFailed    it answered: it failed
     │   ├── AgentBroken    it broke its protocol (bad JSON, illegal order, wrong content type)
     │   ├── AgentGone      it cannot be reached, or went away (retryable before dispatch)
-    │   │   └── AgentForgot  it is there, and does not know the run or the thread any more
+    │   │   ├── AgentForgot  it is there, and does not know the run or the thread any more
+    │   │   └── AgentBusy  it is there, and takes no more requests now
     │   └── AgentTimeout   it did not answer in time
     └── GatewayError       our fault
         ├── IllegalEvent   an event that may not follow the one before (see stream.py)
@@ -148,6 +149,10 @@ class AgentGone(AgentError):
 
 class AgentForgot(AgentGone):
     """The agent is there, and does not know the run or the thread any more. Clients are told AgentGone."""
+
+
+class AgentBusy(AgentGone):
+    """The agent is there, and takes no more requests now (HTTP's 429). Clients are told AgentGone."""
 
 
 class AgentTimeout(AgentError):

@@ -19,7 +19,7 @@ from gateway.agents.targets import TargetGroup, difference, targets_of
 from gateway.config import BreakerOptions, Route
 from gateway.contract import RunContext, TargetOptions
 from gateway.core import events as e
-from gateway.core.errors import AgentError, AgentFailed, AgentForgot, AgentGone, AgentTimeout, Unavailable
+from gateway.core.errors import AgentBusy, AgentError, AgentFailed, AgentForgot, AgentGone, AgentTimeout, Unavailable
 from gateway.core.types import Agent, JsonObject, Run, RunStatus, Thread
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
@@ -485,10 +485,13 @@ class Leaving(Program):
         raise AgentGone("lost")
 
 
-def test_a_target_that_has_forgotten_a_run_or_lost_a_cancelled_one_is_there() -> None:
-    """What was ejected here once: an agent whose runs were all cancelled by clients that went."""
+@pytest.mark.parametrize(
+    "said", [AgentForgot("the agent does not know the run any more"), AgentBusy("429", untaken=True)]
+)
+def test_a_target_that_says_why_not_or_lost_a_cancelled_run_is_there(said: AgentGone) -> None:
+    """What was ejected here once: an agent whose runs were all cancelled by their clients, and a busy one."""
     forgetful, left = Program("one"), Leaving("two")
-    forgetful.fate = [AgentForgot("the agent does not know the run any more")] * 3
+    forgetful.fate = [said] * 3
 
     async def main() -> list[BreakerState]:
         groups = [grouped([one], breaker=BreakerOptions(failures=2)) for one in (forgetful, left)]

@@ -213,6 +213,12 @@ Error: Cannot find module '/agents/coder.js'
 
 Node.js v20.20.2
 """
+RUST = "\nthread 'main' (4711) panicked at src/main.rs:2:5:\nno such model\nnote: run with `RUST_BACKTRACE=1` ..."
+GO = "panic: no such model\n\ngoroutine 1 [running]:\nmain.main()\n\t/agents/main.go:4 +0x25\nexit status 2"
+JAVA = 'Exception in thread "main" java.lang.RuntimeException: no such model\n\tat A.main(A.java:1)'
+DENO = "error: Uncaught (in promise) Error: no such model\n      ^\n    at file:///agents/x.ts:1:7"
+BUN = "1 | throw new Error()\n          ^\nerror: no such model\n      at /agents/x.ts:1:7\n\nBun v1.2.3 (Linux x64)"
+LONG = "class Error_(Exception): pass\nraise Error_('2 faults in Settings\\nmodel\\n  is missing\\nSee x.example')"
 GROUP = "raise ExceptionGroup('unhandled errors in a TaskGroup', [ValueError('no such model')])"
 
 
@@ -222,6 +228,12 @@ GROUP = "raise ExceptionGroup('unhandled errors in a TaskGroup', [ValueError('no
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', NODE], "Error: Cannot find module '/agents/coder.js'"),
         (["sh", "-c", "echo 'Node.js v18 is too old\nNode.js v20.20.2' >&2; exit 1"], "Node.js v18 is too old"),
         ([sys.executable, "-c", GROUP], "ValueError: no such model"),
+        ([sys.executable, "-c", LONG], "Error_: 2 faults in Settings"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', RUST], "no such model"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', GO], "panic: no such model"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', JAVA], JAVA.splitlines()[0]),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', DENO], DENO.splitlines()[0]),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', BUN], "error: no such model"),
     ],
 )
 def test_what_an_agent_died_of_is_said_whatever_its_runtime_draws_around_it(
@@ -231,6 +243,39 @@ def test_what_an_agent_died_of_is_said_whatever_its_runtime_draws_around_it(
         pipe = await start(command)
         await until_async(lambda: pipe.exit is not None, 30)
         assert await _end(pipe) == f"agent exited with 1: {told}"
+
+    run(scene())
+
+
+def test_what_an_agent_said_long_before_is_no_reason_for_its_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        pipe = await start(["sh", "-c", "echo 'a model is deprecated' >&2; kill -9 $$"])
+        await until_async(lambda: pipe.exit is not None, 30)
+        monkeypatch.setattr("gateway.transport.stdio.pipe.SAID_SECONDS", 0.0)  # as if they had passed
+        assert await _end(pipe) == "agent was ended by SIGKILL"
+        with pytest.raises(AgentGone) as raised:
+            await pipe.receive()
+        assert raised.value.detail == "a model is deprecated"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo; echo 'usage: agent [--acp]'; echo '  {a,b}'", "; its output is no message: usage: agent [--acp]"),
+        ("echo 'usage: agent'; echo why >&2", ": why"),
+        ('echo hello; echo \'{"jsonrpc": "2.0"}\'', ""),
+    ],
+)
+def test_an_agent_that_prints_its_usage_and_leaves_is_told_by_it(run: Run, script: str, told: str) -> None:
+    async def scene() -> None:
+        pipe = await start(["sh", "-c", script])
+        await until_async(lambda: pipe.exit is not None, 30)
+        with pytest.raises(AgentGone) as raised:
+            while await pipe.receive():
+                pass
+        assert str(raised.value) == f"agent exited with 0{told}"
 
     run(scene())
 

@@ -17,6 +17,8 @@ BLOCKS = 2
 HELD = 1024 * 1024
 LAST = 1024 * 1024
 JOINED = 64
+LONGEST = 2000
+"""Bytes that are kept of a line which is no message."""
 
 
 class LineReader:
@@ -36,6 +38,9 @@ class LineReader:
         self._first: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]] | None = None
         self._paused = False
         self._discarding = False
+        self.printed = b""
+        """The first line, while nothing that may be a message has come."""
+        self._spoken = False
         self.ended = False
         """Whether the pipe has ended."""
         self._loop.add_reader(fd, self._readable)
@@ -106,6 +111,8 @@ class LineReader:
         self._held += size
         if not lines:
             return
+        if not self._spoken:
+            self._watch(lines)
         if self._first is not None and self._taker is not None and not self._taker.done():
             lines = self._first(lines)
             if not lines:
@@ -113,6 +120,13 @@ class LineReader:
                 return
         self._lines += lines
         self._wake()
+
+    def _watch(self, lines: Sequence[bytes | Unreadable]) -> None:
+        for line in lines:
+            if isinstance(line, Unreadable) or b'"jsonrpc"' in line or line.lstrip()[:2] == b'{"':
+                self._spoken, self.printed = True, b""
+                return
+            self.printed = self.printed or line[:LONGEST]
 
     def _end(self) -> None:
         if self.ended:

@@ -11,12 +11,14 @@ from gateway.core.errors import AgentGone
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.stdio.lines import LineReader, LineWriter
 from gateway.transport.stdio.process import Exit, Grace, Process, launch
-from gateway.transport.stdio.stderr import StderrLog, last_words
+from gateway.transport.stdio.stderr import StderrLog, last_words, shown
 from gateway.wire.ndjson import frame
 
 FLUSH = 0.5
 SETTLE = 2.0
 SAID = 300
+SAID_SECONDS = 10.0
+"""Before its end, in which an agent says what it dies of. What it said earlier has another reason."""
 
 
 class StdioPipe:
@@ -27,7 +29,8 @@ class StdioPipe:
     If the agent has only closed its output, `receive` returns empty and the process lives until `aclose`. `send` to an
     agent that has closed its input raises AgentGone, and `receive` goes on.
 
-    An AgentGone's message ends with the last line of the agent's stderr; `detail` has all the lines kept.
+    An AgentGone's message ends with what the agent's stderr said last, or with the first line of an output without any
+    message; `detail` has all the lines kept.
     """
 
     def __init__(self, name: str, process: Process, limit: int) -> None:
@@ -125,9 +128,13 @@ class StdioPipe:
     def _gone(self, otherwise: str = "") -> AgentGone:
         if self._closing is not None:
             return AgentGone(f"the connection to {self._name} is closed")
-        tail = self.stderr()
-        said = f": {words[:SAID]}" if (words := last_words(tail)) else ""
-        return AgentGone(f"{self._name} {self.exit or otherwise}{said}", detail="\n".join(tail))
+        if words := last_words(self._stderr.tail(SAID_SECONDS)):
+            said = f": {words[:SAID]}"
+        else:
+            left = self.exit is not None and self.exit.code is not None
+            printed = shown(self._reader.printed)[:SAID] if left else ""
+            said = f"; its output is no message: {printed}" if printed else ""
+        return AgentGone(f"{self._name} {self.exit or otherwise}{said}", detail="\n".join(self.stderr()))
 
 
 async def spawn(

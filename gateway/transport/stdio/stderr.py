@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections import deque
 from collections.abc import Sequence
@@ -15,7 +16,14 @@ LONGEST = 2000
 BURST = 200
 PER_SECOND = 20.0
 
-_ERROR = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b")
+_ERROR = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b|error: ")
+_VERSION = ("Node.js v", "Bun v")
+"""The last line of what these print about an error."""
+_TRACEBACK = "Traceback (most recent call last)"
+_PANIC = re.compile(
+    r"panic: |fatal error: |error: Uncaught |Exception in thread |thread '.*' (?:\(\d+\) )?panicked at "
+)
+"""What Go, Deno, Java and Rust begin with."""
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)")
 
 
@@ -30,16 +38,18 @@ class StderrLog:
         self._log = logging.getLogger(f"interlingua.agent.{name}")
         self._loop = asyncio.get_running_loop()
         self._rest = b""
-        self._tail: deque[bytes] = deque(maxlen=KEPT)
+        self._tail: deque[tuple[float, bytes]] = deque(maxlen=KEPT)
+        self._rest_at = 0.0
         self._credit = float(BURST)
         self._counted = self._loop.time()
         self._dropped = 0
         self._reader = OutputReader(fd, self._take, self._ended)
 
-    def tail(self) -> list[str]:
-        """The last lines, oldest first."""
-        lines = [*self._tail, self._rest] if self._rest.strip() else list(self._tail)
-        return [_text(line) for line in lines[-KEPT:]]
+    def tail(self, seconds: float = math.inf) -> list[str]:
+        """The last lines, of so many seconds, oldest first."""
+        lines = [*self._tail, (self._rest_at, self._rest)] if self._rest.strip() else list(self._tail)
+        since = self._loop.time() - seconds
+        return [shown(line) for at, line in lines[-KEPT:] if at > since]
 
     def drain(self) -> None:
         self._reader.drain()
@@ -50,13 +60,13 @@ class StderrLog:
     def _take(self, data: bytes) -> None:
         lines = data.split(b"\n")
         lines[0] = self._rest + lines[0][:LONGEST]
-        self._rest = lines.pop()[:LONGEST]
+        self._rest, self._rest_at = lines.pop()[:LONGEST], self._loop.time()
         self._keep(lines)
 
     def _keep(self, lines: list[bytes]) -> None:
         lines = [line for line in lines if line and not line.isspace()]
-        self._tail.extend(line[:LONGEST] for line in lines[-KEPT:])
         now = self._loop.time()
+        self._tail.extend((now, line[:LONGEST]) for line in lines[-KEPT:])
         self._credit = min(float(BURST), self._credit + (now - self._counted) * PER_SECOND)
         self._counted = now
         allowed = min(len(lines), int(self._credit))
@@ -65,7 +75,7 @@ class StderrLog:
         self._credit -= allowed
         self._dropped += len(lines) - allowed
         for line in lines[:allowed]:
-            self._log.info("%s", _text(line))
+            self._log.info("%s", shown(line))
 
     def _tell_dropped(self) -> None:
         self._log.warning("%d lines of its stderr were left out", self._dropped)
@@ -80,17 +90,30 @@ class StderrLog:
 
 
 def last_words(tail: Sequence[str]) -> str:
-    """The line of the last ones that says most: of a Node program that died its error, else the last with a letter.
+    """The line of the last ones that says most: the error that a runtime reports, else the last line with a letter.
 
     Rules and bars, as Python draws them around exceptions in a group, are left out.
     """
-    if tail and tail[-1].startswith("Node.js v"):
+    if tail and tail[-1].startswith(_VERSION):
         tail = [line for line in tail if _ERROR.match(line)] or tail[:-1]
+    else:
+        tail = _reported(tail) or tail
     words = (line.strip(" |+-") for line in reversed(tail))
     return next((line for line in words if any(map(str.isalnum, line))), "")
 
 
-def _text(line: bytes) -> str:
+def _reported(tail: Sequence[str]) -> Sequence[str]:
+    """The line with the last error that Python or another runtime reports, though more of its message may follow."""
+    for at in reversed(range(len(tail))):
+        line, after = tail[at], tail[at + 1 :]
+        if line.startswith(_TRACEBACK):
+            return [line for line in after if not line[:1].isspace()][:1]
+        if _PANIC.match(line):
+            return after[:1] if line.endswith(":") else [line]
+    return ()
+
+
+def shown(line: bytes) -> str:
     """Decode a line for a log or a terminal, without colours or cursor movements."""
     text = line[:LONGEST].decode("utf-8", "replace").rstrip()
     if not text.isprintable():

@@ -11,7 +11,7 @@ import pytest
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.outbound import AgentProtocolOutbound
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, Conflict, NotFound
+from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, AgentTimeout, Conflict, NotFound
 from tests.adapters.agent_protocol.fake_agent import Agent, calling, file, says
 from tests.adapters.agent_protocol.support import AGENT
 from tests.adapters.agent_protocol.test_outbound import THREE, plans, texts
@@ -101,6 +101,7 @@ def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(sta
             "422 to a step: input missing",
         ),
         (says(400, {"error": {"message": "nope"}}), AgentFailed, "400 to a step: nope"),
+        (says(429, {"error": "nope"}), AgentBusy, "429 to a step: nope"),
         (says(401, {"detail": "who?"}), AgentFailed, "401 to a step: who?"),
         (says(200, {"error": "quota"}), AgentFailed, "the agent failed: quota"),
         (says(200, "not json"), AgentBroken, "not a step: it is no JSON document$"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, Denied, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, AgentTimeout, Denied, InterlinguaError
 from gateway.mcp.client.http import streamable
 from gateway.mcp.client.session import ClientSession
 from gateway.wire.jsonrpc import RpcError
@@ -220,6 +220,7 @@ def test_a_server_that_forgets_every_session_is_not_asked_for_ever() -> None:
         ("400 Bad Request", b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32602,"message":"bad"}}', RpcError),
         ("500 Internal Server Error", b"<html>oops</html>", AgentFailed),
         ("502 Bad Gateway", b"", AgentGone),
+        ("429 Too Many Requests", b"", AgentBusy),
         ("202 Accepted", b"", AgentBroken),
         ("200 OK", b"<html>login</html>", AgentBroken),
         ("200 OK", b'{"jsonrpc":"2.0","id":3,"result":{"x"', AgentBroken),

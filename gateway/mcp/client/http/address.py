@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Denied, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, Denied, InterlinguaError
 from gateway.transport.http import HttpClient, StreamResponse, Unreachable, come_later
 from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.transport.streamable_http import JSON
@@ -97,7 +97,8 @@ class Address:
         error = _rpc_error(body) if response.content_type == JSON else None
         if status in _AWAY:
             later = come_later(status, response.headers)
-            return AgentGone(f"{told}{refusal_reason(status, body)}", untaken=later is not None, retry_after=later)
+            away = AgentBusy if status == 429 else AgentGone
+            return away(f"{told}{refusal_reason(status, body)}", untaken=later is not None, retry_after=later)
         location = response.headers.get("Location", "")
         return error or HttpRefused(f"{told}{refusal_reason(status, body, location)}", status)
 
