@@ -51,7 +51,7 @@ class RunContext(ThreadContext, Protocol):
 
     async def shown(self) -> None:
         """Wait until the run is on the disk: nobody hears of it before. To be awaited before a client is asked or told
-        anything by another way than `emit`, `ask` and `caller` of a run without a thread.
+        anything by another way than `emit`, `ask` and the `caller` that the run was started with.
         """
 
     def afterwards(self, then: Callable[[], None]) -> None:

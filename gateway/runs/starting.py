@@ -299,9 +299,9 @@ class Starter:
 
         def written(created: CreatedRun) -> None:
             if not self._stopping:
+                live.record.written()
                 if created.thread is not None:
                     live.conversation.refreshed(created.thread)
-                live.record.written()
                 live.log.created(started, first)
                 here.run(self.begin, live, live.drive(), slots)
 

@@ -276,9 +276,9 @@ class Client:
         self.heard.append(method)
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(("told", "thread"), [(True, None), (False, None), (True, "t")])
 def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_is_on_the_disk(
-    tmp_path: Path, disk: Stuck, told: bool
+    tmp_path: Path, disk: Stuck, told: bool, thread: str | None
 ) -> None:
     async def works(context: RunContext) -> None:
         caller = context.caller
@@ -291,8 +291,10 @@ def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_i
     async def story() -> None:
         agent, client = Scripted(works), Client()
         async with scripted.engine((scripted.route(), agent), file=tmp_path / "store.db") as engine:
+            if thread is not None:
+                await engine.threads.create(Thread(id=thread, created_at=1.0, updated_at=1.0))
             disk.go.clear()
-            starting = asyncio.ensure_future(engine.runs.start(request(), caller=client, told=told))
+            starting = asyncio.ensure_future(engine.runs.start(request(thread=thread), caller=client, told=told))
             await until(lambda: bool(agent.contexts))
             run = agent.contexts[0].run
             await asyncio.wait([waiting := asyncio.ensure_future(engine.runs.wait(run.id))], timeout=0.05)

@@ -103,8 +103,10 @@ class AgentRequests:
         if method in tunnel.METHODS:
             return await self._tunnels.answer(connection, method, params)
         session, context = _request_from(connection, params)
-        if session is None and forwarded.session_of(params) is not None:
-            raise NotFound(f"session {forwarded.session_of(params)} is not open")
+        if session is None:
+            if (name := forwarded.session_of(params)) is not None:
+                raise NotFound(f"session {name} is not open")
+            await connection.shown()
         if method == "session/request_permission":
             return await self._permission(session, params)
         if method == "elicitation/create":
@@ -125,6 +127,8 @@ class AgentRequests:
         if session is not None and session.turn is not None:
             session.turn.notify(method, _for_client(session, params))
             return
+        if session is None:
+            await connection.shown()
         contexts = [context] if context is not None else []
         if context is None and forwarded.session_of(params) is None and not forwarded.members(params).get("requestId"):
             contexts = connection.contexts()
@@ -311,9 +315,8 @@ async def _up_to_date(session: AgentSession | None, caller: Caller) -> None:
     """Wait until the client was told what the agent has said in the session; a run's end is recorded first."""
     if session is None:
         return
+    await session.shown()
     run = session.run
-    if run is not None:
-        await run.context.shown()
     if run is not None and run.phase is TurnPhase.OVER:
         await run.ended.wait()
     if session.thread is not None and isinstance(caller, InOrder):

@@ -79,6 +79,8 @@ class ConnectedSession(Protocol):
     @property
     def busy(self) -> bool: ...
 
+    async def shown(self) -> None: ...
+
     def update(self, update: Raw) -> Awaitable[None] | None: ...
 
     def early(self, update: Raw) -> None: ...
@@ -320,6 +322,11 @@ class AgentConnection:
             return next(of_it, None), context
         callers = self.contexts()
         return None, callers[0] if len(callers) == 1 else None
+
+    async def shown(self) -> None:
+        """Wait until all runs in its sessions are on the disk: what names no session may be about any of them."""
+        for session in (*self.sessions.values(), *self._opening):
+            await session.shown()
 
     def contexts(self) -> list[ThreadContext]:
         """One for each client that is there."""

@@ -278,6 +278,11 @@ class AgentSession:
         """The run whose prompt the agent works on."""
         return self.turn.context if self.turn is not None else None
 
+    async def shown(self) -> None:
+        """Wait until its run is on the disk: see `RunContext.shown`."""
+        if (run := self.run) is not None:
+            await run.context.shown()
+
     @property
     def options(self) -> list[Any] | None:
         """The agent's options, as it last said."""

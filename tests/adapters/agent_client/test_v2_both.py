@@ -71,7 +71,7 @@ def story(editor: Editor) -> list[str]:
 def test_work_of_the_agents_own_stands_where_it_was_though_a_prompt_waits_and_others_ask() -> None:
     async def body() -> None:
         async with both() as (gateway, out):
-            editor, other, old = await connect(gateway), await connect(gateway), await gateway.connect()
+            old, editor, other = await gateway.connect(), await connect(gateway), await connect(gateway)
             session = await editor.new()
             await other.resume(session)
             await old.load(session, "session/resume")
@@ -162,7 +162,7 @@ def test_whenever_it_works_of_its_own_everybody_is_told_in_the_order_in_which_it
 
     async def body() -> None:
         async with both() as (gateway, out):
-            editor, other, old = await connect(gateway), await connect(gateway), await gateway.connect()
+            old, editor, other = await gateway.connect(), await connect(gateway), await connect(gateway)
             session = await editor.new()
             await other.resume(session)
             await old.load(session, "session/resume")
