@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gateway import tracing
 from gateway.config import BreakerOptions
-from gateway.core.errors import AgentBusy, AgentForgot, AgentGone, AgentTimeout
+from gateway.core.errors import AgentBusy, AgentError, AgentForgot, AgentGone, AgentTimeout
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 UNREACHABLE = (AgentGone, AgentTimeout)
 """Errors that count against a target. An agent that answers, whatever it answers, is reachable."""
+SILENT = "it did not answer in time"
 LEAST_WAIT = 1.0
 """Seconds that a client is told to wait at least."""
 
@@ -47,6 +48,8 @@ class Breaker:
         self.closed = True
         self.reason = ""
         """The failure that opened it last."""
+        self.told = ""
+        """The same as far as all clients may know it: an error of a run that was taken may repeat what that run was."""
         self._options = options
         self._labels = tracing.metrics.agent(agent), target
         self._probe: Callable[[], Awaitable[object]] | None = None
@@ -80,7 +83,7 @@ class Breaker:
         try:
             found = await work
         except Exception as error:
-            self._unanswered = self._counted(self._unanswered, error)
+            self._unanswered = self._counted(self._unanswered, error, str(error))
             raise
         self._unanswered = 0
         self._publish()
@@ -95,7 +98,8 @@ class Breaker:
                 self.counting = False
         else:
             self.counting = True
-            self._lost = self._counted(self._lost, error)
+            untaken = isinstance(error, AgentError) and error.untaken
+            self._lost = self._counted(self._lost, error, str(error) if untaken else "its runs were lost")
 
     def forget(self) -> None:
         """Say no more of the target in metrics: it is not of the route table any more."""
@@ -108,15 +112,15 @@ class Breaker:
             self._timer.cancel()
         self._work.cancel()
 
-    def _counted(self, before: int, error: Exception) -> int:
+    def _counted(self, before: int, error: Exception, told: str) -> int:
         if not (_away(error) or isinstance(error, TimeoutError)):
             return 0
         count, most = before + 1, self._options.failures
         if most is not None and count >= most and self.closed:
-            self._eject(str(error) or "it did not answer in time")
+            self._eject(str(error) or SILENT, told or SILENT)
         return count
 
-    def _eject(self, why: str) -> None:
+    def _eject(self, why: str, told: str) -> None:
         self._ejections += 1
         self.counting = True
         self._unanswered = self._lost = 0
@@ -125,7 +129,7 @@ class Breaker:
         loop = asyncio.get_running_loop()
         self._until = loop.time() + wait
         self._timer = loop.call_later(wait, lambda: self._work.start(self._try()))
-        self.reason = why
+        self.reason, self.told = why, told
         tracing.metrics.target_ejections.add(1, *self._labels)
         log.warning("agent %s: target %s is ejected, and tried again in %.1f s: %s", *self._labels, wait, why)
         self._turn(BreakerState.OPEN)
@@ -137,7 +141,7 @@ class Breaker:
                 await self._probe()
         except Exception as error:
             if _away(error) or isinstance(error, TimeoutError):
-                return self._eject(str(error) or "it did not answer in time")
+                return self._eject(str(error) or SILENT, str(error) or SILENT)
             log.debug("agent %s: target %s answers %s", *self._labels, error)
         log.info("agent %s: target %s is back", *self._labels)
         self._lost = max(0, (self._options.failures or 1) - 1)  # it is out again if its first run fails

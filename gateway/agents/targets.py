@@ -26,7 +26,7 @@ from gateway.agents.breaker import Breaker
 from gateway.config import Route
 from gateway.contract import CallNews, Outbound, RuleKeeping, RunContext, ThreadContext
 from gateway.contract.optional import Discovering, Preparing, Relay, Stateful, Supervised
-from gateway.contract.options import TargetOptions
+from gateway.contract.options import ProgramOrUrl, TargetOptions
 from gateway.contract.wrapping import WrappedRun, WrappedThread
 from gateway.core import errors, memory, projection, thread_state
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout, Unavailable, Unsupported
@@ -92,6 +92,13 @@ class RouteTarget:
             found: Agent = await self.half.describe()
         self.agent = found
         return found
+
+    def started_anew(self, error: errors.InterlinguaError | None) -> bool:
+        """Whether `error` is the end of a program that had taken the run: the next run finds a new one. What such a
+        program dies of may be in the prompt, and others are not to go without it.
+        """
+        program = isinstance(self.options, ProgramOrUrl) and self.options.command
+        return bool(program) and isinstance(error, AgentGone) and not error.untaken
 
     def compare(self, described: Agent, name: str) -> None:
         """See how it differs from what the route of that name is described as."""
@@ -294,7 +301,7 @@ class TargetGroup:
             raise raised
         error = errors.first(raised)
         if not context.cancelled:  # what a cancelled run ends with says nothing of the target
-            member.breaker.ran(error or raised)
+            member.breaker.ran(None if member.started_anew(error) else error or raised)
         if isinstance(error, AgentError) and error.untaken and silent:
             return error
         raise raised
@@ -347,7 +354,7 @@ class TargetGroup:
 
     def _away(self, members: Sequence[RouteTarget]) -> Unavailable:
         wait = min((member.breaker.wait for member in members), default=1.0)
-        why = next((member.breaker.reason for member in members if member.breaker.reason), "")
+        why = next((member.breaker.told for member in members if member.breaker.told), "")
         said = f" ({why})" if why else ""
         return Unavailable(f"agent {self.route.name} is not there{said}; try again in {wait:.0f} s", retry_after=wait)
 

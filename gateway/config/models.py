@@ -146,7 +146,8 @@ class BreakerOptions(Options):
     failures: Annotated[int | None, Field(ge=1), BeforeValidator(no_flag)] = Field(
         default=5,
         description="After so many failures in a row to reach it: no connection, a connection lost, no answer in time, "
-        "502, 503, 504. What an agent answers itself is none. null: never.",
+        "502, 503, 504. What an agent answers itself is none, nor is the end of a `command` that had taken the run. "
+        "null: never.",
     )
     first: Duration = Field(
         default=1.0,

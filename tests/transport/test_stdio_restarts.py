@@ -142,6 +142,18 @@ def test_while_the_next_try_is_far_away_users_are_refused_at_once_with_the_reaso
     run(scene)
 
 
+def test_what_it_died_of_while_others_used_it_is_not_told_to_the_next_user() -> None:
+    async def scene() -> None:
+        keeper = supervisor(Opener(), backoff=NEVER)
+        async with keeper.use() as line:
+            line.die(AgentGone("agent exited with 1: no such word: 'the secret of ana'"))
+            with pytest.raises(AgentGone, match=r"^agent is down \(the next try is in \d+ s\)$"):
+                await keeper.join()
+        await keeper.aclose()
+
+    run(scene)
+
+
 def test_while_the_next_try_is_near_users_wait_for_it() -> None:
     async def scene() -> None:
         opener = Opener(BROKEN)

@@ -183,9 +183,10 @@ class Supervisor(Generic[C]):
         return result
 
     def _down(self, outlook: str) -> AgentGone:
-        why = f": {self._error}" if self._error else ""
-        detail = self._error.detail if self._error else ""
-        return AgentGone(f"{self._name} is down ({outlook}){why}", detail=detail, untaken=True)
+        error = self._error
+        # amid its work it may have died of what another user asked, and say so
+        why = f": {error}" if isinstance(error, AgentError) and error.untaken else ""
+        return AgentGone(f"{self._name} is down ({outlook}){why}", detail=error.detail if error else "", untaken=True)
 
     def _begin(self) -> asyncio.Task[C | InterlinguaError]:
         """Begin a try, as soon as it is allowed, outside the context of the request that asked first."""
