@@ -176,6 +176,8 @@ def agents(
 ) -> None:
     """List the agents, or show what one of them wants."""
     configure(log_level)
+    if agent is not None:
+        _once(log_level)
     from gateway.cli.run import list_agents, show_agent
 
     raise SystemExit(
@@ -222,6 +224,7 @@ def run(
     is 3: a run of a gateway waits there then, and it is said how to answer it; any other is cancelled.
     """
     configure(log_level)
+    _once(log_level)
     from gateway.cli.run import run_agent
 
     if prompt == "-":
@@ -432,6 +435,19 @@ def audit_keyring(keys: Sequence[Path]) -> None:
     from gateway.cli.audit import print_keyring
 
     raise SystemExit(print_keyring(keys))
+
+
+def _once(level: str) -> None:
+    """Log no failure that says only what the command ends with, unless more than warnings is wanted."""
+    if level != "warning":
+        return
+
+    def more(record: logging.LogRecord) -> bool:
+        told = isinstance(record.args, tuple) and any(isinstance(it, InterlinguaError) for it in record.args)
+        return not told or record.getMessage().count("\n") > 1
+
+    for name in ("gateway.agents.entry", "gateway.transport.stdio.supervisor"):
+        logging.getLogger(name).addFilter(more)
 
 
 PLAIN = "%(asctime)s %(levelname)s %(name)s: {worker}%(message)s"

@@ -49,10 +49,38 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_next_is_taken(where: lis
 
 
 def test_an_agent_that_is_down_is_exit_code_1_and_one_clear_line(where: list[str]) -> None:
-    done = interlingua("run", "gone", "hello", *where, "--log-level", "error")
+    done = interlingua("run", "gone", "hello", *where)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "127.0.0.1:1" in done.stderr
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "127.0.0.1:1" in line
+
+
+@pytest.mark.parametrize("words", [["run", "coder", "hello"], ["agents", "coder"]])
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo no such model >&2; exit 3", "coder exited with 3: no such model"),
+        ("echo 'usage: coder [--acp]'", "coder exited with 0; its output is no message: usage: coder [--acp]"),
+    ],
+)
+def test_why_an_agent_does_not_start_is_told_once(tmp_path: Path, words: list[str], script: str, told: str) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text(f'routes: [{{name: coder, target: {{protocol: agent_client, command: [sh, -c, "{script}"]}}}}]\n')
+    done = interlingua(*words, "--routes", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert [line for line in done.stderr.splitlines() if "that is no message" not in line] == [told]
+    done = interlingua(*words, "--routes", str(file), "--log-level", "info")
+    assert f"agent coder could not be described: {told}" in done.stderr
+
+
+def test_what_an_agent_printed_before_it_died_is_shown_whole(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    script = "printf 'Traceback (most recent call last):\\n  File\\nOSError: no key\\n' >&2; exit 1"
+    file.write_text(f'routes: [{{name: coder, target: {{protocol: agent_client, command: [sh, -c, "{script}"]}}}}]\n')
+    done = interlingua("run", "coder", "hello", "--routes", str(file))
+    assert "Traceback (most recent call last):\n  File\nOSError: no key\n" in done.stderr
+    assert done.stderr.endswith("\ncoder exited with 1: OSError: no key\n")
+    assert done.stderr.count("coder exited with 1") == 2
 
 
 def test_an_unknown_agent_is_exit_code_2_and_lists_the_names(where: list[str]) -> None:
