@@ -379,7 +379,8 @@ class AgentConnection:
 
     def unreadable(self, what: Unreadable | jsonrpc.Malformed) -> None:
         self._report(what.reason, what.start, what.size)
-        if isinstance(what, Unreadable) or b'"jsonrpc"' in what.start:  # not a line of some log among the messages
+        begun = what.start.startswith(b"{") and b'"jsonrpc"' in what.start
+        if isinstance(what, Unreadable) or begun:  # not a line of some log among the messages
             for session in self.sessions.values():
                 session.missed()
 

@@ -40,7 +40,7 @@ class OutgoingRequests:
         self._name = name
         self._outbox = outbox
         self._first_id = self._next_id = first_id
-        self._pending: dict[Id, Callable[[Answer], None]] = {}
+        self._pending: dict[Id, tuple[Callable[[Answer], None], str]] = {}
         self._gone: AgentGone | None = None
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class OutgoingRequests:
         id = self._next_id
         (sink or self._outbox).put(jsonrpc.request(id, method, params))
         self._next_id += 1
-        self._pending[id] = answered
+        self._pending[id] = answered, method
         return id
 
     def forget(self, id: Id) -> None:
@@ -102,6 +102,11 @@ class OutgoingRequests:
         except (ValueError, RecursionError) as wrong:
             return self._set(response.id, AgentBroken(f"the answer of {self._name} cannot be read: {wrong}"))
         return self._set(response.id, result)
+
+    def asked(self, id: Id, method: str | None = None) -> bool:
+        """Whether a request with this id (and method) waits for its answer."""
+        waiting = self._pending.get(id)
+        return waiting is not None and method in (None, waiting[1])
 
     def fail(self, id: Id, why: InterlinguaError) -> bool:
         """Fail the request with this id. False if none waits."""
@@ -124,10 +129,10 @@ class OutgoingRequests:
         log.debug("%s answers %r, which nobody waits for%s", self._name, response.id, told)
 
     def _set(self, id: Id, answer: Answer) -> bool:
-        answered = self._pending.pop(id, None)
-        if answered is None:
+        waiting = self._pending.pop(id, None)
+        if waiting is None:
             return False
-        answered(answer)
+        waiting[0](answer)
         return True
 
 

@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.transport.pipe import Pipe, Unreadable
@@ -64,6 +64,9 @@ class MessageReader:
         self._grace = grace
         self._failed = failed
         self._woken = self._stopped = False
+        # that the other end prints each message twice, once in a log; the last answer that was found behind a text
+        self._copies = False
+        self._found: jsonrpc.Id | UnsetType = UNSET
         # what the next message waits for, of which method: else it is handled
         self._begun: tuple[Awaitable[None], str] | None = None
 
@@ -148,7 +151,14 @@ class MessageReader:
     def _decode(self, data: bytes | Unreadable) -> Sequence[jsonrpc.Message | Unreadable]:
         if isinstance(data, Unreadable):
             return (data,)
-        return (jsonrpc.decode(data),) if self._answer_garbage else jsonrpc.apart(data)
+        if self._answer_garbage or self._copies:
+            return (jsonrpc.decode(data),)
+        *before, found = jsonrpc.apart(data)
+        if before and isinstance(found, Request):
+            self._copies = self._asking.asked(found.id, found.method)
+        elif before and isinstance(found, Response):
+            self._copies, self._found = not self._asking.asked(found.id), found.id
+        return (jsonrpc.decode(data),) if self._copies else (*before, found)
 
     async def _take(self, message: jsonrpc.Message | Unreadable) -> None:
         """Handle a message, and wait for what it takes."""
@@ -163,6 +173,7 @@ class MessageReader:
             if message.bare:
                 await self._garbled(_BARE)
             else:
+                self._copies = self._copies or message.id == self._found
                 self._asking.stray(message)
         elif isinstance(message, Request):
             await self._accept(message)

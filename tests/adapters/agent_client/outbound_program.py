@@ -1,7 +1,8 @@
 """An agent as a program, standard library only: what it does is in its prompt. Run with a word for how it starts badly.
 
 `say TEXT`, `flood N`, `big N`, `ask` (permission), `exit N`, `crash`, `noise`, `print`, `pid`, `stuck`; started with
-`mute` it never answers, with `die` it leaves at once.
+`mute` it never answers, with `die` it leaves at once, with `logs-received`, `logs-before` or `logs-after` it prints
+what it gets, or what it sends, beside the messages.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import sys
 import threading
 
+HOW = sys.argv[1] if len(sys.argv) > 1 else ""
 WRITE = threading.Lock()
 ANSWERS: dict[str, object] = {}
 ANSWERED = threading.Condition()
@@ -16,7 +18,10 @@ ANSWERED = threading.Condition()
 
 def send(*messages: dict[str, object]) -> None:
     with WRITE:
-        sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
+        for message in messages:
+            said = json.dumps({"jsonrpc": "2.0", **message}) + "\n"
+            before, after = (f"sending {said}" if when == HOW else "" for when in ("logs-before", "logs-after"))
+            sys.stdout.write(before + said + after)
         sys.stdout.flush()
 
 
@@ -66,15 +71,16 @@ def prompt(message: dict[str, object]) -> None:
 
 
 def main() -> None:
-    how = sys.argv[1] if len(sys.argv) > 1 else ""
-    if how == "die":
+    if HOW == "die":
         print("no configuration found", file=sys.stderr)
         sys.exit(2)
     made = 0
     for line in sys.stdin:
+        if HOW == "logs-received":
+            print("received", line.strip(), flush=True)
         message = json.loads(line)
         method = message.get("method")
-        if method == "initialize" and how != "mute":
+        if method == "initialize" and HOW != "mute":
             send({"id": message["id"], "result": {"protocolVersion": 1, "agentCapabilities": {}}})
         elif method == "session/new":
             made += 1

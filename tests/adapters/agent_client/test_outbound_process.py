@@ -138,6 +138,19 @@ def test_a_message_behind_a_print_without_a_line_end_is_heard(caplog: pytest.Log
     assert "thinking about {it}" in caplog.text
 
 
+@pytest.mark.parametrize("how", ["logs-received", "logs-before", "logs-after"])
+def test_messages_that_an_agent_prints_in_a_log_too_are_heard_once(how: str) -> None:
+    async def body() -> None:
+        async with house(how) as it:
+            for said in ("one", "two"):
+                ended = await it.ask(f"say {said}")
+                assert text(ended) == said
+                assert ended.losses == {}
+            assert text(await it.ask("flood 200")) == "".join(f"{number} " for number in range(200))
+
+    run(body())
+
+
 def test_a_permission_interrupts_the_run_and_its_answer_goes_on() -> None:
     async def body() -> None:
         async with house() as it:
