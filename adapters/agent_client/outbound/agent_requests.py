@@ -121,7 +121,7 @@ class AgentRequests:
         One that names no session goes to every client that is there.
         """
         if method in tunnel.METHODS:
-            self._tunnels.tell(connection, method, params)
+            await self._tunnels.tell(connection, method, params)
             return
         session, context = _request_from(connection, params)
         if session is not None and session.turn is not None:

@@ -146,8 +146,7 @@ class AgentEnd:
 
     async def connected(self, meta: Raw | None = None) -> ClientEnd:
         """The client's end. Raises RpcError with the client's error or UNAVAILABLE, and the errors of the tree."""
-        if (run := self.server.session.prompted) is not None:
-            await run.shown()
+        await self.server.session.shown()
         async with self._connecting:
             if self._closed:
                 raise mcp_messages.unavailable("the session was closed")
@@ -182,8 +181,13 @@ class AgentEnd:
             self._hello = message.copy()
         return result
 
-    def tell(self, message: Raw) -> None:
+    async def tell(self, message: Raw) -> None:
         """A notification of the agent's. Dropped where nobody is there for it."""
+        await self.server.session.shown()
+        self.pass_on(message)
+
+    def pass_on(self, message: Raw) -> None:
+        """The same, at once."""
         if mcp_messages.read(message).method == wire.INITIALIZED:
             self._initialized = message.copy()
         client = self._client
@@ -218,6 +222,7 @@ class AgentEnd:
         self._ends.disconnect(client)
         try:
             async with asyncio.timeout(self._ends.patience):
+                await self.server.session.shown()
                 await client.caller.ask(DISCONNECT, jsonrpc.raw({"connectionId": client.id}))
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s", DISCONNECT, error)

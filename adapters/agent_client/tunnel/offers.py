@@ -50,6 +50,9 @@ class OfferingSession(Protocol):
     def prompted(self) -> RunContext | None:
         """The run whose prompt the agent works on."""
 
+    async def shown(self) -> None:
+        """Wait until its run is on the disk: see `RunContext.shown`."""
+
 
 class OfferedServer:
     """One server in one session. The agent knows it by `id`, and proves that it does with `secret`."""

@@ -132,7 +132,7 @@ class UpstreamEnd(AgentEnd):
     def tell_later(self, method: str, params: Raw) -> None:
         """A notification, if the server takes such."""
         if not versions.modern(self.version):
-            self.tell(mcp_messages.message(method, params))
+            self.pass_on(mcp_messages.message(method, params))
 
     async def hang_up(self) -> None:
         if not self.closed.done():
@@ -191,7 +191,7 @@ class UpstreamEnd(AgentEnd):
         return result
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
-        self.tell(mcp_messages.message(method, params or {}))
+        await self.tell(mcp_messages.message(method, params or {}))
 
     async def aclose(self) -> None:
         """See `Channel`."""

@@ -121,11 +121,11 @@ class Tunnels:
         await end.hang_up()
         return forwarded.NOTHING
 
-    def tell(self, connection: AgentPeer, method: str, params: Raw) -> None:
+    async def tell(self, connection: AgentPeer, method: str, params: Raw) -> None:
         """A notification of such an agent. Dropped if there is no such connection."""
         if method == MESSAGE:
             with contextlib.suppress(RpcError):
-                self._end(connection, mcp_messages.read(params).connection_id).tell(params)
+                await self._end(connection, mcp_messages.read(params).connection_id).tell(params)
 
     async def _connect(self, connection: AgentPeer, params: Raw) -> Raw:
         server = self._offered(connection, mcp_messages.unpacked(params, mcp_messages.Connect).server)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.store.sqlite import disk_thread
 from gateway.wire import jsonrpc
 from tests.adapters.agent_client.editor import Refused
 from tests.adapters.agent_client.tunnel_rig import KIT, TOOLS, Provider, ProviderV2, Rig, rig
@@ -314,5 +319,43 @@ def test_an_agent_that_dies_lets_go_of_its_connections() -> None:
             assert not len(it.tunnels.ends)
             with contextlib.suppress(Refused):
                 await failed
+
+    run(body())
+
+
+@pytest.mark.parametrize("how", ["tell", "ask"])
+def test_over_an_open_connection_nothing_is_said_in_a_run_that_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    disk, came = threading.Event(), asyncio.Event()
+    disk.set()
+    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+
+    async def body() -> None:
+        async with rig("native", file=tmp_path / "store.db") as it:
+            client, session = await opened(it, TOOLS)
+            _, made = await client.steps(session, SERVERS, connect())
+            open_one = {"connectionId": made["result"]["connectionId"]}
+            said = {"mcp/disconnect": open_one}
+            if how == "tell":
+                said = {"mcp/message": {**open_one, "method": "notifications/roots/list_changed"}}
+            [(method, params)] = said.items()
+            name = {"tell": "tell", "ask": "answer"}[how]
+            takes = getattr(it.tunnels, name)
+
+            async def taken(*args: Any) -> Any:
+                came.set()
+                return await takes(*args)
+
+            setattr(it.tunnels, name, taken)
+            client.order.clear()
+            disk.clear()
+            prompting = await client.start(session, json.dumps([[how, method, params]]))
+            await asyncio.wait_for(came.wait(), 30)
+            await asyncio.wait([prompting], timeout=0.05)
+            early = list(client.order)
+            disk.set()
+            await prompting
+            assert not early and method in client.order
 
     run(body())

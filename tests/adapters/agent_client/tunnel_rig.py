@@ -147,17 +147,21 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 @contextlib.asynccontextmanager
 async def rig(
-    *how: str, governed: Binding | None = None, clients: Sequence[dict[str, Any]] = (), **target: Any
+    *how: str,
+    governed: Binding | None = None,
+    clients: Sequence[dict[str, Any]] = (),
+    file: Path | None = None,
+    **target: Any,
 ) -> AsyncIterator[Rig]:
     """The agent is `tunnel_agent.py`, started with `how`, unless `target` names another.
 
-    governed: by what. clients: those that are known, if any has to be.
+    governed: by what. clients: those that are known, if any has to be. file: the store's; None: in memory.
     """
     default = {} if "url" in target else {"command": (sys.executable, "-I", "-S", str(PROGRAM), *how)}
     options = AgentClientTarget.model_validate({"protocol": "agent_client", **default, **target})
     outbound = AgentClientOutbound(options)
     half: Outbound = outbound
-    engine = Engine(open_store("sqlite://"))
+    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
     if governed is not None:
         enforcement = Enforcement(engine.records, engine.store.spend)
         half = enforcement.wrap(outbound, governed)
