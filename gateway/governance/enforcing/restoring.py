@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -18,6 +20,8 @@ from gateway.governance.budgets import DAY, Spent
 
 READ_BYTES: Final = 16 * 1024 * 1024
 """The least to read back; whole files, and all of today."""
+TRIES: Final = 10
+"""How often the files of a log that is being written are opened anew, because one was closed or removed."""
 AT_WORK: Final = frozenset({"running", "suspended", "resumed"})
 """States of a session that has a run."""
 CODE: Final = "outcome_unknown"
@@ -164,15 +168,15 @@ class RestoredLog:
 
 
 def read(path: Path, now: float) -> RestoredLog:
-    """Read the log at `path` (see `AuditLog`), after it was checked. `now`: seconds since the epoch.
+    """Read the log at `path` (see `AuditLog`), which another process may be writing. `now`: seconds since the epoch.
 
     Raises OSError.
     """
     since = now // DAY * DAY
     past = RestoredLog()
-    for file in _newest(LogFiles(path), since):
-        with file.open("rb") as lines:
-            for raw in lines:
+    with contextlib.ExitStack() as stack:
+        for file in _opened(LogFiles(path), since, stack):
+            for raw in file:
                 try:
                     line = _decode(raw)
                 except msgspec.MsgspecError:  # another program's, or what was too large is left out
@@ -181,15 +185,27 @@ def read(path: Path, now: float) -> RestoredLog:
     return past
 
 
-def _newest(place: LogFiles, since: float) -> list[Path]:
-    """List the files to read, oldest first."""
-    found: list[Path] = []
+def _opened(place: LogFiles, since: float, stack: contextlib.ExitStack) -> list[BinaryIO]:
+    """Open the files to read, oldest first, so that none is missed that is closed or removed meanwhile."""
+    for _ in range(TRIES):
+        closed = place.closed()
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
+            found = _newest(place, since, opened)
+            if place.closed() == closed:
+                stack.push(opened.pop_all())
+                return found
+    raise OSError(f"{place.active}: its files change faster than they are opened")
+
+
+def _newest(place: LogFiles, since: float, stack: contextlib.ExitStack) -> list[BinaryIO]:
+    found: list[BinaryIO] = []
     size = 0
-    for file in reversed(place.files()):
+    for path in reversed(place.files()):
+        file = stack.enter_context(path.open("rb"))
         found.insert(0, file)
-        size += file.stat().st_size
-        with file.open("rb") as lines:
-            first = lines.readline()
+        size += os.fstat(file.fileno()).st_size
+        first = file.readline()
+        file.seek(0)
         if size >= READ_BYTES and first and _head(first).ts.timestamp() < since:
             break
     return found

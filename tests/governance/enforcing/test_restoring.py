@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from gateway.governance.audit import AuditEvent, AuditLog, aip44
 from gateway.governance.audit.aip44 import State
-from gateway.governance.audit.files import log_path
+from gateway.governance.audit.files import LogFiles, log_path
 from gateway.governance.binding import bind
 from gateway.governance.enforcing import restoring
 from gateway.governance.enforcing.governor import RouteGovernor
@@ -132,6 +133,48 @@ def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call", "metadata": {"other": {}}}\n')
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call"}\n')
     assert [*restoring.read(log_path(tmp_path, 1), time.time()).sessions] == ["s"]
+
+
+@pytest.mark.parametrize("meanwhile", ["closed", "closing", "removed"])
+def test_a_log_that_another_process_writes_is_read_whole_while_its_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    for event in (moved("running"), CALL):
+        known(tmp_path, [event])
+        files = LogFiles(log_path(tmp_path, 1))
+        if meanwhile == "removed" and not files.closed():
+            files.active.rename(files.closed_name(0))
+    listed, times = LogFiles.files, 0
+
+    def changed(place: LogFiles) -> list[Path]:
+        nonlocal times
+        times += 1
+        found = listed(place)
+        if times > 1:
+            return found
+        if meanwhile == "removed":
+            place.closed()[0].unlink()
+        else:
+            place.active.rename(place.closed_name(0))
+            if meanwhile == "closed":
+                known(tmp_path, [aip44.tool_call(**{**OF, "call": "c2"}, arguments={})])
+        return found
+
+    monkeypatch.setattr(LogFiles, "files", changed)
+    found = restoring.read(log_path(tmp_path, 1), time.time()).sessions["s"]
+    assert [*found.calls] == (["c1", "c2"] if meanwhile == "closed" else ["c1"])
+    assert found.state == (None if meanwhile == "removed" else "running")
+
+
+def test_a_log_whose_files_never_stand_still_is_not_taken_for_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(tmp_path, [moved("running")])
+    numbers = itertools.count()
+    monkeypatch.setattr(LogFiles, "closed", lambda place: [Path(str(next(numbers)))])
+    monkeypatch.setattr(LogFiles, "files", lambda place: [place.active])
+    with pytest.raises(OSError, match="change faster"):
+        restoring.read(log_path(tmp_path, 1), time.time())
 
 
 @pytest.mark.parametrize(("kind", "ephemeral"), [("none", True), ("thread", False)])
