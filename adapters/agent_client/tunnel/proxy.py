@@ -179,6 +179,11 @@ class UpstreamEnd(AgentEnd):
         return not self.closed.done()
 
     @property
+    def lasting(self) -> bool:
+        """See `UpstreamSession`."""
+        return not versions.modern(self.version)
+
+    @property
     def shared(self) -> bool:
         return versions.modern(self.version)
 

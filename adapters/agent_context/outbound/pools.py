@@ -16,7 +16,6 @@ from adapters.agent_context.outbound.sessions import REMEMBERED, AgentLine, unkn
 from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
-from gateway.mcp import versions
 from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.target_server import TargetPools, gateway_info
@@ -137,7 +136,7 @@ class PoolLine:
 
     @property
     def lasting(self) -> bool:
-        return not versions.modern(self._session.version)
+        return self._session.lasting
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:

@@ -60,7 +60,7 @@ class AgentLine(Protocol):
 
     @property
     def lasting(self) -> bool:
-        """Whether it can still say something once it has answered (not in a revision without sessions)."""
+        """Whether it can still say something once it has answered. See `UpstreamSession.lasting`."""
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:

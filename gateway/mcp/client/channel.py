@@ -41,6 +41,10 @@ class Channel(Protocol):
         """False once nothing more can come of it."""
 
     @property
+    def lasting(self) -> bool:
+        """See `UpstreamSession`."""
+
+    @property
     def shared(self) -> bool:
         """Whether each request of the server's says which call it belongs to, so that a session takes any number."""
 

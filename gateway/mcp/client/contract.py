@@ -73,6 +73,12 @@ class UpstreamSession(Protocol):
         """False once nothing more can come of it."""
 
     @property
+    def lasting(self) -> bool:
+        """Whether the server may say something outside of its answers. Not in a revision without sessions, nor over
+        Streamable HTTP where it has no standalone stream.
+        """
+
+    @property
     def closed(self) -> asyncio.Future[Any]:
         """Done when it has ended."""
 

@@ -44,6 +44,11 @@ class PipedChannel:
         return self.peer.gone is None
 
     @property
+    def lasting(self) -> bool:
+        """See `UpstreamSession`."""
+        return not versions.modern(self.version)
+
+    @property
     def shared(self) -> bool:
         """See `Channel`: so it is where a server asks nothing but in its answers."""
         return versions.modern(self.version)

@@ -75,6 +75,10 @@ class ClientSession:
         return self._channel.alive and not self._channel.closed.done()
 
     @property
+    def lasting(self) -> bool:
+        return self._channel.lasting
+
+    @property
     def shared(self) -> bool:
         """Whether any number of calls may be under way, and it is still known what belongs to which."""
         return self._channel.shared

@@ -97,8 +97,8 @@ class StreamableChannel:
         return self.session_id is None or versions.modern(self.version)
 
     @property
-    def listens(self) -> bool:
-        """Whether the standalone stream is open, on which something about a call may come."""
+    def lasting(self) -> bool:
+        """See `UpstreamSession`: whether the standalone stream is open, on which something about a call may come."""
         return self._listener is not None and not self._listener.done()
 
     def speak(self, version: str) -> None:
@@ -373,7 +373,7 @@ class _StreamableRequest:
                 raise unexpected(self._address.name, self._method, response)
         if self._answer is None:
             await self._resume(AgentGone(f"{self._address.name} ended its answer to {self._method} before it was one"))
-        if self._call is not None and (self._call.elsewhere or self._channel.listens):
+        if self._call is not None and (self._call.elsewhere or self._channel.lasting):
             await self._settle(self._call)
         if isinstance(self._answer, Response):
             error = self._answer.error
