@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
 from pathlib import Path
 
 from gateway.core.errors import InterlinguaError, Unavailable
@@ -114,17 +114,15 @@ class Journal:
         self._log, self._number = opened, number
         self._keep()
 
-    async def inherit(self, sessions: Collection[str] = ()) -> None:
+    async def inherit(self, sessions: Set[str] = frozenset()) -> None:
         """Take over what processes that have died left in their logs. Called when their runs are this process's, before
         these go on. `sessions`: those of the runs. Raises Unavailable, AuditBroken, Invalid.
         """
         if self._make is None or self._log is None:
             return
-        held: list[RestoredLog] = []
-        for number in sorted({*await self._known()} - {self._number, *self._inherited}):
-            if (opened := await self._opened(self._make, number)) is None:
-                if sessions:
-                    held.append(await _restored(await self._make(number)))
+        others = sorted({*await self._known()} - {self._number})
+        for number in others:
+            if number in self._inherited or (opened := await self._opened(self._make, number)) is None:
                 continue
             try:
                 taken = self._take(await _restored(opened))
@@ -137,12 +135,21 @@ class Journal:
             log.info("%s: this process goes on with what another left: %d", opened.path, len(taken))
             self._inherited[number] = opened
             self._places |= dict.fromkeys(taken, number)
-        if held:
-            held.append(own := await _restored(self._log))
-            for session in sessions:
-                last = max(held, key=lambda past: past.newest.get(session, 0.0))
-                if last is not own and session in last.sessions:
-                    self._take(RestoredLog(sessions={session: last.sessions[session]}))
+        if others and sessions:
+            whole = await _restored(self._log, *[await self._make(number) for number in others])
+            for session in sessions & whole.where.keys():
+                if session in self._left or whole.where[session] != self._log.path:
+                    self._replace(session, whole.sessions.get(session) or UnfinishedSession())
+
+    def _replace(self, session: str, left: UnfinishedSession) -> None:
+        """Take what all logs together say was left in a session for what one of them does: it may have gone on in
+        another, where a process took its run over while a third had the log that it began in.
+        """
+        if self._states.get(session) not in AT_WORK:
+            self._left.pop(session, None)
+            self._states.pop(session, None)
+            self._take(RestoredLog(sessions={session: left}))
+            self._over(session)
 
     async def _opened(self, make: Callable[[int], Awaitable[AuditLog]], number: int) -> AuditLog | None:
         """An open log; None if another process writes it."""
@@ -292,12 +299,14 @@ class Journal:
         self._over(session)
 
 
-async def _restored(opened: AuditLog) -> RestoredLog:
-    """What a log says of before. Raises Unavailable."""
+async def _restored(*logs: AuditLog) -> RestoredLog:
+    """What logs say of before, as one. Raises Unavailable."""
+    paths = [each.path for each in logs]
     try:
-        return await asyncio.to_thread(read, opened.path, time.time())
+        return await asyncio.to_thread(read, paths, time.time())
     except Exception as error:
-        raise Unavailable(f"{opened.path}: what was recorded cannot be read", detail=str(error)) from error
+        where = ", ".join(map(str, paths))
+        raise Unavailable(f"{where}: what was recorded cannot be read", detail=str(error)) from error
 
 
 def _appended(audit: AuditLog, event: AuditEvent) -> Awaitable[AuditEntry]:

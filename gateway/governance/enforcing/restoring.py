@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -127,19 +128,21 @@ class UnfinishedSession:
 @dataclass
 class RestoredLog:
     """`sessions` are in the order of their last transition; one that was closed is there only if a call is open.
-    `newest`: when the last line of each session was recorded, in seconds since the epoch.
+    `newest`: when the last line of each session was recorded, in seconds since the epoch; `where`: in which log.
     """
 
     spent: list[Spent] = field(default_factory=list)
     sessions: dict[str, UnfinishedSession] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict)
+    where: dict[str, Path] = field(default_factory=dict)
 
-    def take(self, line: _Line, since: float) -> None:
-        """Take in a line. Budgets count from `since`."""
+    def take(self, line: _Line, since: float, path: Path) -> None:
+        """Take in a line of the log at `path`. Budgets count from `since`."""
         if line.metadata is None:
             return
         audit = line.metadata.aip44.audit
         self.newest[audit.session] = at = line.ts.timestamp()
+        self.where[audit.session] = path
         if line.action == "tool.call" and audit.budgets and at >= since:
             self.spent += [Spent(policy=slug, at=at) for slug in audit.budgets]
         if audit.to is not None:
@@ -167,22 +170,28 @@ class RestoredLog:
                     del self.sessions[audit.session]
 
 
-def read(path: Path, now: float) -> RestoredLog:
-    """Read the log at `path` (see `AuditLog`), which another process may be writing. `now`: seconds since the epoch.
+def read(paths: Sequence[Path], now: float) -> RestoredLog:
+    """Read the logs at `paths` (see `AuditLog`) as one, which other processes may be writing. `now`: seconds since the
+    epoch.
 
     Raises OSError.
     """
     since = now // DAY * DAY
     past = RestoredLog()
     with contextlib.ExitStack() as stack:
-        for file in _opened(LogFiles(path), since, stack):
-            for raw in file:
-                try:
-                    line = _decode(raw)
-                except msgspec.MsgspecError:  # another program's, or what was too large is left out
-                    continue
-                past.take(line, since)
+        logs = [_lines(path, _opened(LogFiles(path), since, stack)) for path in paths]
+        for path, line in heapq.merge(*logs, key=lambda each: each[1].ts):
+            past.take(line, since, path)
     return past
+
+
+def _lines(path: Path, files: list[BinaryIO]) -> Iterator[tuple[Path, _Line]]:
+    for file in files:
+        for raw in file:
+            try:
+                yield path, _decode(raw)
+            except msgspec.MsgspecError:  # another program's, or what was too large is left out
+                continue
 
 
 def _opened(place: LogFiles, since: float, stack: contextlib.ExitStack) -> list[BinaryIO]:

@@ -610,12 +610,12 @@ def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
                 who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
                 await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
             await audit.append(aip44.tool_result(**who, result=1))
-        found = restoring.read(log_path(tmp_path, 1), time.time())
+        found = restoring.read([log_path(tmp_path, 1)], time.time())
         assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
         assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
         monkeypatch.setattr(restoring, "READ_BYTES", 1)
-        assert restoring.read(log_path(tmp_path, 1), time.time()) == found, "all of today is read"
-        later = restoring.read(log_path(tmp_path, 1), time.time() + 2 * DAY)
+        assert restoring.read([log_path(tmp_path, 1)], time.time()) == found, "all of today is read"
+        later = restoring.read([log_path(tmp_path, 1)], time.time() + 2 * DAY)
         assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
 
     run(scene())

@@ -44,7 +44,7 @@ def known(folder: Path, events: Sequence[AuditEvent]) -> restoring.RestoredLog:
             await asyncio.gather(*map(log.append, events))
 
     run(written())
-    return restoring.read(log_path(folder, 1), time.time())
+    return restoring.read([log_path(folder, 1)], time.time())
 
 
 ASKED = "tool.refused"
@@ -124,7 +124,7 @@ def test_what_policies_have_spent_counts_from_midnight(tmp_path: Path) -> None:
     found = known(tmp_path, [spends, CALL, refused, spends])
     assert [each.policy for each in found.spent] == ["writes", "all"] * 2
     assert all(abs(each.at - time.time()) < 3600 for each in found.spent)
-    assert not restoring.read(log_path(tmp_path, 1), time.time() + restoring.DAY).spent
+    assert not restoring.read([log_path(tmp_path, 1)], time.time() + restoring.DAY).spent
 
 
 def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
     with (tmp_path / "audit-log.jsonl").open("ab") as file:
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call", "metadata": {"other": {}}}\n')
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call"}\n')
-    assert [*restoring.read(log_path(tmp_path, 1), time.time()).sessions] == ["s"]
+    assert [*restoring.read([log_path(tmp_path, 1)], time.time()).sessions] == ["s"]
 
 
 @pytest.mark.parametrize("meanwhile", ["closed", "closing", "removed"])
@@ -161,7 +161,7 @@ def test_a_log_that_another_process_writes_is_read_whole_while_its_files_change(
         return found
 
     monkeypatch.setattr(LogFiles, "files", changed)
-    found = restoring.read(log_path(tmp_path, 1), time.time()).sessions["s"]
+    found = restoring.read([log_path(tmp_path, 1)], time.time()).sessions["s"]
     assert [*found.calls] == (["c1", "c2"] if meanwhile == "closed" else ["c1"])
     assert found.state == (None if meanwhile == "removed" else "running")
 
@@ -174,7 +174,7 @@ def test_a_log_whose_files_never_stand_still_is_not_taken_for_read(
     monkeypatch.setattr(LogFiles, "closed", lambda place: [Path(str(next(numbers)))])
     monkeypatch.setattr(LogFiles, "files", lambda place: [place.active])
     with pytest.raises(OSError, match="change faster"):
-        restoring.read(log_path(tmp_path, 1), time.time())
+        restoring.read([log_path(tmp_path, 1)], time.time())
 
 
 @pytest.mark.parametrize(("kind", "ephemeral"), [("none", True), ("thread", False)])

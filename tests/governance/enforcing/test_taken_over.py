@@ -236,7 +236,7 @@ def test_of_a_session_that_this_process_goes_on_with_another_log_says_nothing(fo
 def test_a_log_that_cannot_be_read_is_let_go_and_can_be_taken_over_later(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(path: Path, now: float) -> Any:
+    def broken(paths: list[Path], now: float) -> Any:
         raise OSError("the disk is gone")
 
     async def story() -> None:
@@ -352,7 +352,7 @@ def test_what_another_process_has_ended_in_its_own_log_is_not_ended_here_at_this
         replacement, neighbour = folder.journal(), folder.journal()
         await replacement.open()
         await neighbour.open()
-        await neighbour.inherit(["s"])
+        await neighbour.inherit({"s"})
         assert neighbour.left("s") and not neighbour.left("t"), "the log is its replacement's; the run is not"
         await neighbour.settle(nobody)
         assert folder.told(2)[2:] == OVER
@@ -382,15 +382,71 @@ def test_of_logs_that_are_held_the_last_word_of_a_session_says_what_was_left_in_
             await journal.open()
         neighbour = folder.journal()
         await neighbour.open()
-        await neighbour.inherit(["s", "unknown"])
-        assert [*neighbour.left("s").calls] == ["c2"]
+        await neighbour.inherit({"s", "unknown"})
+        assert [*neighbour.left("s").calls] == ["c1", "c2"]
+        assert neighbour.left("s").state == "suspended"
         await neighbour.write("s", moved("s", "running"))
         neighbour.moved("s", None)
-        await neighbour.inherit(["s"])
+        await neighbour.inherit({"s"})
         assert not neighbour.left("s"), "what this process has recorded since is what there is"
-        assert folder.told(3) == ["tool.result s", "operator.interrupted s", "operator.running s"]
+        assert folder.told(3) == ["tool.result s", *OVER, "operator.running s"]
         for journal in (*held, neighbour):
             await journal.aclose()
+
+    run(story())
+    verified(folder.path)
+
+
+HELD = ["own free", "own held", "free held", "held free", "free free", "held held"]
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_what_is_told_of_a_session_in_several_logs_is_one_story_and_each_call_of_it_has_one_end(
+    folder: Folder, held: str
+) -> None:
+    async def story() -> None:
+        await folder.died(1, moved("s", "running"), called("s", "c1"), called("s", "c2"))
+        await folder.died(2, result("s", "c1"), called("s", "c3"), moved("s", "suspended"))
+        others = [AuditLog(log_path(folder.path, number)) for number in (1, 2)]
+        first, second = held.split()
+        if first != "own":
+            await others[0].open()
+            await others[1].open()
+        elif second == "held":
+            await others[1].open()
+        journal = folder.journal()
+        await journal.open()
+        for log, place in zip(others, (first, second), strict=True):
+            if place == "free":
+                await log.aclose()
+        await journal.inherit({"s"})
+        assert [*journal.left("s").calls] == ["c2", "c3"] and journal.left("s").ended == {"c1"}
+        assert journal.state("s") == "interrupted"
+        await journal.settle(nobody)
+        await journal.inherit({"s"})
+        assert not journal.left("s")
+        for log in (*others, journal):
+            await log.aclose()
+        told = [line for number in (1, 2, 3) for line in folder.told(number)]
+        assert told.count("tool.result s") == 3 and told.count("operator.interrupted s") == 1
+
+    run(story())
+    verified(folder.path)
+
+
+def test_a_session_that_another_log_says_is_over_is_not_gone_on_with_and_the_log_that_it_began_in_is_let_go(
+    folder: Folder,
+) -> None:
+    async def story() -> None:
+        await folder.died(2, moved("s", "running"), called("s", "c1"))
+        await folder.died(3, result("s", "c1"), moved("s", "completed"), aip44.closed(operator="o", session="s"))
+        journal = folder.journal()
+        await journal.open()
+        await journal.inherit({"s"})
+        assert not journal.left("s") and journal.state("s") is None
+        await until(lambda: folder.free(2) and folder.free(3))
+        await journal.aclose()
+        assert folder.told(2) == BEGUN
 
     run(story())
     verified(folder.path)
