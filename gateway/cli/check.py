@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.cli import loop
 from gateway.cli.certificate import Certificate
@@ -17,6 +18,9 @@ from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import faults_of_file, probe_store
 from gateway.transport.guard import local
 from gateway.yaml_document import Mistake
+
+if TYPE_CHECKING:
+    from gateway.agents.targets import RouteTarget
 
 
 def check(
@@ -76,13 +80,28 @@ async def _asked(config: Config) -> int:
             route = (entry.host or entry).route
             place = ("routes", config.routes.index(route))
             if isinstance(agent, InterlinguaError):
-                mistakes.append(config.mistake((*place, "target"), f"the agent cannot be described: {agent}"))
+                where = (*place, "targets" if route.targets else "target")
+                mistakes.append(config.mistake(where, f"the agent cannot be described: {agent}"))
                 continue
+            members = entry.targets.members if route.targets and entry.targets is not None else ()
+            for at, member in enumerate(members):
+                if why := await _missed(member):
+                    mistakes.append(config.mistake((*place, "targets", at), why))
             which = f" (agent {agent.name})" if entry.host is not None else ""
             mistakes += [config.mistake((*place, "text", key), why + which) for key, why in disagreements(agent, route)]
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return FAILED if mistakes else OK
+
+
+async def _missed(member: RouteTarget) -> str:
+    """Why one of several targets, of which another has said what the agent is, would get no runs."""
+    try:
+        if member.agent is None:
+            await member.describe()
+    except (InterlinguaError, TimeoutError) as error:
+        return f"the agent cannot be described: {str(error) or 'it did not answer in time'}"
+    return f"it would get no runs: {member.unlike}" if member.unlike else ""
 
 
 async def _of_issuers(config: Config) -> list[Mistake]:

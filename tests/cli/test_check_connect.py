@@ -129,6 +129,21 @@ def test_why_no_connection_is_made_is_told(agents: dict[str, str], tmp_path: Pat
     assert done.returncode == 1, "whoever asks the agents wants to hear of it"
 
 
+def test_each_of_several_targets_is_asked(agents: dict[str, str], tmp_path: Path) -> None:
+    file, mails = tmp_path / "routes.yaml", f"protocol: agent_connect, url: '{agents['MAILCOMPOSER_URL']}'"
+    gone = f"protocol: agent_connect, url: 'http://127.0.0.1:{free_port()}'"
+    program = ROOT / "examples" / "agents" / "librarian.py"
+    other = f"protocol: agent_communication, agent: librarian, command: ['{sys.executable}', '{program}']"
+    targets = "".join(f"      - {{{it}}}\n" for it in (mails, gone, other))
+    file.write_text(f"routes:\n  - name: mails\n    targets:\n{targets}")
+    done = interlingua("check", str(file), "--connect")
+    assert done.returncode == 1
+    away, unlike = [line for line in done.stderr.splitlines() if str(file) in line]
+    assert away.startswith(f"{file}:5 routes[0].targets[1]: the agent cannot be described: no connection")
+    assert away.endswith(": connection refused")
+    assert unlike.startswith(f"{file}:6 routes[0].targets[2]: it would get no runs: ")
+
+
 @contextmanager
 def redirecting(to: str) -> Iterator[str]:
     """A server that redirects everything; its address without the scheme."""

@@ -320,6 +320,13 @@ def test_who_does_not_speak_websocket_is_told_so(run: Run, answer: bytes, error:
     run(main())
 
 
+def test_why_no_connection_is_made_to_a_name_with_two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", 1)) for last in (1, 2)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    with pytest.raises(Unreachable, match=r"to agent\.example:1: connection refused$"):
+        aio.run(connect("ws://agent.example:1"))
+
+
 def test_tls_is_refused_by_who_has_none(run: Run) -> None:
     async def main() -> None:
         async with library_serving(echo) as url:

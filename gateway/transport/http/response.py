@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import time
@@ -30,10 +31,13 @@ class Unreachable(AgentGone):
             return cls(f"no TLS connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
         if isinstance(error, socket.gaierror):  # its numbers are not the system's
             return cls(f"the name of {name} does not resolve", detail=detail)
-        why = os.strerror(error.errno).lower() if error.errno else ""
+        several = _ERRNO.search(str(error))  # one for each address of the name
+        number = error.errno or (int(several[1]) if several else 0)
+        why = os.strerror(number).lower() if number else ""
         return cls(f"no connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
 
 
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _LATER = (429, 503)
 
