@@ -216,6 +216,7 @@ Node.js v20.20.2
 RUST = "\nthread 'main' (4711) panicked at src/main.rs:2:5:\nno such model\nnote: run with `RUST_BACKTRACE=1` ..."
 GO = "panic: no such model\n\ngoroutine 1 [running]:\nmain.main()\n\t/agents/main.go:4 +0x25\nexit status 2"
 JAVA = 'Exception in thread "main" java.lang.RuntimeException: no such model\n\tat A.main(A.java:1)'
+BAR = "import sys; sys.stderr.write(''.join(f'{n} %\\r' for n in range(9999)) + 'no such model'); sys.exit(1)"
 DENO = "error: Uncaught (in promise) Error: no such model\n      ^\n    at file:///agents/x.ts:1:7"
 BUN = "1 | throw new Error()\n          ^\nerror: no such model\n      at /agents/x.ts:1:7\n\nBun v1.2.3 (Linux x64)"
 LONG = "class Error_(Exception): pass\nraise Error_('2 faults in Settings\\nmodel\\n  is missing\\nSee x.example')"
@@ -231,6 +232,7 @@ GROUP = "raise ExceptionGroup('unhandled errors in a TaskGroup', [ValueError('no
         ([sys.executable, "-c", LONG], "Error_: 2 faults in Settings"),
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', RUST], "no such model"),
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', GO], "panic: no such model"),
+        ([sys.executable, "-c", BAR], "no such model"),
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', JAVA], JAVA.splitlines()[0]),
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', DENO], DENO.splitlines()[0]),
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', BUN], "error: no such model"),

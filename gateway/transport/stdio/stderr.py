@@ -49,7 +49,7 @@ class StderrLog:
         """The last lines, of so many seconds, oldest first."""
         lines = [*self._tail, (self._rest_at, self._rest)] if self._rest.strip() else list(self._tail)
         since = self._loop.time() - seconds
-        return [shown(line) for at, line in lines[-KEPT:] if at > since]
+        return [shown(_uncovered(line)) for at, line in lines[-KEPT:] if at > since]
 
     def drain(self) -> None:
         self._reader.drain()
@@ -59,14 +59,16 @@ class StderrLog:
 
     def _take(self, data: bytes) -> None:
         lines = data.split(b"\n")
-        lines[0] = self._rest + lines[0][:LONGEST]
-        self._rest, self._rest_at = lines.pop()[:LONGEST], self._loop.time()
+        lines[0] = self._rest + lines[0]
+        rest = lines.pop()
+        self._rest = rest if len(rest) <= LONGEST else _uncovered(rest)[:LONGEST]
+        self._rest_at = self._loop.time()
         self._keep(lines)
 
     def _keep(self, lines: list[bytes]) -> None:
         lines = [line for line in lines if line and not line.isspace()]
         now = self._loop.time()
-        self._tail.extend((now, line[:LONGEST]) for line in lines[-KEPT:])
+        self._tail.extend((now, _uncovered(line)[:LONGEST]) for line in lines[-KEPT:])
         self._credit = min(float(BURST), self._credit + (now - self._counted) * PER_SECOND)
         self._counted = now
         allowed = min(len(lines), int(self._credit))
@@ -100,6 +102,11 @@ def last_words(tail: Sequence[str]) -> str:
         tail = _reported(tail) or tail
     words = (line.strip(" |+-") for line in reversed(tail))
     return next((line for line in words if any(map(str.isalnum, line))), "")
+
+
+def _uncovered(line: bytes) -> bytes:
+    """What a terminal would still show of a line: of a bar of progress what was written over it last."""
+    return line[line.rstrip(b"\r").rfind(b"\r") + 1 :]
 
 
 def _reported(tail: Sequence[str]) -> Sequence[str]:
