@@ -257,7 +257,10 @@ class EngineRuns:
             live.lost(call.what, call.count)
 
     async def get(self, run_id: str) -> Run:
-        return live.run if (live := self._named(run_id)) is not None else await self._store.run(run_id)
+        if (live := self._named(run_id)) is None:
+            return await self._store.run(run_id)
+        await live.record.created()
+        return live.run
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
         return await self._store.runs(query)

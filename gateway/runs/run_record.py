@@ -117,6 +117,10 @@ class RunRecord:
         """Wait until the run is on the disk: somebody besides the client that waits for its end is to be told of it."""
         if self.unseen:
             await self.change(self._show())
+        await self.created()
+
+    async def created(self) -> None:
+        """Wait until its creation is on the disk, or as far as it gets, where it is `unsynced`."""
         while self.unsynced:
             await self.woken()
 

@@ -395,7 +395,8 @@ def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_written_and_is_told_
                     async with engine.runs.watch(found) as watch:
                         await watch.follow(lambda batch: numbers.append(batch.last))
 
-                waiting = [starting, asyncio.ensure_future(engine.runs.wait(found)), asyncio.ensure_future(watching())]
+                asking = [engine.runs.wait(found), engine.runs.get(found), watching()]
+                waiting = [starting, *map(asyncio.ensure_future, asking)]
                 done, _ = await asyncio.wait(waiting, timeout=0.05)
                 assert not done and not numbers and not news.behind
                 disk.go.set()

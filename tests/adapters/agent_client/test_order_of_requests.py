@@ -177,6 +177,42 @@ def test_a_request_while_its_session_is_loaded_does_not_wait_for_that(recorded: 
     run(body())
 
 
+@pytest.mark.parametrize("told", ["session/update", "_x/note", "_x/ask"])
+def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_when_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    disk = threading.Event()
+    disk.set()
+    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+    said: dict[str, JsonObject] = {
+        "session/update": chunk("s1", "behind"),
+        "_x/note": {"method": "_x/note", "params": {"sessionId": "s1"}},
+        "_x/ask": {"id": 1, **ASK},
+    }
+
+    async def body() -> None:
+        async with halves(tmp_path / "store.db") as (agent, connect):
+            editor = await connect()
+            session = await editor.new()
+            first = await editor.start(session)
+            agent.wire.end(await agent.wire.prompt())
+            await first
+            editor.order.clear()
+            disk.clear()
+            answer = await editor.start(session)
+            prompt = await agent.wire.prompt()
+            agent.wire.say(chunk("s1", "in"), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}, said[told])
+            await asyncio.wait([answer], timeout=0.1)
+            early = list(editor.order)
+            disk.set()
+            async with asyncio.timeout(30):
+                await answer
+            await editor.until(lambda: editor.order[-1] == told)
+            assert not early and editor.order == ["session/update", "session/prompt", told]
+
+    run(body())
+
+
 @pytest.mark.parametrize("of", [{"sessionId": "s1"}, {}], ids=["of the session", "of no session"])
 def test_a_prompt_is_with_its_agent_when_it_is_written_and_the_client_hears_of_it_when_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: JsonObject
