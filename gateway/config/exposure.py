@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import which
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from gateway.governance.declined import Driven
 
 _SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh")
-"""Of a first argument, by which an interpreter is given its program."""
+"""Of an argument by which an interpreter is given its program."""
+_INTERPRETERS = re.compile(r"python[\d.]*|node|bun|tsx|ruby|perl|bash|sh|zsh")
+"""Others fetch a package of that name, or take the file to another machine."""
 
 
 def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None) -> tuple[Mistake, ...]:
@@ -88,8 +91,10 @@ def _not_there(config: Config) -> Iterator[Mistake]:
             place = f"in {folder.absolute()}" if path != program else "on the PATH"
             found = "is not executable" if path != program and Path(path).exists() else "was not found"
             yield config.mistake((*where, "command"), f"{program} {found} {place}")
-        elif arguments and arguments[0].endswith(_SCRIPTS) and not (folder / arguments[0]).exists():
-            yield config.mistake((*where, "command"), f"{arguments[0]} was not found in {folder.absolute()}")
+        elif _INTERPRETERS.fullmatch(Path(program).name):
+            script = next((said for said in arguments if said != "-u"), "")
+            if script.endswith(_SCRIPTS) and not (folder / script).exists():
+                yield config.mistake((*where, "command"), f"{script} was not found in {folder.absolute()}")
 
 
 def driven(config: Config, target: TargetOptions) -> Driven:

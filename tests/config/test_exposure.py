@@ -264,7 +264,11 @@ def test_commands_that_this_machine_cannot_start_are_cautions_of_check(
         "plain": "command: [./plain.sh]",
         "here": "command: [./agent.sh]",
         "folder": f"command: ['{sys.executable}', agent.py], cwd: nowhere",
+        "unbuffered": f"command: ['{sys.executable}', -u, agent2.py]",
+        "package": "command: [./npx, agent.js]",
     }
+    (tmp_path / "npx").write_text("#!/bin/sh\n")
+    (tmp_path / "npx").chmod(0o755)
     routes = [f"  - {{name: {name}, target: {{protocol: agent_client, {it}}}}}" for name, it in commands.items()]
     file = tmp_path / "routes.yaml"
     file.write_text("\n".join(["routes:", *routes, ""]))
@@ -276,4 +280,5 @@ def test_commands_that_this_machine_cannot_start_are_cautions_of_check(
         f"caution: {file}:5 routes[3].target.command: ./plain.sh is not executable in {tmp_path}",
         f"caution: {file}:6 routes[4].target.command: ./agent.sh was not found in {tmp_path}",
         f"caution: {file}:7 routes[5].target.cwd: there is no folder {tmp_path / 'nowhere'}",
+        f"caution: {file}:8 routes[6].target.command: agent2.py was not found in {tmp_path}",
     ]
