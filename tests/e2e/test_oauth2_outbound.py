@@ -78,5 +78,5 @@ def test_check_names_a_secret_that_the_issuer_refuses_and_does_not_print_it(
     file = tmp_path / "routes.yaml"
     file.write_text(json.dumps({"routes": targets(inner, issuer, "not-the-secret")[:1]}))
     done = interlingua("check", str(file), "--connect")
-    assert done.returncode == 1 and "no token could be had of 127.0.0.1" in done.stdout, done
-    assert "invalid_client" in done.stdout and "not-the-secret" not in done.stdout + done.stderr
+    assert done.returncode == 1 and "no token could be had of 127.0.0.1" in done.stderr, done
+    assert "invalid_client" in done.stderr and "not-the-secret" not in done.stdout + done.stderr
