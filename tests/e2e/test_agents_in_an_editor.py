@@ -171,6 +171,16 @@ def test_a_session_is_listed_and_loaded_again_on_another_connection(told: Told) 
     )
 
 
+@pytest.mark.parametrize(("sdk", "door"), [("py", "ws"), ("ts-2", "http")])
+def test_a_prompt_behind_the_cancel_of_one_that_another_connection_began_waits_for_its_end(
+    gateway: Gateway, sdk: Sdk, door: str
+) -> None:
+    left = ("--start", "30 seconds", "--await", "tick", "--reconnect", "--session", "@0", "--do", "load")
+    steps = (*left, "--do", "cancel", "--say", "1 second")
+    (lines,) = agent_client_conversations(sdk, {"steps": steps, **way(gateway, door, "slow")})
+    assert [answer["stopReason"] for answer in results(lines, "session/prompt")] == ["end_turn"], lines
+
+
 def test_an_editor_without_forms_answers_with_its_next_prompt(asked_by_two: list[list[Line]]) -> None:
     lines, _ = asked_by_two
     assert not asked(lines, "elicitation/create")

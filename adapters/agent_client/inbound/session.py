@@ -56,6 +56,8 @@ class EditorSession:
         self._titled = "title" in context.thread.attributes
         self._following: PromptFollower | None = None
         self._prompted: Agent | None = None
+        self._cancelled: str | None = None
+        """The run that the client has cancelled without a prompt of its own to wait for."""
         self._seen: dict[str, None] = {}
         self._gate = Flag()
         self._ready = Flag()
@@ -189,6 +191,8 @@ class EditorSession:
         else:
             governed.check(asked.prompt, agent, context.governor)
             said = turns.read(asked, agent)
+        if self._cancelled is not None:
+            await self._ended(self._cancelled)
         following = self._following
         question = following.questions.waiting if following else None
         if following is not None and question is not None:
@@ -238,12 +242,20 @@ class EditorSession:
     def cancel(self) -> None:
         """`session/cancel`: ends the turn, or the run that waits for a prompt as its answer."""
         turn, run = self.context.turn, self.context.run
-        ends = run.id if run is not None else None
+        ends = self._cancelled = run.id if run is not None else None
         if turn is not None:
             turn.cancel()
-            ends = turn.run  # without one yet, the turn itself sees to it
+            ends, self._cancelled = turn.run, None  # without one yet, the turn itself sees to it
         if ends is not None:
             self.client.keep(self.client.cancel_run(ends))
+
+    async def _ended(self, run_id: str) -> None:
+        """Wait for a cancelled run, at most `STOP_SECONDS`: no answer to a prompt tells the client that it is over."""
+        self._cancelled = None
+        with contextlib.suppress(TimeoutError, InterlinguaError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._gateway.runs.cancel(run_id, reason="cancelled by the client", wait=True)
+        await self.up_to_date()
 
     async def stop(self) -> None:
         """Cancel what runs and wait until it has ended (`session/close`, `session/delete`). Raises Unavailable where
