@@ -339,10 +339,14 @@ class Starter:
         return turn
 
     async def _given_up(self, live: LiveRun) -> None:
-        """Cancel a run whose client went between its creation and the disk: its agent has it, nobody was told of it."""
+        """Cancel a run whose client went between its creation and the disk. Its agent has it, and may have said things
+        of which the other clients of its thread hear.
+        """
         with contextlib.suppress(InterlinguaError):
             await self._store.commit(live.run.id, RunChange())  # behind its creation
         live.record.synced()
+        if (thread := live.record.run.thread) is not None:
+            self._conversations.watchers.tell(thread, live.record.run)
         with contextlib.suppress(InterlinguaError):
             await live.cancel(GIVEN_UP)
 

@@ -416,14 +416,18 @@ def test_a_run_whose_client_goes_before_it_is_on_the_disk_is_cancelled_and_its_a
         agent = Agent(file)
         agent.on_cancel = agent.go.set
         async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            disk.go.clear()
-            starting = asyncio.ensure_future(engine.runs.start(request()))
-            await until(lambda: bool(agent.found))
-            starting.cancel()
-            await asyncio.wait([starting])
-            disk.go.set()
-            await until(lambda: not engine.live)
-            assert agent.cancels == 1 and agent.look(agent.contexts[0].run) == "cancelled"
+            await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+            async with engine.backchannel.join("t", None) as news:
+                disk.go.clear()
+                starting = asyncio.ensure_future(engine.runs.start(request(thread="t")))
+                await until(lambda: bool(agent.found))
+                starting.cancel()
+                await asyncio.wait([starting])
+                early = news.behind
+                disk.go.set()
+                await until(lambda: not engine.live)
+                assert agent.cancels == 1 and agent.look(agent.contexts[0].run) == "cancelled"
+                assert (early, news.behind) == (0, 1), "who is there besides hears of what the agent was sent"
 
     aio.run(story())
 
