@@ -64,6 +64,8 @@ class Journal:
         self._states: OrderedDict[str, State] = OrderedDict()
         self._left: dict[str, UnfinishedSession] = {}
         """By session, what an earlier process left and no run goes on with, until its end is recorded."""
+        self._ended: dict[str, set[str]] = {}
+        """By session in which nothing was left, `UnfinishedSession.ended`, until it is known which runs go on."""
         self._wanted: dict[Path, Terms] = {}
         self.told: dict[str, tuple[str, ...]] = {}
         """By session, the digests of the skills that its agent was told."""
@@ -169,6 +171,8 @@ class Journal:
             if left:
                 self._left[session] = left
                 taken.append(session)
+            elif left.ended:
+                self._ended[session] = left.ended
             if left.state is not None:
                 self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
         return taken
@@ -218,7 +222,7 @@ class Journal:
 
     def left(self, session: str) -> UnfinishedSession:
         """A session as an earlier process left it, until its end is recorded."""
-        return self._left.get(session) or UnfinishedSession()
+        return self._left.get(session) or UnfinishedSession(ended=self._ended.get(session, set()))
 
     def goes_on(self, session: str, calls: Collection[str]) -> None:
         """Go on with a run of an earlier process, with these of its calls."""
@@ -237,6 +241,7 @@ class Journal:
 
         Raises Unavailable: what is not recorded then will be before its session's next event.
         """
+        self._ended.clear()
         others = [session for session in [*self._left] if await driven(session)]
         for session in (*others, *await self._ended_elsewhere(self._left.keys() - others)):
             if self._left.pop(session, None) is not None:

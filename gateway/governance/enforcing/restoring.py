@@ -90,7 +90,7 @@ class UnfinishedSession:
     state: State | None = None
     calls: dict[str, UnfinishedCall] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    """Calls of the session's run whose end is recorded."""
+    """Calls of the session's last run whose end is recorded. That of the run itself may be recorded and not stored."""
     at: float = 0.0
     """When the last line about it was recorded, in seconds since the epoch."""
 
@@ -152,7 +152,7 @@ class RestoredLog:
         left.told(at)
         match line.action:
             case _ if audit.to is not None:
-                if audit.to not in AT_WORK:
+                if audit.to in AT_WORK and left.state not in AT_WORK:
                     left.ended.clear()
                 left.moved(audit.operator, audit.to)
             case "tool.call":

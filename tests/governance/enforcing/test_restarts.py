@@ -642,6 +642,37 @@ def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
     run(scene())
 
 
+def test_a_call_whose_run_ended_in_the_log_and_not_in_the_store_when_the_gateway_was_killed_has_one_end(
+    tmp_path: Path,
+) -> None:
+    commit = SqliteStore.commit
+    over = [*BEGUN, "tool.call read", "tool.result read", "operator.completed"]
+
+    async def dies(self: SqliteStore, run_id: str, change: RunChange, **how: Any) -> Any:
+        if told(tmp_path) == over:
+            raise asyncio.CancelledError
+        return await commit(self, run_id, change, **how)
+
+    async def agent(context: RunContext) -> None:
+        await call(context, "read")
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LiveRun, "emit", hidden(e.ToolCallEnded))  # it would be written with the end of the run
+            patch.setattr(SqliteStore, "commit", dies)
+            one = await killed(tmp_path, agent, over, thread="t")
+        async with house(tmp_path, agent) as at:
+            await at.ended(one, RunStatus.ERROR)
+            assert told(tmp_path) == [*over, "operator.interrupted"]
+            await at.ended(await at.start(thread="t"))
+        again = ["operator.running", "tool.call read", "tool.result read", "operator.completed"]
+        assert told(tmp_path) == [*over, "operator.interrupted", *again], "a call of the next run is another"
+        verified(tmp_path)
+
+    run(scene())
+
+
 @pytest.mark.parametrize("another", [False, True], ids=["restarted", "taken over"])
 def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it_is_restarted_or_taken_over(
     tmp_path: Path, another: bool

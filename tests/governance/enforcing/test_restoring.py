@@ -96,15 +96,15 @@ def test_what_has_no_end_in_the_log_is_given_one(tmp_path: Path, events: list[Au
             assert each.output == {"error": told_why}
 
 
-def test_a_session_remembers_the_calls_of_its_run_that_have_ended_until_the_run_has(tmp_path: Path) -> None:
+def test_a_session_remembers_the_calls_of_its_run_that_have_ended_until_the_next_begins(tmp_path: Path) -> None:
     for number, (events, ended) in enumerate(
         (
             ([moved("running"), CALL, RESULT], {"c1"}),
             ([moved("running"), WAITS, REFUSED], {"c1"}),
             ([moved("running"), CALL, RESULT, moved("suspended"), moved("resumed")], {"c1"}),
             ([moved("running"), CALL, RESULT, CALL], set()),
-            ([moved("running"), CALL, RESULT, moved("completed")], set()),
-            ([moved("running"), CALL, RESULT, moved("interrupted")], set()),
+            ([moved("running"), CALL, RESULT, moved("completed")], {"c1"}),
+            ([moved("running"), CALL, RESULT, moved("interrupted"), moved("running")], set()),
         )
     ):
         assert known(tmp_path / str(number), events).sessions["s"].ended == ended
