@@ -45,7 +45,7 @@ class Recovery:
         self._roster = roster
         self._starter = starter
         self._events = events
-        self._left: list[Recovered] = []
+        self._left: dict[str, Recovered] = {}
         """Runs of dead processes that are this one's now, and are not taken up yet."""
 
     async def take_up(self, claimed: Claimed) -> bool:
@@ -54,12 +54,12 @@ class Recovery:
         """
         self._claiming = asyncio.ensure_future(self._claim())
         await asyncio.shield(self._claiming)  # what is claimed is this process's, whoever goes away meanwhile
-        if not self._left:
+        left = list(self._left.values())
+        if not left:
             return False
-        await claimed([found.run for found in self._left])
-        entries = [await self._entry_of(found.run) for found in self._left]
+        await claimed([found.run for found in left])
+        entries = [await self._entry_of(found.run) for found in left]
         agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
-        left, self._left = self._left, []
         places, hosted = asyncio.Semaphore(RECOVERED_AT_ONCE), list[LiveRun]()
         each = map(self._take_up, left, entries, agents, repeat(places), repeat(hosted))
         try:
@@ -73,8 +73,7 @@ class Recovery:
         return True
 
     async def _claim(self) -> None:
-        claimed = await self._store.claim()
-        self._left += claimed
+        self._left.update({found.run.id: found for found in await self._store.claim()})
 
     async def _take_up(
         self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore, hosted: list[LiveRun]
@@ -83,13 +82,14 @@ class Recovery:
         async with places:
             try:
                 live = await self._recover(found, entry, agent)
-            except (Unavailable, asyncio.CancelledError):
-                self._left.append(found)
+            except Unavailable:
                 raise
             except Exception as error:  # whatever it is, the others go on
+                del self._left[found.run.id]
                 live = self._starter.make(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
                 self._starter.begin(live, live.finish(of_error(error, f"run {found.run.id}, taken up again")))
                 return
+        del self._left[found.run.id]
         if isinstance(entry.host or entry, HostedEntry):
             self._starter.live[live.run.id] = live
             hosted.append(live)

@@ -91,7 +91,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """An agent that registered itself. `data` is its protocol's own record. `expires_at` None: until it is removed.
 
-    `number` is the store's to give, and stays while the owner does: who has the higher one of two could read the other.
+    `number` is the store's, new with an owner or after expiry: who has the higher one of two could read the other.
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import IfBusy, RunStatus, Thread
-from gateway.store import Recovered
+from gateway.runs.recovery import RECOVERED_AT_ONCE
+from gateway.store import LogEntry, Recovered
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.runs.test_runs import watched
 from tests.support.aio import Still, later, run
@@ -115,6 +117,38 @@ def test_what_a_gateway_has_claimed_it_takes_up_whatever_happens_meanwhile(
             await survivor.adopt()
             done = await survivor.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
+
+    run(scene())
+
+
+def test_runs_that_wait_to_be_read_are_taken_up_though_whoever_asked_goes_away(tmp_path: Path) -> None:
+    async def hang(context: RunContext) -> None:
+        await context.set_upstream({"id": "u"})
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        file = tmp_path / "s.db"
+        async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:
+            elsewhere = SqliteStore(file, host="elsewhere")
+            async with engine((route(), Scripted(hang)), store=elsewhere) as owner:
+                started = [await owner.runs.start(request(str(n))) for n in range(RECOVERED_AT_ONCE + 2)]
+                await until(lambda: all([owner.live[one.id].run.upstream is not None for one in started]))
+            reading = asyncio.Event()
+
+            async def never(run_id: str, after: int = 0, max_bytes: int | None = None) -> Sequence[LogEntry]:
+                reading.set()
+                return await asyncio.Future[Sequence[LogEntry]]()
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(survivor.store, "events", never)
+                asking = asyncio.ensure_future(survivor.adopt())
+                await asyncio.wait_for(reading.wait(), 30)
+                asking.cancel()
+                await asyncio.wait([asking])
+            await survivor.adopt()
+            for one in started:
+                done = await survivor.runs.wait(one.id, timeout=30)
+                assert done is not None and b"message" in bytes(done.output)
 
     run(scene())
 

@@ -291,14 +291,15 @@ async def put_registration(connection: Connection, leases: Leases, registration:
         "SELECT owner, held, expires_at, record FROM interlingua.registrations WHERE name = $1",
         registration.name,
     )
-    if rows and rows[0]["owner"] == registration.owner:
-        number = decode_registration(rows[0]["record"]).number
-    elif rows:
-        holder, held, expires_at, _ = rows[0]
-        expired = expires_at is not None and expires_at <= time.time()
-        leased = await fetch(connection, "SELECT 1 FROM interlingua.leases WHERE owner = $1", holder)
-        if held and not expired and not (leased and await leases.is_dead(connection, holder)):
-            raise Conflict(f"the name {registration.name!r} is taken")
+    if rows:
+        holder, held, expires_at, record = rows[0]
+        if held and (expires_at is None or expires_at > time.time()):
+            if holder == registration.owner:
+                number = decode_registration(record).number
+            else:
+                leased = await fetch(connection, "SELECT 1 FROM interlingua.leases WHERE owner = $1", holder)
+                if not (leased and await leases.is_dead(connection, holder)):
+                    raise Conflict(f"the name {registration.name!r} is taken")
     await fetch(
         connection,
         "INSERT INTO interlingua.registrations (name, owner, held, expires_at, record) VALUES ($1, $2, true, $3, $4) "

@@ -371,15 +371,14 @@ def put_registration(cursor: sqlite3.Cursor, me: StoreProcess, registration: Reg
         "record FROM registrations WHERE name = ?",
         (registration.name,),
     ).fetchone()
-    if row is not None and row[0] == registration.owner:
-        number = decode_registration(row[4]).number
-    else:
-        ((number,),) = cursor.execute("SELECT value + 1 FROM counters WHERE name = 'registrations'").fetchall()
-    if row is not None and row[0] != registration.owner:
-        holder, held, expires_at, leased, _ = row
-        expired = expires_at is not None and expires_at <= time.time()
-        if held and not expired and not (leased and lease.is_dead(cursor, holder, me)):
-            raise Conflict(f"the name {registration.name!r} is taken")
+    ((number,),) = cursor.execute("SELECT value + 1 FROM counters WHERE name = 'registrations'").fetchall()
+    if row is not None:
+        holder, held, expires_at, leased, record = row
+        if held and (expires_at is None or expires_at > time.time()):
+            if holder == registration.owner:
+                number = decode_registration(record).number
+            elif not (leased and lease.is_dead(cursor, holder, me)):
+                raise Conflict(f"the name {registration.name!r} is taken")
     cursor.execute(
         "INSERT OR REPLACE INTO registrations (name, owner, held, expires_at, record) VALUES (?, ?, 1, ?, ?)",
         (

@@ -100,7 +100,10 @@ class DutiesContract:
                 assert await number("b", "x", data={"n": 1}, expires_at=1.0) == first, (
                     "it is the same, however it changes"
                 )
-                assert await number("b", "z") > second, "it is another's"
+                late = await number("c", "w")
+                assert await number("b", "x") > late, "it had expired: whoever came meanwhile could not read it"
+                await number("b", "x", expires_at=1.0)
+                assert await number("b", "z") > late, "it is another's"
 
         run(main())
 
