@@ -185,7 +185,8 @@ class Engine:
 
     async def adopt_orphans(self) -> None:
         """The same where there is something to take up, which costs little to see. To be called every moment."""
-        if await self.store.is_orphaned():
+        waits = self._recovery.waits and not self._adopting.locked()  # else they are being taken up
+        if waits or await self.store.is_orphaned():
             await self.adopt()
 
     def quiet(self) -> None:

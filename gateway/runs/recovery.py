@@ -48,6 +48,11 @@ class Recovery:
         self._left: dict[str, Recovered] = {}
         """Runs of dead processes that are this one's now, and are not taken up yet."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether there are claimed runs that are not taken up yet: the store tells nobody of them again."""
+        return bool(self._left)
+
     async def take_up(self, claimed: Claimed) -> bool:
         """Whether there was a run to take up: then `claimed` is awaited with all before any goes on. One call at a
         time.

@@ -257,7 +257,7 @@ class Store(Protocol):
 
     async def run(self, run_id: str) -> Run:
         """What another process has changed within the last minute is on the disk when this returns, with all events
-        that could be read before. Unless the disk fails, which is logged: then it is what is written.
+        before the change. Unless the disk fails, which is logged: then it is what is written.
         """
 
     async def owner_of(self, run_id: str) -> str:

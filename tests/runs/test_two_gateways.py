@@ -145,7 +145,7 @@ def test_runs_that_wait_to_be_read_are_taken_up_though_whoever_asked_goes_away(t
                 await asyncio.wait_for(reading.wait(), 30)
                 asking.cancel()
                 await asyncio.wait([asking])
-            await survivor.adopt()
+            await survivor.adopt_orphans()
             for one in started:
                 done = await survivor.runs.wait(one.id, timeout=30)
                 assert done is not None and b"message" in bytes(done.output)

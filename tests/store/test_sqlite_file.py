@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sqlite3
@@ -496,6 +497,28 @@ def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogC
     with caplog.at_level(logging.ERROR):
         run(main())
     assert "drops what cannot be written" in caplog.text
+
+
+def test_a_run_of_another_process_that_could_not_be_synced_is_synced_when_it_is_read_again(
+    path: Path, disk: Disk
+) -> None:
+    async def main() -> None:
+        one, other = SqliteStore(path, host="here"), SqliteStore(path, host="there")
+        await one.open()
+        await other.open()
+        here = make_run()
+        await one.create_run(here, [entry(1)], reserved=99)
+        disk.broken = OSError(errno.EIO, "no disk")
+        assert await other.run(here.id) == here, "it has happened"
+        disk.broken = None
+        before = disk.syncs
+        for _ in range(2):
+            assert await other.run(here.id) == here
+        assert disk.syncs == before + 1
+        await one.close()
+        await other.close()
+
+    run(main())
 
 
 def test_without_fsync_a_commit_is_written_but_not_waited_for_on_disk(path: Path, disk: Disk) -> None:

@@ -169,7 +169,7 @@ class PostgresStore:
         if owner != self.owner and self._on_disk.lacks(run):
             with contextlib.suppress(Unavailable):  # it has happened, as for whoever watches it at its owner
                 await self._write(_nothing, own=True)  # what is durable is on the disk with all before it
-            self._on_disk.add(run)
+                self._on_disk.add(run)
         return run
 
     async def owner_of(self, run_id: str) -> str:

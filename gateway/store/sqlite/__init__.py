@@ -265,7 +265,7 @@ class SqliteStore:
         if owner != self.owner and self._on_disk.lacks(run):
             with contextlib.suppress(Unsynced):  # it has happened, as for whoever watches it at its owner
                 await self._writer.synced()
-            self._on_disk.add(run)
+                self._on_disk.add(run)
         return run
 
     async def owner_of(self, run_id: str) -> str:
