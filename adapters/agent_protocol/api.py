@@ -12,18 +12,9 @@ from adapters.agent_protocol import wire
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.upstream import error_text
 from gateway.core.delta import encode
-from gateway.core.errors import (
-    AgentBroken,
-    AgentBusy,
-    AgentFailed,
-    AgentGone,
-    AgentTimeout,
-    Conflict,
-    Invalid,
-    NotFound,
-)
+from gateway.core.errors import AgentBroken, AgentFailed, AgentTimeout, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
-from gateway.transport.http import FilePart, HttpClient, HttpResponse, StreamResponse, credentials_of, segment
+from gateway.transport.http import FilePart, HttpClient, HttpResponse, StreamResponse, away, credentials_of, segment
 from gateway.transport.refusal import page_title
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -250,8 +241,7 @@ def _there(response: HttpResponse, what: str) -> None:
     """
     said = f"the agent answered {response.status} to {what}{_said(response)}"
     if response.status in (429, 502, 503):
-        later = response.later
-        raise (AgentBusy if response.status == 429 else AgentGone)(said, untaken=later is not None, retry_after=later)
+        raise away(said, response.status, response.headers)
     if response.status in (408, 504):
         raise AgentTimeout(said)
     if 300 <= response.status < 400:

@@ -117,7 +117,7 @@ class Breaker:
             return 0
         count, most = before + 1, self._options.failures
         if most is not None and count >= most and self.closed:
-            self._eject(str(error) or SILENT, told or SILENT)
+            self._eject(str(error), told)
         return count
 
     def _eject(self, why: str, told: str) -> None:
@@ -129,7 +129,7 @@ class Breaker:
         loop = asyncio.get_running_loop()
         self._until = loop.time() + wait
         self._timer = loop.call_later(wait, lambda: self._work.start(self._try()))
-        self.reason, self.told = why, told
+        self.reason, self.told = why, told = why or SILENT, told or SILENT
         tracing.metrics.target_ejections.add(1, *self._labels)
         log.warning("agent %s: target %s is ejected, and tried again in %.1f s: %s", *self._labels, wait, why)
         self._turn(BreakerState.OPEN)
@@ -141,7 +141,7 @@ class Breaker:
                 await self._probe()
         except Exception as error:
             if _away(error) or isinstance(error, TimeoutError):
-                return self._eject(str(error) or SILENT, str(error) or SILENT)
+                return self._eject(str(error), str(error))
             log.debug("agent %s: target %s answers %s", *self._labels, error)
         log.info("agent %s: target %s is back", *self._labels)
         self._lost = max(0, (self._options.failures or 1) - 1)  # it is out again if its first run fails

@@ -317,7 +317,7 @@ class Starter:
                 first,
                 reserved=RESERVE,
                 soon=live.record.unseen,
-                written=written if started and live.interceptor is None else None,
+                written=written if started and live.interceptor is None and not live.record.unseen else None,
             )
             if live.task is None:
                 self._not_stopping()

@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from adapters.agent_connect.options import AgentConnectTarget
-from gateway.core.errors import AgentBroken, AgentBusy, AgentError, AgentFailed, AgentGone, AgentTimeout
+from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentTimeout
 from gateway.core.types import Json, JsonObject
-from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, credentials_of, segment
+from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, away, credentials_of, segment
 from gateway.transport.refusal import page_title
 
 MAX_EXPLANATION = 300
@@ -155,8 +155,7 @@ def complaint(reply: HttpResponse, where: str) -> AgentError:
     if status in (408, 504):
         return AgentTimeout(said)
     if status in (429, 502, 503):
-        later = reply.later
-        return (AgentBusy if status == 429 else AgentGone)(said, untaken=later is not None, retry_after=later)
+        return away(said, status, reply.headers)
     if status in (301, 302, 303, 307, 308):
         return AgentBroken(f"{where} {reply.redirected}; the agent's address must be given as it is")
     if status < 400:

@@ -13,7 +13,7 @@ from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.client import HttpAuth, HttpClient
 from gateway.transport.http.credentials import credentials_of
 from gateway.transport.http.outgoing import FilePart, segment
-from gateway.transport.http.response import HttpResponse, Unreachable, come_later
+from gateway.transport.http.response import HttpResponse, Unreachable, away
 
 __all__ = [
     "FilePart",
@@ -22,7 +22,7 @@ __all__ = [
     "HttpResponse",
     "StreamResponse",
     "Unreachable",
-    "come_later",
+    "away",
     "credentials_of",
     "segment",
 ]

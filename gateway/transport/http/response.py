@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.errors import AgentBroken, AgentBusy, AgentGone
 from gateway.transport.refusal import leads_to
 
 
@@ -51,6 +51,15 @@ def come_later(status: int, headers: Mapping[str, str]) -> float | None:
         return max(0.0, parsedate_to_datetime(given).timestamp() - time.time()) if given else None
     except (ValueError, OverflowError):
         return None
+
+
+def away(told: str, status: int, headers: Mapping[str, str]) -> AgentGone:
+    """The error, with the words `told`, for an answer of an agent that takes no more requests now (429), or of a proxy
+    that does not reach it.
+    """
+    later = come_later(status, headers)
+    kind = AgentBusy if status == 429 else AgentGone
+    return kind(told, untaken=later is not None, retry_after=later)
 
 
 def media_type(headers: Mapping[str, str]) -> str:
@@ -106,11 +115,6 @@ class HttpResponse(msgspec.Struct, frozen=True):
     def content_type(self) -> str:
         """The content type in lower case without its parameters, "" if there is none."""
         return media_type(self.headers)
-
-    @property
-    def later(self) -> float | None:
-        """See `come_later`."""
-        return come_later(self.status, self.headers)
 
     @property
     def redirected(self) -> str:

@@ -167,8 +167,6 @@ def _translated(error: Exception, name: str) -> InterlinguaError:
         return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body).unsent()
     if isinstance(error, TimeoutError):
         return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail, untaken=True)
-    if isinstance(error, ssl.SSLError):
-        return Unreachable.because(error, name)
     if isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError):
         return AgentGone(f"{name} closed the connection without an answer", detail=detail, untaken=True)
     if isinstance(error, InvalidHandshake):

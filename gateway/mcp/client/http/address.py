@@ -10,8 +10,8 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, Denied, InterlinguaError
-from gateway.transport.http import HttpClient, StreamResponse, Unreachable, come_later
+from gateway.core.errors import AgentBroken, AgentFailed, Denied, InterlinguaError
+from gateway.transport.http import HttpClient, StreamResponse, Unreachable, away
 from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.transport.streamable_http import JSON
 from gateway.transport.streamable_http.client import AGAIN, refusal_body
@@ -96,9 +96,7 @@ class Address:
             return Denied(told, detail=body[:SHOWN].decode("utf-8", "replace"))
         error = _rpc_error(body) if response.content_type == JSON else None
         if status in _AWAY:
-            later = come_later(status, response.headers)
-            away = AgentBusy if status == 429 else AgentGone
-            return away(f"{told}{refusal_reason(status, body)}", untaken=later is not None, retry_after=later)
+            return away(f"{told}{refusal_reason(status, body)}", status, response.headers)
         location = response.headers.get("Location", "")
         return error or HttpRefused(f"{told}{refusal_reason(status, body, location)}", status)
 
