@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.support.processes import ROOT, Gateway
+from tests.support.serving import Quiet, in_a_thread
 
 GARDENER = str(ROOT / "examples" / "agents" / "gardener.py")
 SECRETS = {
@@ -28,7 +27,7 @@ SECRETS = {
 }
 
 
-class Confiding(BaseHTTPRequestHandler):
+class Confiding(Quiet):
     """An agent of Agent Protocol that says in its output all that it was told in headers, URL and body."""
 
     def do_GET(self) -> None:
@@ -52,19 +51,11 @@ class Confiding(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def agent() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Confiding)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join(30)
-    server.server_close()
+    with in_a_thread(Confiding) as url:
+        yield int(url.rpartition(":")[2])
 
 
 def table(port: int) -> str:

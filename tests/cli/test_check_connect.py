@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.cli.conftest import interlingua
 from tests.support.peers import oidc_provider
 from tests.support.processes import ROOT, free_port
+from tests.support.serving import Quiet, in_a_thread
 
 ROUTES = """\
 routes:
@@ -148,7 +147,7 @@ def test_each_of_several_targets_is_asked(agents: dict[str, str], tmp_path: Path
 def redirecting(to: str) -> Iterator[str]:
     """A server that redirects everything; its address without the scheme."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -160,17 +159,8 @@ def redirecting(to: str) -> Iterator[str]:
 
         do_POST = do_GET
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join(30)
+    with in_a_thread(Handler) as url:
+        yield url.removeprefix("http://")
 
 
 def test_a_redirect_is_told_in_each_protocol_and_without_secrets(tmp_path: Path) -> None:

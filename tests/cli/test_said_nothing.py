@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import interlingua
+from tests.support.serving import Quiet, in_a_thread
 
 CAPABILITIES = {"agent": {"messages": True, "protocols": ["ACP-0.1"]}}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": {"name": "curt", "version": "1"}}
@@ -22,7 +21,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverI
 def curt(session: str) -> Iterator[str]:
     """An agent over HTTP without a stream of its own, which answers every message with `{}`; its address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             asked: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
             unknown = {"error": {"code": -32601, "message": "not here"}}
@@ -39,17 +38,8 @@ def curt(session: str) -> Iterator[str]:
         def do_GET(self) -> None:
             self.send_error(405)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join(30)
+    with in_a_thread(Handler) as url:
+        yield url
 
 
 @pytest.mark.parametrize("session", ["", "s1"])

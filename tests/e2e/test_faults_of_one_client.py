@@ -6,14 +6,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx2
 
 from tests.support.processes import Gateway
+from tests.support.serving import Quiet, in_a_thread
 
 FRAGILE = """\
 import json, sys
@@ -32,7 +31,7 @@ for line in sys.stdin:
 def answering(status: int, said: str) -> Iterator[str]:
     """An Agent Protocol agent that takes tasks and answers a step with this if its input is "poison"."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
             bad = self.path.endswith("/steps") and "poison" in json.dumps(asked)
@@ -51,17 +50,8 @@ def answering(status: int, said: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body.encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join(30)
+    with in_a_thread(Handler) as url:
+        yield url
 
 
 def served(target: dict[str, Any], folder: Path) -> Gateway:

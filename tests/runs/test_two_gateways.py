@@ -23,6 +23,12 @@ from tests.support.aio import Still, later, run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
+async def hang(context: RunContext) -> None:
+    """An agent that is known to have the run, and says nothing."""
+    await context.set_upstream({"id": "u"})
+    await asyncio.Event().wait()
+
+
 def test_a_run_of_another_gateway_can_be_watched_and_waited_for(tmp_path: Path) -> None:
     async def scene() -> None:
         go = asyncio.Event()
@@ -54,10 +60,6 @@ def test_a_run_of_another_gateway_can_be_watched_and_waited_for(tmp_path: Path) 
 
 
 def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: Path) -> None:
-    async def hang(context: RunContext) -> None:
-        await context.set_upstream({"id": "u"})
-        await asyncio.Event().wait()
-
     async def scene() -> None:
         file = tmp_path / "s.db"
         async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:
@@ -78,10 +80,6 @@ def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: 
 def test_what_a_gateway_has_claimed_it_takes_up_whatever_happens_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    async def hang(context: RunContext) -> None:
-        await context.set_upstream({"id": "u"})
-        await asyncio.Event().wait()
-
     async def scene() -> None:
         file = tmp_path / "s.db"
         broken = asyncio.Event()
@@ -122,10 +120,6 @@ def test_what_a_gateway_has_claimed_it_takes_up_whatever_happens_meanwhile(
 
 
 def test_runs_that_wait_to_be_read_are_taken_up_though_whoever_asked_goes_away(tmp_path: Path) -> None:
-    async def hang(context: RunContext) -> None:
-        await context.set_upstream({"id": "u"})
-        await asyncio.Event().wait()
-
     async def scene() -> None:
         file = tmp_path / "s.db"
         async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:

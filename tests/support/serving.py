@@ -1,11 +1,13 @@
-"""An application on a free port, in the loop of the test."""
+"""An application on a free port, in the loop of the test; or a plain HTTP server in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import uvicorn
@@ -25,3 +27,23 @@ async def serving(app: Any, listener: socket.socket | None = None, **options: An
     finally:
         server.should_exit = server.force_exit = True
         await task
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """A handler that logs nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def in_a_thread(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a server that answers with this handler."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(60)

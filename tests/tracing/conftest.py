@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import FrameType
 from typing import Any
 
@@ -21,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gateway import tracing
 from gateway.tracing import metrics, otel
+from tests.support.serving import Quiet, in_a_thread
 
 
 @dataclass
@@ -86,7 +85,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     monkeypatch.setattr(otel, "SHUTDOWN_SECONDS", 60.0)  # all is to come here, however slow the machine is
     received = Received()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.paths.append(self.path)
@@ -109,17 +108,8 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    received.url = f"http://127.0.0.1:{server.server_port}"
-    yield received
-    server.shutdown()
-    server.server_close()
-    thread.join(60)
+    with in_a_thread(Handler) as received.url:
+        yield received
 
 
 @pytest.fixture(autouse=True)

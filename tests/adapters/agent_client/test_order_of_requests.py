@@ -106,6 +106,25 @@ async def halves(file: Path | None = None) -> AsyncIterator[tuple[Rig, Callable[
         yield agent, connect
 
 
+def disk_of(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set while the disk takes what is synced."""
+    disk = threading.Event()
+    disk.set()
+    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+    return disk
+
+
+async def prompted(agent: Rig, editor: Editor, disk: threading.Event) -> tuple[asyncio.Future[Any], JsonObject]:
+    """The answer to come and the prompt of an editor's second turn, which begins when the disk is stuck."""
+    session = await editor.new()
+    first = await editor.start(session)
+    agent.wire.end(await agent.wire.prompt())
+    await first
+    editor.order.clear()
+    disk.clear()
+    return await editor.start(session), await agent.wire.prompt()
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_request_in_a_turn_is_asked_behind_what_was_said_before_it(first: bool) -> None:
     async def body() -> None:
@@ -181,9 +200,7 @@ def test_a_request_while_its_session_is_loaded_does_not_wait_for_that(recorded: 
 def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
-    disk = threading.Event()
-    disk.set()
-    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+    disk = disk_of(monkeypatch)
     said: dict[str, JsonObject] = {
         "session/update": chunk("s1", "behind"),
         "_x/note": {"method": "_x/note", "params": {"sessionId": "s1"}},
@@ -193,14 +210,7 @@ def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_w
     async def body() -> None:
         async with halves(tmp_path / "store.db") as (agent, connect):
             editor = await connect()
-            session = await editor.new()
-            first = await editor.start(session)
-            agent.wire.end(await agent.wire.prompt())
-            await first
-            editor.order.clear()
-            disk.clear()
-            answer = await editor.start(session)
-            prompt = await agent.wire.prompt()
+            answer, prompt = await prompted(agent, editor, disk)
             agent.wire.say(chunk("s1", "in"), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}, said[told])
             await asyncio.wait([answer], timeout=0.1)
             early = list(editor.order)
@@ -217,21 +227,12 @@ def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_w
 def test_a_prompt_is_with_its_agent_when_it_is_written_and_the_client_hears_of_it_when_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: JsonObject
 ) -> None:
-    disk = threading.Event()
-    disk.set()
-    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+    disk = disk_of(monkeypatch)
 
     async def body() -> None:
         async with halves(tmp_path / "store.db") as (agent, connect):
             editor = await connect()
-            session = await editor.new()
-            first = await editor.start(session)
-            agent.wire.end(await agent.wire.prompt())
-            await first
-            editor.order.clear()
-            disk.clear()
-            answer = await editor.start(session)
-            prompt = await agent.wire.prompt()
+            answer, prompt = await prompted(agent, editor, disk)
             ask, note = {"method": "_x/ask", "params": of}, {"method": "_x/note", "params": of}
             agent.wire.say(chunk("s1", "one"), {"id": 1, **ask}, note, chunk("s1", "two"))
             answered = asyncio.ensure_future(agent.wire.answer(1))
