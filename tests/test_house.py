@@ -16,7 +16,7 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 97_146
+LINES = 97_600
 FILES = 513
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 7
