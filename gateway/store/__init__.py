@@ -256,8 +256,8 @@ class Store(Protocol):
         """Wait until everything appended or saved so far (for a run, if given) can be read back, here and elsewhere."""
 
     async def run(self, run_id: str) -> Run:
-        """What another process has changed within the last minute is on the disk when this returns, with all events
-        before the change. Unless the disk fails, which is logged: then it is what is written.
+        """What another process has changed, in a file within the last minute, is on the disk when this returns, with
+        all events before the change. Unless the disk fails, which is logged: then it is what is written.
         """
 
     async def owner_of(self, run_id: str) -> str:

@@ -124,29 +124,6 @@ def decode_brief(record: bytes) -> Run:
     return Run(**{**read, "request": RunRequest(**msgspec.structs.asdict(read["request"]), input=None)})
 
 
-FRESH_SECONDS = 60.0
-"""How long after a change of a run other processes see to it that it is on the disk. Its own takes milliseconds."""
-REMEMBERED = 1000
-
-
-class RunsOnDisk:
-    """The runs of other processes that were read here and are known to be on the disk, as of their last change."""
-
-    def __init__(self) -> None:
-        self._changed: dict[str, float] = {}
-
-    def lacks(self, run: Run) -> bool:
-        """Whether the run has to be synced before anybody is told of it."""
-        return self._changed.get(run.id) != run.updated_at and time.time() - run.updated_at < FRESH_SECONDS
-
-    def add(self, run: Run) -> None:
-        """The run has been synced since it was read."""
-        self._changed.pop(run.id, None)
-        self._changed[run.id] = run.updated_at
-        if len(self._changed) > REMEMBERED:
-            del self._changed[next(iter(self._changed))]
-
-
 class ThreadRecord(Thread, frozen=True, kw_only=True):
     """A thread with its state left encoded: the state may be large, and most changes do not touch it."""
 

@@ -7,7 +7,6 @@ event loop --read--> a few connections                            after the run'
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -22,7 +21,7 @@ from gateway.store.postgres.connections import Connection, Server
 from gateway.store.postgres.mail import DatabaseMailbox
 from gateway.store.postgres.run_writes import NewRun, Transition
 from gateway.store.postgres.writer import PostgresWriter
-from gateway.store.records import RegistrationCache, RunsOnDisk, encode
+from gateway.store.records import RegistrationCache, encode
 from gateway.store.uploads import upload
 from gateway.store.write_queue import closed
 
@@ -75,7 +74,8 @@ class PostgresStore:
         self._queue = self._writer.queue
         self.append = self._queue.append
         self.mailbox = DatabaseMailbox(self._server, self.owner, self._leases.is_dead, self._write, self._read)
-        self._on_disk = RunsOnDisk()
+        self._on_disk = 0
+        """The transactions before this one are on the disk, as far as is known here."""
         self._swept = False
         self._registered = RegistrationCache()
         self._closing: asyncio.Future[None] | None = None
@@ -165,11 +165,18 @@ class PostgresStore:
             raise closed()
 
     async def run(self, run_id: str) -> Run:
-        owner, run = await self._read(partial(queries.run, run_id=run_id), run_id)
-        if owner != self.owner and self._on_disk.lacks(run):
-            with contextlib.suppress(Unavailable):  # it has happened, as for whoever watches it at its owner
-                await self._write(_nothing, own=True)  # what is durable is on the disk with all before it
-                self._on_disk.add(run)
+        read = partial(queries.run, run_id=run_id)
+        owner, run, written = await self._read(read, run_id)
+        before = -1
+        while owner != self.owner and written != before and not queries.is_before(written, self._on_disk):
+            try:
+                self._on_disk = await self._write(queries.over_before, own=True)
+            except Unavailable:
+                if not self.reachable:
+                    raise
+                return run  # it has happened, as for whoever watches it at its owner
+            before = written
+            owner, run, written = await self._read(read, run_id)  # the server may have crashed and forgotten it
         return run
 
     async def owner_of(self, run_id: str) -> str:

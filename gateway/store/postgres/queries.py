@@ -44,12 +44,24 @@ LOG_ROWS, MORE_LOG_ROWS = 32, 128
 """How many rows of a log are read first, and then at a time, until there is enough."""
 
 
-async def run(connection: Connection, run_id: str) -> tuple[str, Run]:
-    """A run with its owner."""
-    rows = await fetch(connection, "SELECT owner, record FROM interlingua.runs WHERE id = $1", run_id)
+async def run(connection: Connection, run_id: str) -> tuple[str, Run, int]:
+    """A run with its owner, and the number of the transaction that wrote it last."""
+    sql = "SELECT owner, record, xmin::text::bigint AS written FROM interlingua.runs WHERE id = $1"
+    rows = await fetch(connection, sql, run_id)
     if not rows:
         raise NotFound(f"no run {run_id}")
-    return str(rows[0]["owner"]), decode_run(rows[0]["record"])
+    return str(rows[0]["owner"]), decode_run(rows[0]["record"]), int(rows[0]["written"])
+
+
+async def over_before(connection: Connection) -> int:
+    """The number before which all transactions are over: they are on the disk when this one is."""
+    rows = await fetch(connection, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+    return int(rows[0][0])
+
+
+def is_before(written: int, limit: int) -> bool:
+    """Whether a row's transaction is one before `limit`. The server has 32 bits of its number in a row."""
+    return 0 < (limit - written) % (1 << 32) < 1 << 31 and limit > 0
 
 
 async def owner_of(connection: Connection, run_id: str) -> str:

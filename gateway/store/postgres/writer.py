@@ -89,6 +89,8 @@ class PostgresWriter:
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._again = False
+        """Whether the last of it is tried again: the connection may have broken long ago, and the server be back."""
         self._ahead: list[Piece] = []
         """Taken from the queue and not yet written, in order."""
         self._doubt: Doubt | None = None
@@ -184,7 +186,9 @@ class PostgresWriter:
         except Lost as error:
             self._lose(error)
             if self._stopping.is_set():
-                raise
+                if self._again:
+                    raise
+                self._again = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_SECONDS):
                     await self._stopping.wait()

@@ -23,7 +23,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange, Unsynced
 from gateway.store.leases import TTL_SECONDS, identify
-from gateway.store.records import RegistrationCache, RunsOnDisk, encode, few, size_of
+from gateway.store.records import RegistrationCache, encode, few, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
 from gateway.store.sqlite.batch import unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
@@ -34,6 +34,12 @@ from gateway.store.write_queue import Creation, closed
 T = TypeVar("T")
 
 READER_THREADS = 2
+FRESH_SECONDS = 60.0
+"""How long after a change of a run other processes see to it that it is on the disk. Its own takes milliseconds. Who
+shares a WAL is of the same machine, and has its clock.
+"""
+REMEMBERED = 1000
+"""How many runs of other processes are known to be on the disk."""
 
 
 class Locked(Exception):
@@ -106,6 +112,24 @@ def _registrations(cursor: sqlite3.Cursor) -> tuple[int, list[bytes]]:
     """Read the counter and the records, in this order: what is written meanwhile is read again."""
     count = _registration_changes(cursor)
     return count, [record for (record,) in cursor.execute("SELECT record FROM registrations ORDER BY name").fetchall()]
+
+
+class RunsOnDisk:
+    """The runs of other processes that were read here and are known to be on the disk, as of their last change."""
+
+    def __init__(self) -> None:
+        self._changed: dict[str, float] = {}
+
+    def lacks(self, run: Run) -> bool:
+        """Whether the run has to be synced before anybody is told of it."""
+        return self._changed.get(run.id) != run.updated_at and time.time() - run.updated_at < FRESH_SECONDS
+
+    def add(self, run: Run) -> None:
+        """The run has been synced since it was read."""
+        self._changed.pop(run.id, None)
+        self._changed[run.id] = run.updated_at
+        if len(self._changed) > REMEMBERED:
+            del self._changed[next(iter(self._changed))]
 
 
 class SqliteStore:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
+import signal
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -18,7 +21,7 @@ from gateway.core.errors import Conflict, NotFound, Unavailable, Unsupported
 from gateway.core.types import OWNER, UNFINISHED, IfBusy, RunQuery, RunStatus, ThreadChange, ThreadQuery, ThreadStatus
 from gateway.store import Delivery, Message, RunChange
 from gateway.store.opening import open_store, probe_store
-from gateway.store.postgres import PostgresStore, connections, schema
+from gateway.store.postgres import PostgresStore, connections, schema, writer
 from gateway.store.records import encode
 from tests.store.place import (
     NOW,
@@ -44,29 +47,75 @@ SECRET = "p:a/s?s#w@o%rd"
 ENCODED = "p%3Aa%2Fs%3Fs%23w%40o%25rd"
 
 
+@contextlib.asynccontextmanager
+async def opened(store: PostgresStore) -> AsyncIterator[PostgresStore]:
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 # --- what a power cut may undo
 
 
-def test_a_run_that_another_process_has_ended_without_a_sync_is_on_the_disk_when_it_is_read() -> None:
-    with PostgresServer(wal_writer_delay="10s") as server:  # which syncs what a process does not
-        url = server.database()
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[PostgresServer]:
+    """A server that syncs nothing by itself, and forgets in a crash what nobody has synced."""
+    with PostgresServer(wal_writer_delay="10s") as server:
+        yield server
 
-        async def main() -> None:
-            one, other = PostgresStore(url, host="here"), PostgresStore(url, host="there")
-            for store in (one, other):
-                await store.open()
-            run = make_run()
+
+@pytest.mark.parametrize("at", [NOW, 1.0])
+def test_a_run_that_another_process_has_ended_without_a_sync_is_on_the_disk_when_it_is_read(
+    forgetful: PostgresServer, at: float
+) -> None:
+    """`at`: by the clock of the process that ended it, which is not ours."""
+
+    async def main() -> None:
+        url = forgetful.database()
+        async with opened(PostgresStore(url, host="here")) as one, opened(PostgresStore(url, host="there")) as other:
+            run = make_run(at=at)
             await one.create_run(run, [entry(1)], reserved=99, soon=True)
             ended = replace(run, status=RunStatus.SUCCESS)
             await one.commit(run.id, RunChange(run=ended, release=True), soon=True)
-            ((written,),) = server.sql("SELECT pg_current_wal_insert_lsn()")
+            ((written,),) = forgetful.sql("SELECT pg_current_wal_insert_lsn()")
             assert await other.run(run.id) == ended
-            ((synced,),) = server.sql("SELECT pg_current_wal_flush_lsn()")
+            ((synced,),) = forgetful.sql("SELECT pg_current_wal_flush_lsn()")
             assert synced >= written
-            for store in (one, other):
-                await store.close()
 
-        run(main())
+    run(main())
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_what_a_server_has_forgotten_in_a_crash_is_not_told_by_who_read_it_before(
+    forgetful: PostgresServer, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0 if back else 0.5)
+
+    class Crashing(PostgresStore):
+        """Its server crashes between what it reads and what it writes then."""
+
+        async def _write(self, work: Any, **how: Any) -> Any:
+            await asyncio.to_thread(forgetful.stop, signal.SIGQUIT)
+            if back:
+                await asyncio.to_thread(forgetful.start)
+            return await super()._write(work, **how)
+
+    async def main() -> None:
+        url = forgetful.database()
+        async with opened(PostgresStore(url, host="here")) as one, opened(Crashing(url, host="there")) as other:
+            run = make_run()
+            await one.create_run(run, [entry(1)], reserved=99)
+            await one.commit(run.id, RunChange(run=replace(run, status=RunStatus.SUCCESS), release=True), soon=True)
+            if back:
+                assert await other.run(run.id) == run
+            else:
+                with pytest.raises(Unavailable):
+                    await other.run(run.id)
+                await asyncio.to_thread(forgetful.start)
+
+    run(main())
 
 
 # --- versions
