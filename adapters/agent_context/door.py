@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 
 from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import InterlinguaError
 from gateway.transport.pipe import Pipe

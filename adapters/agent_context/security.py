@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
-from adapters.agent_context.wire.records import AgentAuth
+from adapters.agent_context.wire.messages import AgentAuth
 from gateway.access import ANONYMOUS, TokenOwners, bearer, roles_of
 from gateway.access.patterns import fits
 from gateway.core.errors import Denied

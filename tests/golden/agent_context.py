@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from adapters.agent_context import wire as c
 from adapters.agent_context.codec import agents, content, errors
 from adapters.agent_context.inbound import rendering as results
 from adapters.agent_context.outbound import answers
-from adapters.agent_context.wire import constants as c
 from adapters.agent_context.wire import messages
 from adapters.agent_context.wire.base import checked, read
 from gateway.core import projection

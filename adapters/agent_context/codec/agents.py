@@ -12,8 +12,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from adapters.agent_context.wire.constants import PROTOCOL, VERSION
-from adapters.agent_context.wire.records import AgentRecord
+from adapters.agent_context.wire import PROTOCOL, VERSION
+from adapters.agent_context.wire.messages import AgentRecord
 from gateway.core import delta, files, projection
 from gateway.core.errors import AgentBroken
 from gateway.core.media import ANY
@@ -45,7 +45,7 @@ def agent_of(record: JsonObject) -> Agent:
     """The agent that a record describes: one that registers, or an entry of another's directory.
 
     It is kept in `extra["agent_context"]` less `auth`. Raises AgentBroken for what is no record (one that was read as
-    `wire.records.AgentRecord` always is).
+    `wire.messages.AgentRecord` always is).
     """
     record = delta.sound(record)
     try:

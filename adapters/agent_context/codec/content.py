@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from adapters.agent_context.codec import files, nlip
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import fitting
 from gateway.core import delta, projection
 from gateway.core.errors import Invalid

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_context.wire import constants as wire
+from adapters.agent_context import wire
 from adapters.agent_context.wire.base import received_at
 from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.core.types import Agent, Json, JsonObject
 
 NAME: Final = "nlip"

@@ -7,10 +7,9 @@ here            Coordinator: the outbound half of that agent, which is there fro
                 with is loaded by the first
 task_work.py    TaskWork: choose an agent, have it approved, have it try, take the next
 task_record.py  what is kept of a task: phases, moves, and the table of which move is legal when; the question whether
-                an agent may have it
+                an agent may have it; runs seen as tasks: agent://tasks; which run a task is
 attempt_run.py  an attempt's run: started, found again, followed; what it says is said by the task
 choosing.py     who may have a task, best first; who waits, and how much each agent has to do
-tasks.py        runs seen as tasks: agent://tasks; which run a task is
 
     inbound -> Tasks -> Gateway.runs.start(coordinator) -> Coordinator.run -> Gateway.runs.start(agent) -> agent
     inbound <- Watch <- run of the coordinator <- AttemptSpeech <- Watch <- run of the agent
@@ -21,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import Gateway, Hosted, RunContext
 from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject

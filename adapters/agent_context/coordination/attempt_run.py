@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.coordination.task_record import HOPS, TARGET, Attempt
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.contract import Batch, Gateway, RunContext
 from gateway.core import delta as deltas

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank, rated
 from adapters.agent_context.directory import Directory
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import Gateway
 from gateway.core import files
 from gateway.core.errors import InterlinguaError, Invalid

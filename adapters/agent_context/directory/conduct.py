@@ -18,7 +18,7 @@ from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.registered import EVERYBODY, GONE, Revocation, time_of
 from adapters.agent_context.options import Conduct as Limits
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, InterlinguaError
 from gateway.core.types import JsonObject, RunQuery
 from gateway.transport.tasks import TaskSet

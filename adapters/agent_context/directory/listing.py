@@ -17,7 +17,7 @@ from adapters.agent_context.directory.evaluation import shown
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.registered import RegisteredAgent, digest, time_of
 from adapters.agent_context.directory.replication import Replication
-from adapters.agent_context.wire.constants import ACTIVE, OFFLINE, PROTOCOL, REVOKED
+from adapters.agent_context.wire import ACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import LIST_SECONDS
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject

@@ -28,10 +28,10 @@ from adapters.agent_context.directory.registered import (
     time_of,
 )
 from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound import RegisteredOutbound
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.sessions import AgentLine, ContextLink, SessionLinks
-from adapters.agent_context.outbound.turn import RegisteredOutbound
-from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
+from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from msgspec.structs import replace
 
-from adapters.agent_context.wire.constants import ACTIVE, BUSY, INACTIVE, OFFLINE
+from adapters.agent_context.wire import ACTIVE, BUSY, INACTIVE, OFFLINE
 from gateway.contract import Hosted
 from gateway.core import delta
 from gateway.core.types import Agent, JsonObject

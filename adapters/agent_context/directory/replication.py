@@ -29,7 +29,7 @@ from adapters.agent_context.directory.registered import (
     joined,
     shown,
 )
-from adapters.agent_context.wire.constants import ERROR, PROTOCOL
+from adapters.agent_context.wire import ERROR, PROTOCOL
 from gateway.contract import Kept
 from gateway.core.errors import Conflict, InterlinguaError
 

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.coordination.task_record import Tasks
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.announcing import Announcing
 from adapters.agent_context.inbound.environment import Background, ClientIdentities, Environment
@@ -31,7 +31,7 @@ from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import Access
-from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
+from adapters.agent_context.wire import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import InterlinguaError
 from gateway.mcp.runs import ClientRuns, WaitingRuns
@@ -61,7 +61,7 @@ class AgentContextInbound:
             background=self.background,
             waiting=WaitingRuns(self.runs, may=people.owns, over=CONFLICT),
         )
-        tasks = Tasks(gateway, self.coordinator)
+        tasks = Tasks(gateway, self.coordinator.name)
 
         def sessions() -> Collection[McpSession]:
             return self.server.sessions

@@ -18,6 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 from pydantic import SecretStr
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import Expired, note, refusal, to_rpc
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
@@ -25,10 +26,8 @@ from adapters.agent_context.inbound.questions import AcknowledgedQuestions, Agen
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.security import Access, ClientPrincipal
-from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import Constraints, MessageParams
-from adapters.agent_context.wire.records import AgentRecord
+from adapters.agent_context.wire.messages import AgentRecord, Constraints, MessageParams
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway
 from gateway.core.errors import Denied, InterlinguaError, NotFound

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import WAITED_FOR, NoMatch, refusal
 from adapters.agent_context.codec.ranking import Needs, why_not
@@ -29,7 +30,6 @@ from adapters.agent_context.inbound.questions import PATH, again
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of
 from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported

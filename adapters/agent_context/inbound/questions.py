@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 from msgspec import Raw
 
 from adapters.agent_context.codec.content import spoken
+from adapters.agent_context.wire import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
 from adapters.agent_context.wire.base import Params, read
-from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
 from adapters.agent_context.wire.messages import MessageParams
 from gateway.contract import reading
 from gateway.core import delta

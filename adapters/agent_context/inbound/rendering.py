@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 from msgspec import Raw
 from msgspec.structs import replace
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import data_of, failure_error, to_rpc
-from adapters.agent_context.coordination.tasks import assignment_of, task_of
+from adapters.agent_context.coordination.task_record import assignment_of, task_of
 from adapters.agent_context.inbound.environment import Environment, Limit
-from adapters.agent_context.wire import constants as wire
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import delta as deltas

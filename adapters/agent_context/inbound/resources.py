@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Raw
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import refusal
-from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.coordination.task_record import Tasks
 from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire import messages as params
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import PageParams, PromptParams

@@ -16,8 +16,8 @@ from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import data_of, failure_error, refusal
 from adapters.agent_context.inbound.environment import Environment, correlation_of, same_work
 from adapters.agent_context.security import ClientPrincipal
+from adapters.agent_context.wire import INVALID, PROTOCOL, SAMPLE
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.constants import INVALID, PROTOCOL, SAMPLE
 from adapters.agent_context.wire.messages import CreateMessage, MessageCreated, ModelPreferences
 from gateway.core import delta as deltas
 from gateway.core import files, projection

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import note, refusal, to_rpc
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
-from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.coordination.task_record import ALLOWED, HOPS, Tasks
 from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.inbound.environment import (
     Aside,
@@ -39,10 +39,9 @@ from adapters.agent_context.inbound.rendering import (
 )
 from adapters.agent_context.inbound.rendering import result as tool_result
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import constants as wire
+from adapters.agent_context.wire import HOPS as HOPS_KEY
 from adapters.agent_context.wire import messages as params
 from adapters.agent_context.wire.base import checked, read
-from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
 from adapters.agent_context.wire.messages import Delegate, DelegatedTask
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable

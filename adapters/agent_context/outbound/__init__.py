@@ -1,31 +1,285 @@
 """Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
 
-sessions.py     how an agent is reached: ContextLink, AgentLine; over the connection it registered on
-pools.py        over connections of the gateway's own
-discovering.py  who lives at a target
-turn.py         one run, in whichever of the two ways; an agent that registered
-messages.py     by agent/message or agent/delegate
-tools.py        as a tool
-answers.py      what comes back, read: heads of messages, updates, answers
+here         one run, in whichever of the two ways; an agent that registered; a target, and who lives there
+sessions.py  how an agent is reached: ContextLink, AgentLine; over the connection it registered on
+pools.py     over connections of the gateway's own
+messages.py  by agent/message or agent/delegate
+tools.py     as a tool
+answers.py   what comes back, read: heads of messages, updates, answers
+
+A run whose connection ends, or whose gateway dies, is not taken up again: not even one that was acknowledged, since the
+agent would have to say the rest on another connection, of which nothing tells that the same agent is at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 
+from adapters.agent_context import wire
+from adapters.agent_context.codec.agents import agent_of, native
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound.discovering import DescribedServer
-from adapters.agent_context.outbound.pools import PoolLink, Pools
-from adapters.agent_context.outbound.turn import AgentContextRuns
-from adapters.agent_context.wire import constants as wire
-from gateway.contract import ThreadContext
-from gateway.core.errors import Unsupported
-from gateway.core.types import Agent
+from adapters.agent_context.outbound import answers, tools
+from adapters.agent_context.outbound.messages import AgentQuestions, How, NativeRun, capabilities, correlation, read
+from adapters.agent_context.outbound.pools import PoolLink, Pools, capabilities_of, is_native
+from adapters.agent_context.outbound.sessions import AgentLine, ContextLink
+from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
+from gateway.contract import Placed, RunContext, ThreadContext
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken, AgentError, Unsupported
+from gateway.core.types import Agent, JsonObject
+from gateway.mcp import versions
+from gateway.mcp.client import called_run as calls
+from gateway.mcp.client.contract import UpstreamSession
 from gateway.mcp.client.target import Target
+from gateway.mcp.client.target_server import TargetList, TargetNews, few
+from gateway.mcp.wire import LISTEN, declares
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+
+class AgentContextTurn(calls.CalledRun):
+    """See `gateway.mcp.client.called_run`. Its CallListener is the line's.
+
+    name: the agent's id, or the tool's name, there; None for the only one, which `describe` has found.
+    """
+
+    def __init__(self, context: RunContext, link: ContextLink, name: str | None, how: How) -> None:
+        super().__init__(context)
+        self._declared = capabilities(context.caller)
+        self._asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
+        self._link = link
+        self._name = name
+        self._how = how
+        self._run: NativeRun | ToolRun | None = None
+
+    async def called(self) -> e.Event:
+        """The way that the agent is run, to its end."""
+        if self._as_tool(native=not is_tool(self.context.agent)):
+            check(self.context)
+        async with self._link.open(correlation(self.context), self, self._declared) as line:
+            self._run = self._run_on(line)
+            try:
+                return await self._run.go(line)
+            finally:
+                self.over = True
+
+    def _run_on(self, line: AgentLine) -> NativeRun | ToolRun:
+        if self._as_tool(native=line.native):
+            return ToolRun(self.context, self.say, self._name)
+        known = (native(self.context.agent) or {}).get("id")
+        target = self._name or (known if isinstance(known, str) else None)
+        return NativeRun(self.context, self.say, self._asks, target, self._how)
+
+    def _as_tool(self, *, native: bool) -> bool:
+        return self._how == "tool" or (self._how == "auto" and not native)
+
+    def failed(self, error: RpcError) -> e.RunFailed:
+        """The end of a run whose agent has answered with an error."""
+        return answers.failed(error.error)
+
+    # --- what comes meanwhile ---------------------------------------------------------------------------------------
+
+    def told(self, method: str, params: Raw) -> list[e.Event]:
+        """The events that a notification means."""
+        if self._run is None:
+            self.context.lost(self.late)
+            return []
+        return self._run.told(method, params)
+
+    def again(self) -> None:
+        """See `CallListener.again`. Progress of a tool may be told twice, which harms nobody."""
+        if isinstance(self._run, NativeRun):
+            self._run.again()
+
+    async def asked(self, method: str, params: Raw) -> Any:
+        if isinstance(self._run, NativeRun):
+            return await self._run.asked(method, params)
+        return await self._asks.answer(method, params)
+
+
+class AgentContextRuns(calls.CalledRuns):
+    """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
+
+    def __init__(self, link: ContextLink, name: str | None, how: How) -> None:
+        super().__init__(lambda context: AgentContextTurn(context, link, name, how))
+        self._link = link
+
+    @property
+    def reachable(self) -> bool | None:
+        return self._link.reachable
+
+
+# --- an agent that registered ----------------------------------------------------------------------------------------
+
+
+class RegisteredLink(ContextLink, Placed, Protocol):
+    """The way to an agent that registered. `process`: where it is connected."""
+
+
+class RegisteredOutbound(AgentContextRuns):
+    """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
+
+    _link: RegisteredLink
+
+    def __init__(self, record: JsonObject, link: RegisteredLink) -> None:
+        super().__init__(link, str(record["id"]), "auto")
+        self._agent = agent_of(record)
+
+    @property
+    def process(self) -> str | None:
+        return self._link.process
+
+    async def known(self) -> None:
+        await self._link.known()
+
+    def doubt(self) -> None:
+        self._link.doubt()
+
+    async def describe(self) -> Agent:
+        """See `Outbound.describe`. As it registered."""
+        return self._agent
+
+    async def aclose(self) -> None:
+        """See `Outbound.aclose`: with the last run, the link ends as well."""
+        await self._link.aclose()
+
+
+log = logging.getLogger(__name__)
+
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+CHANGES: Final = frozenset({TOOLS_CHANGED, wire.RESOURCES_CHANGED, wire.RESOURCE_UPDATED})
+AWAY: Final = frozenset({wire.OFFLINE, wire.REVOKED})
+"""`status` of an entry that cannot be called."""
+
+
+# --- a target: its agents are those of its directory, or the tools of a plain MCP server ------------------------------
+
+
+class DescribedServer:
+    """Shared by every agent of a target.
+
+    agents: those that are there, by their ids (or names) there. Asked, they raise AgentError, AgentBroken and what
+    `PoolLink.lease` does. news: of changes of them.
+    """
+
+    def __init__(self, link: PoolLink, how: How) -> None:
+        self.link = link
+        self.agents = TargetList("agent", self._fetched)
+        self.news = TargetNews(link.target, self._listening)
+        self._how = how
+        link.on_notification(self._heard)
+
+    async def aclose(self) -> None:
+        """Listen no more. The link is closed by who made it."""
+        await self.news.aclose()
+        await self.agents.aclose()
+
+    async def _fetched(self) -> dict[str, Agent]:
+        timeout = self.link.target.request_timeout
+        async with self.link.lease(alone=False) as session:
+            if self._how == "tool" or (self._how == "auto" and not is_native(session)):
+                return await self._tools(session)
+            try:
+                params = {"uri": wire.DIRECTORY}
+                result = read(await session.call(wire.RESOURCES_READ, params, timeout=timeout), wire.RESOURCES_READ)
+            except RpcError as error:
+                log.debug("the server has no directory: %s", error)
+                alone = agent_of(_alone(session))
+                return {alone.name: alone}
+            found: dict[str, Agent] = {}
+            for entry in _entries(result):
+                try:
+                    agent = agent_of(entry)
+                except AgentBroken as error:
+                    log.warning("an entry of the directory is left out: %s", error)
+                    continue
+                if entry.get("status") not in AWAY and agent.name != wire.SELF:
+                    found.setdefault(agent.name, agent)
+            return found
+
+    async def _tools(self, session: UpstreamSession) -> dict[str, Agent]:
+        capabilities = capabilities_of(session)
+        if not declares(capabilities, "tools"):
+            has = few([name for name in capabilities if declares(capabilities, name)])
+            raise AgentError(f"the server has neither agents nor tools; it has {has or 'nothing else either'}")
+        found: dict[str, Agent] = {}
+        for entry in await session.list(wire.TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
+            agent = tools.agent_of(entry)
+            found.setdefault(agent.name, agent)
+        return found
+
+    # --- news -------------------------------------------------------------------------------------------------------
+
+    def _heard(self, method: str, params: Raw) -> None:
+        if method not in CHANGES or (method == wire.RESOURCE_UPDATED and _uri(params) != wire.DIRECTORY):
+            log.debug("%s, which is about no run in progress: %s", method, bytes(params)[:200])
+            return
+        self.news.tell()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[UpstreamSession]:
+        async with self.link.lease(alone=False) as session:
+            await self._subscribed(session)
+            yield session
+
+    async def _subscribed(self, session: UpstreamSession) -> None:
+        resources = capabilities_of(session).get("resources")
+        if not isinstance(resources, dict) or not resources.get("subscribe") or not is_native(session):
+            return
+        try:
+            if versions.modern(session.version):
+                wanted = {"resourceSubscriptions": [wire.DIRECTORY]}
+                await session.call(LISTEN, {"notifications": wanted})
+            else:
+                await session.call(wire.SUBSCRIBE, {"uri": wire.DIRECTORY}, timeout=self.link.target.request_timeout)
+        except RpcError as error:  # it may still tell that a list has changed
+            log.info("the directory cannot be subscribed to: %s", error)
+
+
+def _entries(result: JsonObject) -> list[JsonObject]:
+    """The agents that a reading of the directory names. Raises AgentBroken."""
+    contents = result.get("contents")
+    text = next((each.get("text") for each in _objects(contents) if isinstance(each.get("text"), str)), None)
+    try:
+        found = delta.sound(jsonrpc.unpack(Raw((text or "").encode())))
+    except (ValueError, RecursionError) as error:
+        raise AgentBroken("the directory is no JSON", detail=str(error)) from error
+    entries = found.get("agents") if isinstance(found, dict) else found
+    if not isinstance(entries, list):
+        raise AgentBroken("the directory has no list of agents")
+    return _objects(entries)
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _alone(session: UpstreamSession) -> JsonObject:
+    """The record of an agent that is a server by itself and has no directory."""
+    info = session.server.get("serverInfo")
+    name = info.get("name") if isinstance(info, dict) else None
+    name = name if isinstance(name, str) and name else "agent"
+    said = capabilities_of(session).get(wire.AGENT)
+    said = said if isinstance(said, dict) else {}
+    offered = {key: said[key] if isinstance(said.get(key), list) else [] for key in ("tools", "models")}
+    found = said.get("specializations")
+    capabilities = {**offered, "specializations": found if isinstance(found, list) else [], "protocols": [wire.VERSION]}
+    id = "".join(each if each.isascii() and (each.isalnum() or each in "-_") else "-" for each in name)
+    return {"id": id, "name": name, "capabilities": capabilities}
+
+
+def _uri(params: Raw) -> Any:
+    try:
+        return jsonrpc.unpack(params, dict[str, Any]).get("uri")
+    except (ValueError, RecursionError):
+        return None
+
 
 RELAYED: Final = frozenset(
     (wire.PROMPTS_LIST, wire.PROMPTS_GET, wire.RESOURCES_LIST, wire.TEMPLATES_LIST, wire.RESOURCES_READ)

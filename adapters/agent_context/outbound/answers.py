@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec import nlip
 from adapters.agent_context.codec.errors import data_of, tree_error
-from adapters.agent_context.wire import constants as wire
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Failure, Json, JsonObject, Role

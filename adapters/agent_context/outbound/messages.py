@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Raw
 
+from adapters.agent_context import wire
 from adapters.agent_context.codec import files, nlip
 from adapters.agent_context.codec.content import output_of, request_of
 from adapters.agent_context.codec.errors import note
@@ -20,7 +21,6 @@ from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.answers import GrowingText, SideEvents
 from adapters.agent_context.outbound.pools import QUESTIONS
 from adapters.agent_context.outbound.sessions import UNWANTED, AgentLine
-from adapters.agent_context.wire import constants as wire
 from gateway.contract import Caller, RunContext
 from gateway.core import delta, projection
 from gateway.core import events as e

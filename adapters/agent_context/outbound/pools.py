@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Raw
 
+from adapters.agent_context import wire
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.sessions import REMEMBERED, AgentLine, unknown, unused
-from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession

@@ -23,7 +23,7 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal
 from adapters.agent_context.outbound import answers
-from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
+from adapters.agent_context.wire import ERROR, MESSAGE, NOT_FOUND, SELF
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import CallListener

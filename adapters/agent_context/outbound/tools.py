@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from adapters.agent_context.outbound.messages import Say, meta, read
 from adapters.agent_context.outbound.sessions import AgentLine
-from adapters.agent_context.wire.constants import PROTOCOL, TOOLS_CALL
+from adapters.agent_context.wire import PROTOCOL, TOOLS_CALL
 from gateway.contract import RunContext
 from gateway.core import delta, projection
 from gateway.core import events as e

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from typing_extensions import TypeAliasType
 
-from adapters.agent_context.wire.constants import INVALID
+from adapters.agent_context.wire import INVALID
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Json

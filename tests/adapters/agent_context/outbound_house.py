@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.contract import Caller, next_batch

@@ -14,11 +14,10 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound import AgentContextOutbound
+from adapters.agent_context.outbound import AgentContextOutbound, RegisteredOutbound
 from adapters.agent_context.outbound.answers import correlation
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.sessions import SessionLinks
-from adapters.agent_context.outbound.turn import RegisteredOutbound
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone

@@ -11,7 +11,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of, native, record_of
-from adapters.agent_context.wire.records import AgentRecord
+from adapters.agent_context.wire.messages import AgentRecord
 from gateway.core import delta
 from gateway.core.errors import AgentBroken
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA

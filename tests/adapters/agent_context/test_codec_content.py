@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
+from adapters.agent_context import ADAPTER
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.content import output_of, payload_of, request_of, start_of, task_of
-from adapters.agent_context.losses import LOSSES
 from gateway.core import delta, projection
 from gateway.core.errors import Invalid
 from gateway.core.memory import Recalled
@@ -79,7 +79,7 @@ def test_any_payload_becomes_an_input_that_validates_or_is_refused_with_a_path(s
         assert not Draft202012Validator(schema).is_valid(payload)
     else:
         assert Draft202012Validator(schema).is_valid(found)
-        assert set(losses) <= set(LOSSES)
+        assert set(losses) <= set(ADAPTER.losses)
 
 
 ARRAY = {"type": "array", "items": {"type": "number"}}

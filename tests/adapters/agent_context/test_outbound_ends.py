@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from msgspec import Raw
 
-from adapters.agent_context.outbound.turn import RegisteredOutbound
+from adapters.agent_context.outbound import RegisteredOutbound
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Unavailable
 from tests.adapters.agent_context.outbound_rig import (

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from adapters.agent_context.wire import constants, messages
+from adapters.agent_context import wire
+from adapters.agent_context.wire import messages
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import Delegate, MessageParams, Register
 from gateway.core import delta
@@ -119,10 +120,10 @@ def test_the_definitions_of_appendix_a_are_in_it_unchanged(name: str) -> None:
 
 def test_every_method_tool_and_error_has_a_definition() -> None:
     text = json.dumps(document())
-    methods = {value for name, value in vars(constants).items() if name.isupper() and isinstance(value, str)}
+    methods = {value for name, value in vars(wire).items() if name.isupper() and isinstance(value, str)}
     methods = {value for value in methods if value.startswith(("agent/", "resources/", "tools/", "sampling/"))}
     assert {method for method in methods if f'{{"const": "{method}"}}' not in text} == set()
-    assert set(constants.METHODS) <= methods
+    assert set(wire.METHODS) <= methods
     told = [document()["$defs"][f"{name}Tool"]["const"] for name in ARGUMENTS]
     assert sorted(told, key=str) == sorted(messages.TOOLS, key=str)
     assert "ErrorObject" in document()["$defs"]

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.task_record import KeptTask
-from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.coordination.task_record import KeptTask, Tasks
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
@@ -154,7 +153,7 @@ async def house(
     engine.use(entries)
     await engine.open()
     try:
-        yield House(engine, coordinator, Tasks(engine, coordinator), directory, made)
+        yield House(engine, coordinator, Tasks(engine, coordinator.name), directory, made)
     finally:
         await engine.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.coordination.tasks import task_of
+from adapters.agent_context.coordination.task_record import task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from adapters.agent_context import ADAPTER
 from adapters.agent_context.coordination import attempt_run
-from adapters.agent_context.coordination.tasks import assignment_of, task_of
-from adapters.agent_context.losses import LOSSES
+from adapters.agent_context.coordination.task_record import assignment_of, task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid
@@ -71,7 +71,7 @@ def test_what_the_agent_cannot_be_told_of_the_payload_is_counted() -> None:
             done = await there.done(task().model_copy(update={"payload": {"dataset": "x.csv"}}))
             (asked,) = await there.attempts(done)
             assert asked.request.input == {"message": '{"dataset":"x.csv"}'}
-            assert done.losses == {"payload_as_text": 1} and done.losses.keys() <= LOSSES.keys()
+            assert done.losses == {"payload_as_text": 1} and done.losses.keys() <= ADAPTER.losses.keys()
 
     run(scene())
 

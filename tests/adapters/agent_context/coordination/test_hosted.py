@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.coordination.tasks import Tasks, assignment_of, task_of
+from adapters.agent_context.coordination.task_record import Tasks, assignment_of, task_of
 from adapters.agent_context.door import AgentContextDoor
 from adapters.agent_context.options import AgentContextServe
 from gateway.agents.entry import Entry
@@ -42,7 +42,7 @@ async def gateway(
     engine.agents.host({"agent_context": inbound})
     await engine.open()
     try:
-        yield engine, Tasks(engine, inbound.coordinator)
+        yield engine, Tasks(engine, inbound.coordinator.name)
     finally:
         inbound.quiet()
         await engine.close()

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from adapters.agent_context.coordination.tasks import task_of
+from adapters.agent_context.coordination.task_record import task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed

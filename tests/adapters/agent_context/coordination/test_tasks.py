@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.coordination import tasks as module
-from adapters.agent_context.coordination.tasks import Tasks, status_of, task_of
+from adapters.agent_context.coordination import task_record as module
+from adapters.agent_context.coordination.task_record import Tasks, status_of, task_of
 from adapters.agent_context.security import ClientPrincipal
 from gateway.access import UsageLimits
 from gateway.contract.options import ClientLimits
@@ -217,7 +217,7 @@ def test_a_task_that_is_none_is_refused_with_the_place_in_it() -> None:
             assert done.failure is not None and done.failure.code == "invalid" and "/task/id" in done.failure.message
             with pytest.raises(Invalid):
                 await there.engine.runs.start(RunRequest(agent="anybody", input={"x": 1}, protocol="example"))
-            assert isinstance(Tasks(there.engine, there.coordinator), Tasks)
+            assert isinstance(Tasks(there.engine, there.coordinator.name), Tasks)
 
     run(scene())
 

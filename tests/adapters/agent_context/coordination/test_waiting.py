@@ -11,7 +11,7 @@ import pytest
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import choosing as queues
 from adapters.agent_context.coordination.choosing import QueuePlace, TaskQueue
-from adapters.agent_context.coordination.tasks import assignment_of, task_of
+from adapters.agent_context.coordination.task_record import assignment_of, task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable

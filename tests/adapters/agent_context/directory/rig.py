@@ -16,7 +16,7 @@ from msgspec import Raw
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.core.types import JsonObject, Run, RunRequest
 from gateway.mcp.server.contract import McpClient
 from gateway.runs import Engine

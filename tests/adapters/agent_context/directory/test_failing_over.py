@@ -9,7 +9,7 @@ from typing import Any
 
 from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import Hosted
 from gateway.core.types import JsonObject, RunRequest, RunStatus
 from tests.adapters.agent_context.directory.rig import House, house, session

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.directory.registered import without_secrets
-from adapters.agent_context.wire.records import AgentRecord
+from adapters.agent_context.wire.messages import AgentRecord
 from gateway.core.errors import Conflict, Denied, Invalid, NotFound, TooLarge
 from gateway.core.types import RunStatus
 from tests.adapters.agent_context.directory.rig import ANNA, ANYBODY, BERT, house, record, session

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire import PROTOCOL
 from tests.adapters.agent_context.directory.rig import House, house
 from tests.support.aio import run
 
