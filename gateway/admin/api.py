@@ -420,6 +420,7 @@ def _agent(entry: Entry, figures: Mapping[str, metrics.Metric]) -> JsonObject:
         "match": entry.route.match.model_dump(mode="json", exclude_defaults=True),
         "governed": entry.route.manifest is not None,
         "ready": entry.ready,
+        "reason": entry.reason,
         "capabilities": agent.capabilities if agent is not None else None,
         "converses": agent.converses if agent is not None else None,
         "input_schema": agent.input_schema if agent is not None else None,

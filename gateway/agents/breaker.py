@@ -89,8 +89,11 @@ class Breaker:
         self._publish()
         return found
 
-    def ran(self, error: Exception | None) -> None:
-        """Count how a run ended. Whatever an agent says itself is an answer."""
+    def ran(self, error: Exception | None, *, last: bool = False) -> None:
+        """Count how a run ended. Whatever an agent says itself is an answer. last: no other target of the route is there.
+        Then runs that it took and was silent on count once it does not say what it is either: what they hang on may be
+        in the prompts of one client.
+        """
         if error is None or not _away(error):
             self._lost = 0
             if self.closed:
@@ -99,7 +102,13 @@ class Breaker:
         else:
             self.counting = True
             untaken = isinstance(error, AgentError) and error.untaken
-            self._lost = self._counted(self._lost, error, str(error) if untaken else "its runs were lost")
+            told = str(error) if untaken else "its runs were lost"
+            if last and isinstance(error, AgentTimeout) and not untaken and self._probe is not None:
+                self._lost += 1
+                if self.closed and self._lost == self._options.failures:
+                    self._work.start(self._doubt(self._probe, error, told))
+            else:
+                self._lost = self._counted(self._lost, error, told)
 
     def forget(self) -> None:
         """Say no more of the target in metrics: it is not of the route table any more."""
@@ -133,6 +142,15 @@ class Breaker:
         tracing.metrics.target_ejections.add(1, *self._labels)
         log.warning("agent %s: target %s is ejected, and tried again in %.1f s: %s", *self._labels, wait, why)
         self._turn(BreakerState.OPEN)
+
+    async def _doubt(self, probe: Callable[[], Awaitable[object]], error: Exception, told: str) -> None:
+        try:
+            await probe()
+        except Exception as silence:
+            if self.closed and (_away(silence) or isinstance(silence, TimeoutError)):
+                return self._eject(str(error), told)
+        self._lost = 0
+        log.info("agent %s: target %s stays, for it says what it is: %s", *self._labels, error)
 
     async def _try(self) -> None:
         self._turn(BreakerState.TRIED)

@@ -237,6 +237,14 @@ class Entry:
         there, known = self.reachable if self.there is None else self.there, self._described
         return there and not (known and self.agent is not None and self._unmet(self.agent))
 
+    @property
+    def reason(self) -> str:
+        """Why it is not `ready`, as far as is known; "" while it is."""
+        if self.ready:
+            return ""
+        unmet = self._described and self.agent is not None and self._unmet(self.agent)
+        return unmet or str(self._error)
+
     def _unmet(self, agent: Agent) -> str:
         return self.demanding.unmet(agent) if self.demanding is not None else ""
 
@@ -245,9 +253,11 @@ class Entry:
         """Whether the target says that the agent is there; None if it does not say."""
         return self.outbound.reachable if isinstance(self.outbound, Supervised) else None
 
-    def doubt(self) -> None:
+    def doubt(self, why: InterlinguaError | None = None) -> None:
         """The agent failed to answer: describe it again before the next run."""
         self.reachable = False
+        if why is not None:
+            self._error = why
 
     def reached(self) -> None:
         """The target has answered."""
@@ -332,9 +342,14 @@ class Created(Entry):
         assert self.host is not None
         return self.host.ready
 
-    def doubt(self) -> None:
+    @property
+    def reason(self) -> str:
         assert self.host is not None
-        self.host.doubt()
+        return self.host.reason
+
+    def doubt(self, why: InterlinguaError | None = None) -> None:
+        assert self.host is not None
+        self.host.doubt(why)
 
 
 def bare(name: str) -> Agent:

@@ -294,14 +294,15 @@ class TargetGroup:
         of it by then. Raises every other one.
         """
         silent = context.heard == heard
+        last = not any(other.usable for other in self.members if other is not member)
         if not isinstance(raised, Exception):
             over = time.monotonic() - began >= 0.95 * (self.route.timeout or float("inf"))
             if over and silent and not context.cancelled:
-                member.breaker.ran(AgentTimeout("it said nothing for as long as a run may take"))
+                member.breaker.ran(AgentTimeout("it said nothing for as long as a run may take"), last=last)
             raise raised
         error = errors.first(raised)
         if not context.cancelled:  # what a cancelled run ends with says nothing of the target
-            member.breaker.ran(None if member.started_anew(error) else error or raised)
+            member.breaker.ran(None if member.started_anew(error) else error or raised, last=last)
         if isinstance(error, AgentError) and error.untaken and silent:
             return error
         raise raised

@@ -23,7 +23,16 @@ from gateway.contract.filling import Filled
 from gateway.contract.interception import RunRecorder
 from gateway.contract.optional import Preparing
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, AgentTimeout, Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.errors import (
+    AgentError,
+    AgentGone,
+    AgentTimeout,
+    Conflict,
+    InterlinguaError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from gateway.core.files import LOST, Attachment
 from gateway.core.types import (
     UNFINISHED,
@@ -452,7 +461,7 @@ class Starter:
         if (slots := self._slots.pop(run.id, None)) is not None:
             slots.free()
         if run.failure is not None and run.failure.code in UNREACHABLE:
-            entry.doubt()
+            entry.doubt(AgentError(run.failure.message))
         if (unused := entry.end()) is not None:
             live.record.keep(asyncio.ensure_future(unused.aclose()))
         if (thread := run.request.thread) is not None:

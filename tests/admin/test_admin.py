@@ -110,6 +110,7 @@ def test_agents_are_told_with_how_their_runs_went_and_no_secret_of_their_targets
         agents = {agent["name"]: agent for agent in http.get("/admin/agents").json()["agents"]}
         assert set(agents) == {"gardener", "gone"}
         assert agents["gone"]["target"] == "ws://127.0.0.1:1/below" and not agents["gone"]["ready"]
+        assert "connection refused" in agents["gone"]["reason"] and agents["gardener"]["reason"] == ""
         assert agents["gardener"]["target"] == sys.executable and agents["gardener"]["ended"]["cancelled"] >= 1
         assert agents["gardener"]["seconds"]["p95"] >= agents["gardener"]["seconds"]["p50"] > 0
         protocols = {one["name"]: one for one in http.get("/admin/protocols").json()["protocols"]}

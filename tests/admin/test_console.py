@@ -175,6 +175,17 @@ def test_an_operator_enters_a_token_which_no_cookie_keeps(tmp_path: Path) -> Non
         assert seen(gateway, "token", "of-nobody", "of-olga") == {"cookies": 0}
 
 
+def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
+    script = "import sys; sys.exit('no model is configured')"
+    target = f"{{protocol: agent_client, command: {json.dumps([sys.executable, '-c', script])}}}"
+    with Gateway(f"routes:\n  - name: coder\n    target: {target}\n", tmp_path) as running:
+        begun_at = httpx2.post(
+            f"{running.url}/agent-connect/runs", json={"agent_id": "coder", "input": {"message": "hello"}}, timeout=60
+        )
+        assert "no model is configured" in begun_at.text
+        assert "exited with 1: no model is configured" in seen(running, "readiness", "coder")["cell"]
+
+
 def test_a_run_of_very_many_events_is_seen_at_once_and_held_in_few_rows(gateway: Gateway, http: httpx2.Client) -> None:
     prompt = json.dumps({"chunks": 100_000, "burst": 1000})
     body = {"agent_id": "torrent", "input": {"message": prompt}}

@@ -458,7 +458,7 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
             assert seconds["p95"] >= seconds["p50"] > 0
             fixed = {"protocol": "scripted", "target": "", "targets": [], "match": {}, "governed": False}
             assert counted == {
-                **fixed, "name": "reckoned", "version": "1.2", "description": "of its own", "labels": {}, "ready": True,
+                **fixed, "name": "reckoned", "version": "1.2", "description": "of its own", "labels": {}, "ready": True, "reason": "",
                 "capabilities": json.loads(msgspec.json.encode(AGENT.capabilities)), "converses": True,
                 "input_schema": AGENT.input_schema, "text_input": "/message",
                 "active": 1, "started": 3, "ended": {"success": 2}, "losses": 6,
@@ -467,7 +467,7 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
             unknown = dict.fromkeys(("version", "capabilities", "converses", "input_schema", "text_input"))
             assert silent == {
                 **fixed, **unknown, "name": "unspoken", "description": "of the route", "labels": {"a": ["b"]},
-                "ready": False, "active": 0, "started": 0, "ended": {}, "losses": 0,
+                "ready": False, "reason": "not asked yet", "active": 0, "started": 0, "ended": {}, "losses": 0,
             }  # fmt: skip
 
     run(scene())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,14 +30,20 @@ for line in sys.stdin:
 
 @contextmanager
 def answering(status: int, said: str) -> Iterator[str]:
-    """An Agent Protocol agent that takes tasks and answers a step with this if its input is "poison"."""
+    """An Agent Protocol agent that takes tasks and answers a step with this if its input is "poison"; with status 0
+    nothing that says so."""
+    over = threading.Event()
 
     class Handler(Quiet):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
-            bad = self.path.endswith("/steps") and "poison" in json.dumps(asked)
-            step = {"task_id": "t", "step_id": "s", "output": "well", "status": "completed", "is_last": True}
-            body = said if bad else json.dumps({**asked, **step, "artifacts": []})
+            step = self.path.endswith("/steps") or not status
+            bad = step and "poison" in json.dumps(asked)
+            made = {"task_id": "t", "step_id": "s", "output": "well", "status": "completed", "is_last": True}
+            if bad and not status:
+                over.wait()
+                return
+            body = said if bad else json.dumps({**asked, **made, "artifacts": []})
             self._answer(status if bad else 200, "text/plain" if bad else "application/json", body)
 
         def do_GET(self) -> None:
@@ -51,11 +58,14 @@ def answering(status: int, said: str) -> Iterator[str]:
             self.wfile.write(body.encode())
 
     with in_a_thread(Handler) as url:
-        yield url
+        try:
+            yield url
+        finally:
+            over.set()
 
 
-def served(target: dict[str, Any], folder: Path) -> Gateway:
-    route = {"name": "agent", "target": target, "breaker": {"failures": 2, "first": 600}}
+def served(target: dict[str, Any], folder: Path, **more: Any) -> Gateway:
+    route = {"name": "agent", "target": target, "breaker": {"failures": 2, "first": 600}, **more}
     return Gateway(json.dumps({"routes": [route]}), folder)
 
 
@@ -71,6 +81,14 @@ def test_prompts_of_which_a_program_dies_do_not_take_it_from_the_others(tmp_path
     with served({"protocol": "agent_client", "command": command}, tmp_path) as gateway:
         for _ in range(2):
             assert "exited with 1: KeyError: of the prompt" in asked(gateway, "poison")["description"]
+        assert asked(gateway, "hello")["type"] == "result"
+
+
+def test_prompts_that_a_server_never_answers_do_not_take_it_from_the_others(tmp_path: Path) -> None:
+    target = {"protocol": "agent_protocol"}
+    with answering(0, "") as url, served({**target, "url": url}, tmp_path, timeout="1s") as gateway:
+        for _ in range(3):
+            assert "1" in asked(gateway, "poison")["description"]
         assert asked(gateway, "hello")["type"] == "result"
 
 

@@ -25,6 +25,12 @@ let context;
 let page;
 
 const STORIES = {
+  // What an agent's row says of whether it is there.
+  async readiness(agent) {
+    await page.goto(`${url}/ui/#/agents`);
+    await page.waitForSelector(`tr:has(a:text-is("${agent}")) .away`);
+    return { cell: await page.textContent(`tr:has(a:text-is("${agent}")) td:has(.away)`) };
+  },
   // The question of a run is found, read and answered; the run is followed to its end without a click.
   async answer(run, choice) {
     await page.goto(`${url}/ui/#/runs?status=interrupted`);

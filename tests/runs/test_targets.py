@@ -50,11 +50,13 @@ class Program(Scripted):
         self.name = name
         self.fate: list[Exception | None] = []
         self.down: Exception | None = None
+        self.described = 0
         self.ran: list[str] = []
         self.threads: list[JsonObject | None] = []
         self.fresh: list[str] = []
 
     async def describe(self) -> Agent:
+        self.described += 1
         if self.down is not None:
             raise self.down
         return self.agent
@@ -396,22 +398,30 @@ def test_the_first_run_after_an_ejection_decides_and_the_wait_grows_until_one_co
     assert told[0] >= 0.075 and told[1] >= 0.15 and told[2] >= 0.225
 
 
-def test_a_target_that_says_nothing_for_as_long_as_a_run_may_take_counts_as_not_there() -> None:
+@pytest.mark.parametrize("describes", [True, False])
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_last_target_that_is_silent_on_runs_stays_while_it_says_what_it_is(others: int, describes: bool) -> None:
     one = Program("one")
 
     async def silent(context: RunContext) -> None:
+        if not describes:
+            one.down = away()
         await asyncio.sleep(60)
 
     one.run = silent  # type: ignore[method-assign]
 
     async def main() -> bool:
-        group = grouped([one], breaker=BreakerOptions(failures=1, first=30.0), timeout=0.1)
+        programs, breaker = [one, *[Program("two")] * others], BreakerOptions(failures=1, first=30.0)
+        group = grouped(programs, weights=(1.0, *[0.0] * others), breaker=breaker, timeout=0.1)
         async with engine(group) as made:
+            asked = one.described
             run = await ran(made)
             assert run.status is RunStatus.TIMEOUT
+            await until(lambda: others or one.described > asked)
+            await until(lambda: others or describes or not group.members[0].breaker.closed)
             return group.members[0].breaker.closed
 
-    assert not asyncio.run(main())
+    assert asyncio.run(main()) is (describes and not others)
 
 
 def test_a_target_that_is_another_agent_gets_no_runs() -> None:

@@ -222,10 +222,24 @@ BUN = "1 | throw new Error()\n          ^\nerror: no such model\n      at /agent
 LONG = "class Error_(Exception): pass\nraise Error_('2 faults in Settings\\nmodel\\n  is missing\\nSee x.example')"
 GROUP = "raise ExceptionGroup('unhandled errors in a TaskGroup', [ValueError('no such model')])"
 
+STACK = "".join(f"\n  {n}: agent::step\n      at /agents/main.rs:{n}:5" for n in range(40))
+PANIC = f"\nthread 'main' (4711) panicked at src/main.rs:2:5:\nno such model\nstack backtrace:{STACK}\nnote: Some details ..."
+ANYHOW = f"Error: no such model\n\nCaused by:\n    No such file (os error 2)\n\nStack backtrace:{STACK}"
+CAUSED = NODE.replace("\n  code:", "".join(f"\n    at step{n} (/agents/coder.js:{n}:1)" for n in range(40)) + "\n  code:")
+DEEP = "panic: no such model\n\ngoroutine 1 [running]:" + "\nmain.step()\n\t/agents/main.go:4 +0x25" * 40 + "\nexit status 2"
+CAUGHT = "Error: no such model\n    at main (/agents/coder.js:4:1) {\n  errno: -2,\n  path: '/agents/m'\n}\n"
+LATER = "panic: and recovered" + "\nmade a step" * 40 + "\nno such model"
+
 
 @pytest.mark.parametrize(
     ("command", "told"),
     [
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', PANIC], "no such model"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', ANYHOW], "Error: no such model"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', CAUSED], "Error: Cannot find module '/agents/coder.js'"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', DEEP], "panic: no such model"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', CAUGHT], "Error: no such model"),
+        (["sh", "-c", 'printf %s "$0" >&2; exit 1', LATER], "no such model"),
         (["sh", "-c", 'printf %s "$0" >&2; exit 1', NODE], "Error: Cannot find module '/agents/coder.js'"),
         (["sh", "-c", "echo 'Node.js v18 is too old\nNode.js v20.20.2' >&2; exit 1"], "Node.js v18 is too old"),
         ([sys.executable, "-c", GROUP], "ValueError: no such model"),

@@ -261,7 +261,7 @@ async function listOfAgents(signal) {
     agents.map((agent) => [
       el("span", {}, el("a", { href: `#/runs?${new URLSearchParams({ agent: agent.name })}` }, agent.name), agent.governed && " (governed)",
         agent.description && el("br"), agent.description && el("span", { class: "faint" }, agent.description)),
-      agent.protocol, places(agent), status(agent.ready ? "ready" : "away"), agent.active,
+      agent.protocol, places(agent), readiness(agent), agent.active,
       Object.entries(agent.ended).map(([word, count]) => `${count} ${word}`).join(", "),
       duration(agent.seconds.p50), duration(agent.seconds.p95),
       Object.entries(agent.capabilities ?? {}).filter(([, can]) => can === true).map(([name]) => name).join(", "),
@@ -276,6 +276,12 @@ async function listOfAgents(signal) {
 }
 
 const TURNED = { open: "ejected", tried: "is tried" };
+
+/** Whether an agent is there, and why not. */
+function readiness(agent) {
+  const why = !agent.ready && !agent.targets.some((one) => one.reason) && agent.reason;
+  return el("span", {}, status(agent.ready ? "ready" : "away"), why && el("span", { class: "faint" }, ` ${why}`));
+}
 
 /** Where an agent is, and which of the places get no runs, and why. */
 function places(agent) {

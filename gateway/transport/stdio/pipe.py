@@ -11,7 +11,7 @@ from gateway.core.errors import AgentGone
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.stdio.lines import LineReader, LineWriter
 from gateway.transport.stdio.process import Exit, Grace, Process, launch
-from gateway.transport.stdio.stderr import StderrLog, last_words, shown
+from gateway.transport.stdio.stderr import KEPT, StderrLog, last_words, shown
 from gateway.wire.ndjson import frame
 
 FLUSH = 0.5
@@ -65,7 +65,7 @@ class StdioPipe:
 
     def stderr(self) -> list[str]:
         """The last lines of the agent's stderr, at most 20, oldest first."""
-        return self._stderr.tail()
+        return self._stderr.tail()[-KEPT:]
 
     async def send(self, messages: Sequence[bytes]) -> None:
         """Write messages, and return when the pipe has taken all. If cancelled, it writes all or nothing."""

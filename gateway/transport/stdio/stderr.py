@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from gateway.transport.stdio.reader import OutputReader
 
 KEPT = 20
+"""Lines that are shown."""
+REMEMBERED = 200
+"""Lines in which the error is looked for, below which a runtime prints the stack."""
 LONGEST = 2000
 BURST = 200
 PER_SECOND = 20.0
@@ -24,6 +27,8 @@ _PANIC = re.compile(
     r"panic: |fatal error: |error: Uncaught |Exception in thread |thread '.*' (?:\(\d+\) )?panicked at "
 )
 """What Go, Deno, Java and Rust begin with."""
+_HEADING = re.compile(r"(?:caused by|stack backtrace|location):|\W*$", re.IGNORECASE)
+"""What stands in a stack without being indented."""
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)")
 
 
@@ -38,7 +43,7 @@ class StderrLog:
         self._log = logging.getLogger(f"interlingua.agent.{name}")
         self._loop = asyncio.get_running_loop()
         self._rest = b""
-        self._tail: deque[tuple[float, bytes]] = deque(maxlen=KEPT)
+        self._tail: deque[tuple[float, bytes]] = deque(maxlen=REMEMBERED)
         self._rest_at = 0.0
         self._credit = float(BURST)
         self._counted = self._loop.time()
@@ -46,10 +51,10 @@ class StderrLog:
         self._reader = OutputReader(fd, self._take, self._ended)
 
     def tail(self, seconds: float = math.inf) -> list[str]:
-        """The last lines, of so many seconds, oldest first."""
+        """The last lines that are remembered, of so many seconds, oldest first."""
         lines = [*self._tail, (self._rest_at, self._rest)] if self._rest.strip() else list(self._tail)
         since = self._loop.time() - seconds
-        return [shown(_uncovered(line)) for at, line in lines[-KEPT:] if at > since]
+        return [shown(_uncovered(line)) for at, line in lines[-REMEMBERED:] if at > since]
 
     def drain(self) -> None:
         self._reader.drain()
@@ -68,7 +73,7 @@ class StderrLog:
     def _keep(self, lines: list[bytes]) -> None:
         lines = [line for line in lines if line and not line.isspace()]
         now = self._loop.time()
-        self._tail.extend((now, _uncovered(line)[:LONGEST]) for line in lines[-KEPT:])
+        self._tail.extend((now, _uncovered(line)[:LONGEST]) for line in lines[-REMEMBERED:])
         self._credit = min(float(BURST), self._credit + (now - self._counted) * PER_SECOND)
         self._counted = now
         allowed = min(len(lines), int(self._credit))
@@ -97,7 +102,7 @@ def last_words(tail: Sequence[str]) -> str:
     Rules and bars, as Python draws them around exceptions in a group, are left out.
     """
     if tail and tail[-1].startswith(_VERSION):
-        tail = [line for line in tail if _ERROR.match(line)] or tail[:-1]
+        tail = _near(tail, [at for at, line in enumerate(tail) if _ERROR.match(line)]) or tail[:-1]
     else:
         tail = _reported(tail) or tail
     words = (line.strip(" |+-") for line in reversed(tail))
@@ -109,14 +114,29 @@ def _uncovered(line: bytes) -> bytes:
     return line[line.rstrip(b"\r").rfind(b"\r") + 1 :]
 
 
+def _near(tail: Sequence[str], places: Sequence[int]) -> Sequence[str]:
+    """The last line of those at `places`, if it is among the last that are shown or stands above a stack: a third of the
+    lines of one are indented.
+    """
+    for at in reversed(places):
+        after = tail[at + 1 :]
+        if len(after) < KEPT or 3 * sum(line[:1].isspace() for line in after) >= len(after):
+            return tail[at : at + 1]
+    return ()
+
+
 def _reported(tail: Sequence[str]) -> Sequence[str]:
     """The line with the last error that Python or another runtime reports, though more of its message may follow."""
-    for at in reversed(range(len(tail))):
-        line, after = tail[at], tail[at + 1 :]
+    found = [at for at, line in enumerate(tail) if line.startswith(_TRACEBACK) or _PANIC.match(line)]
+    if _near(tail, found[-1:]):
+        line, after = tail[found[-1]], tail[found[-1] + 1 :]
         if line.startswith(_TRACEBACK):
             return [line for line in after if not line[:1].isspace()][:1]
-        if _PANIC.match(line):
-            return after[:1] if line.endswith(":") else [line]
+        return after[:1] if line.endswith(":") else [line]
+    for at in reversed(range(len(tail))):  # an error that a program prints itself, with the stack or its causes below
+        line, after = tail[at], tail[at + 1 :]
+        if not line[:1].isspace() and not _HEADING.match(line):
+            return [line] if after and _ERROR.match(line) else ()
     return ()
 
 
@@ -124,6 +144,7 @@ def shown(line: bytes) -> str:
     """Decode a line for a log or a terminal, without colours or cursor movements."""
     text = line[:LONGEST].decode("utf-8", "replace").rstrip()
     if not text.isprintable():
-        text = " ".join(_ESCAPES.sub("", text).split())
+        text = _ESCAPES.sub("", text)
+        text = " " * text[:1].isspace() + " ".join(text.split())
         text = "".join(c if c.isprintable() else "�" for c in text)
     return text + " ..." if len(line) >= LONGEST else text
