@@ -90,9 +90,10 @@ class Breaker:
         return found
 
     def ran(self, error: Exception | None, *, last: bool = False) -> None:
-        """Count how a run ended. Whatever an agent says itself is an answer. last: no other target of the route is there.
-        Then runs that it took and was silent on count once it does not say what it is either: what they hang on may be
-        in the prompts of one client.
+        """Count how a run ended. Whatever an agent says itself is an answer.
+
+        last: no other target of the route is there. Runs that it took and was silent on eject it then only if it does
+        not say what it is either: what they hang on may be in the prompts of one client.
         """
         if error is None or not _away(error):
             self._lost = 0

@@ -458,7 +458,8 @@ def test_agents_are_told_with_what_they_are_and_how_their_runs_went(monkeypatch:
             assert seconds["p95"] >= seconds["p50"] > 0
             fixed = {"protocol": "scripted", "target": "", "targets": [], "match": {}, "governed": False}
             assert counted == {
-                **fixed, "name": "reckoned", "version": "1.2", "description": "of its own", "labels": {}, "ready": True, "reason": "",
+                **fixed, "name": "reckoned", "version": "1.2", "description": "of its own", "labels": {},
+                "ready": True, "reason": "",
                 "capabilities": json.loads(msgspec.json.encode(AGENT.capabilities)), "converses": True,
                 "input_schema": AGENT.input_schema, "text_input": "/message",
                 "active": 1, "started": 3, "ended": {"success": 2}, "losses": 6,

@@ -223,10 +223,10 @@ LONG = "class Error_(Exception): pass\nraise Error_('2 faults in Settings\\nmode
 GROUP = "raise ExceptionGroup('unhandled errors in a TaskGroup', [ValueError('no such model')])"
 
 STACK = "".join(f"\n  {n}: agent::step\n      at /agents/main.rs:{n}:5" for n in range(40))
-PANIC = f"\nthread 'main' (4711) panicked at src/main.rs:2:5:\nno such model\nstack backtrace:{STACK}\nnote: Some details ..."
+PANIC = f"\nthread 'main' (4711) panicked at a.rs:2:5:\nno such model\nstack backtrace:{STACK}\nnote: Some details ..."
 ANYHOW = f"Error: no such model\n\nCaused by:\n    No such file (os error 2)\n\nStack backtrace:{STACK}"
-CAUSED = NODE.replace("\n  code:", "".join(f"\n    at step{n} (/agents/coder.js:{n}:1)" for n in range(40)) + "\n  code:")
-DEEP = "panic: no such model\n\ngoroutine 1 [running]:" + "\nmain.step()\n\t/agents/main.go:4 +0x25" * 40 + "\nexit status 2"
+CAUSED = NODE.replace("\n  code:", "\n    at step (/agents/coder.js:7:1)" * 40 + "\n  code:")
+DEEP = "panic: no such model\n\ngoroutine 1 [running]:" + "\nmain.step()\n\t/agents/main.go:4 +0x25" * 40 + "\nend"
 CAUGHT = "Error: no such model\n    at main (/agents/coder.js:4:1) {\n  errno: -2,\n  path: '/agents/m'\n}\n"
 LATER = "panic: and recovered" + "\nmade a step" * 40 + "\nno such model"
 
