@@ -115,8 +115,8 @@ def _uncovered(line: bytes) -> bytes:
 
 
 def _near(tail: Sequence[str], places: Sequence[int]) -> Sequence[str]:
-    """The last of the lines at `places` that is among the last that are shown, or stands above a stack, of which a third
-    of the lines are indented.
+    """The last of the lines at `places` that is among the last that are shown, or stands above a stack: a third of its
+    lines is indented.
     """
     for at in reversed(places):
         after = tail[at + 1 :]
