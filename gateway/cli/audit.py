@@ -10,10 +10,9 @@ from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, count, leave
 from gateway.core.errors import Invalid, NotFound
 from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, logs, verify
+from gateway.governance.audit.heads import path_for, stored_heads
+from gateway.governance.audit.heads import read as read_pointer
 from gateway.governance.audit.keys import keyring
-from gateway.governance.audit.last_heads import stored_heads
-from gateway.governance.audit.pointer import path_for
-from gateway.governance.audit.pointer import read as read_pointer
 
 
 def verify_log(

@@ -295,8 +295,7 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
         if not isinstance(name, str):
             continue
         from gateway.governance.binding import bind
-        from gateway.governance.front_matter import shown
-        from gateway.governance.references import workspace_of
+        from gateway.governance.front_matter import shown, workspace_of
 
         base = path.parent if path else Path.cwd()
         file = base / name
@@ -312,9 +311,8 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
 def _demands(document: Document, binding: Binding, driven: Driven, key: str | None) -> None:
     """Refuse documents whose demands are not met: a key has to be named where something is to be signed, say."""
     from gateway.governance.declined import declined
-    from gateway.governance.demands import unmet
 
-    told = [*declined(binding, driven), *unmet(binding.governance, key=key is not None)]
+    told = [*declined(binding, driven), *binding.unmet(key=key is not None)]
     document.mistakes.extend(mistake for mistake in told if mistake not in document.mistakes)
 
 

@@ -6,31 +6,34 @@ places.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import posixpath
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from gateway.governance import demands, tiers
+from gateway.core.errors import Denied
+from gateway.governance import tiers
+from gateway.governance.audit import Terms
+from gateway.governance.front_matter import GOVERNANCE_FILE
 from gateway.governance.manifests import (
     AIP44,
     Manifest,
+    McpDocument,
     Operator,
     Sandbox,
     folder_of,
     load_manifest,
     load_operator,
     load_sandbox,
+    load_servers,
 )
-from gateway.governance.mcp_servers import McpDocument, load_servers
-from gateway.governance.posture import Governance, named
-from gateway.governance.references import GOVERNANCE_FILE
-from gateway.governance.revision import ANOTHER as DIFFERS
-from gateway.governance.revision import REVISION, spoken
-from gateway.governance.roots import Roots, roots_of
+from gateway.governance.posture import NO_POLICY, Governance, load_workspace, named
 from gateway.governance.skills import Skill, load_skills
-from gateway.governance.workspace import NO_POLICY, load_workspace
+from gateway.governance.tiers import ANOTHER as DIFFERS
+from gateway.governance.tiers import REVISION, speaks
 from gateway.yaml_document import DocumentError, Mistake
 
 T = TypeVar("T")
@@ -52,11 +55,22 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cautions(self) -> tuple[Mistake, ...]:
         """Warnings: deviations that are not mistakes."""
-        return (*self._revision(), *self._posture(), *demands.cautions(self.governance, self.audit_folder))
+        demanded = self.governance.met_otherwise(self.audit_folder) if self.governance is not None else ()
+        return (*self._revision(), *self._posture(), *demanded)
+
+    @property
+    def terms(self) -> Terms:
+        """How the audit log is to be kept."""
+        return self.governance.terms if self.governance is not None else Terms()
+
+    def unmet(self, *, key: bool) -> Iterator[Mistake]:
+        """Yield the posture's demands that cannot be met. `key`: whether there is one to sign entries with."""
+        if self.governance is not None:
+            yield from self.governance.unmet(key=key)
 
     def _revision(self) -> tuple[Mistake, ...]:
         pinned = self.manifest.acp_rev
-        if spoken(pinned):
+        if speaks(pinned):
             return ()
         message = f"pins {pinned}, and {REVISION[:12]} is spoken here: what differs between them is not known"
         return (self.manifest.page.mistake((*AIP44, "acp_rev"), message, DIFFERS),)
@@ -172,3 +186,52 @@ def _policies(operator: Operator, governance: Governance | None) -> list[Mistake
             continue
         operator.page.refuse(("governance", "policies", index), message, NO_POLICY)
     return operator.page.document.mistakes
+
+
+class Root(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder. `here`: a path of this machine, whose links are followed."""
+
+    path: str
+    writable: bool = True
+    here: bool = True
+
+    def holds(self, path: str) -> bool:
+        """Whether an absolute path is the folder or below it, `..` and links considered."""
+        tidy, top = posixpath.normpath(path), posixpath.normpath(self.path)
+        if self.here:
+            tidy, top = os.path.realpath(path), os.path.realpath(self.path)
+        return tidy == top or tidy.startswith(top.rstrip("/") + "/")
+
+
+class Roots(msgspec.Struct, frozen=True):
+    """All there are. None: nowhere."""
+
+    roots: tuple[Root, ...]
+
+    def admit(self, path: str, *, write: bool = False) -> str:
+        """The path with its links and `..` gone. Raises Denied if it is not absolute, outside, or not to be written.
+
+        The innermost root that holds a path decides whether it may be written. What has no file yet is judged by the
+        folders that there are.
+        """
+        if not posixpath.isabs(path) or "\0" in path:
+            raise Denied("not an absolute path", detail=path)
+        holding = [root for root in self.roots if root.holds(path)]
+        if not holding:
+            raise Denied("outside of the workspace", detail=path)
+        innermost = max(holding, key=lambda root: len(posixpath.normpath(root.path)))
+        if write and not innermost.writable:
+            raise Denied("not to be written", detail=path)
+        return os.path.realpath(path) if innermost.here else posixpath.normpath(path)
+
+
+def roots_of(workspace: Path, sandbox: Sandbox | None) -> Roots:
+    """The roots of a workspace, or of the sandbox that it is worked on in."""
+    if sandbox is None:
+        return Roots((Root(path=str(workspace)),))
+    return Roots(
+        tuple(
+            Root(path=mount.at, writable=mount.writable and not sandbox.read_only, here=sandbox.local)
+            for mount in sandbox.mounts
+        )
+    )

@@ -1,12 +1,14 @@
-"""The documents as typed values: ACP.md (AIP-44), OPERATOR.md (AIP-9), SANDBOX.md (AIP-36), POLICY.md (AIP-7).
+"""The documents as typed values: ACP.md (AIP-44), OPERATOR.md (AIP-9), SANDBOX.md (AIP-36), MCP.md (AIP-32), POLICY.md
+(AIP-7).
 
 `load_*` reads one file, validates it against its schema and the rules that span several keys, and raises
 DocumentError with all that is wrong. Nothing is lost: `page.raw` is the whole front matter. What a document refers
-to is resolved to paths here and read by others (`binding.py`); GOVERNANCE.md, which is merged, is in `workspace.py`.
+to is resolved to paths here and read by others (`binding.py`); GOVERNANCE.md, which is merged, is in `posture.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,9 +17,8 @@ import msgspec
 
 from gateway.core.types import JsonObject
 from gateway.governance import schemas
-from gateway.governance.front_matter import MarkdownPage, read
-from gateway.governance.references import Misplaced, resolve, workspace_of
-from gateway.yaml_document import DocumentError, Where
+from gateway.governance.front_matter import MarkdownPage, Misplaced, read, resolve, workspace_of
+from gateway.yaml_document import DocumentError, Mistake, Where
 
 AIP44: Where = ("metadata", "aip44")
 
@@ -167,7 +168,7 @@ class Policy(GovernanceDocument, frozen=True, kw_only=True):
 
 
 def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
-    """An ACP.md. `workspace` is what its references may lead into (see `references.py`). Raises DocumentError."""
+    """An ACP.md. `workspace` is what its references may lead into (see `front_matter.py`). Raises DocumentError."""
     page = read_document(path, schemas.MANIFEST)
     raw, root = page.raw, workspace or workspace_of(path)
     bound = raw.get("metadata", {}).get("aip44", {}) if isinstance(raw.get("metadata"), dict) else {}
@@ -328,3 +329,71 @@ def finished(page: MarkdownPage) -> None:
     """Raises DocumentError with the mistakes that the page has by now."""
     if page.document.mistakes:
         raise DocumentError(page.document.mistakes)
+
+
+class McpDocument(GovernanceDocument, frozen=True, kw_only=True):
+    """An MCP.md (AIP-32): where a server is. `command` for stdio, `url` for http and sse."""
+
+    transport: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    url: str = ""
+
+
+def load_servers(manifest: Manifest) -> tuple[McpDocument, ...]:
+    """Load the documents of the manifest's servers, in order. Notes mistakes in the manifest, raises others."""
+    found: list[McpDocument] = []
+    mistakes: list[Mistake] = []
+    for index, one in enumerate(manifest.mcp_servers):
+        try:
+            if (document := _server(manifest, index, one)) is not None:
+                found.append(document)
+        except DocumentError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise DocumentError(mistakes)
+    return tuple(found)
+
+
+def _server(manifest: Manifest, index: int, one: ManifestMcpServer) -> McpDocument | None:
+    """Find the document of a server; None if the manifest is mistaken."""
+    where = (*AIP44, "mcp_servers", index)
+    if one.name in [each.name for each in manifest.mcp_servers[:index]]:
+        manifest.page.refuse((*where, "name"), f"'{one.name}' is given twice")
+    if one.ref is None:
+        manifest.page.refuse((*where, "ref"), "required: the MCP.md (AIP-32) that says where the server is")
+        return None
+    found = load_mcp(one.ref, manifest.workspace)
+    if found.transport != one.transport:
+        manifest.page.refuse((*where, "transport"), f"{found.page.document.file} says {found.transport}")
+    return found
+
+
+def load_mcp(path: Path, workspace: Path) -> McpDocument:
+    """An MCP.md. Raises DocumentError."""
+    page = read_document(path, schemas.MCP)
+    finished(page)
+    server, transport = page.raw["server"], page.raw["transport"]
+    kind, args, env = server["kind"], tuple(server.get("args", ())), dict(server.get("env", {}))
+    if (kind == "remote") != (transport != "stdio"):
+        page.refuse(("transport",), f"a {kind} server is not spoken to over {transport} here")
+    for key, values in (("args", dict(enumerate(args))), ("env", env)):
+        for name, value in values.items():
+            if "${" in value:
+                page.refuse(("server", key, name), "nothing is filled in here: a reference to a secret stays text")
+    if kind == "remote" and not server["url"].startswith(("http://", "https://")):
+        page.refuse(("server", "url"), "should be an http or https URL")
+    command: tuple[str, ...] = ()
+    match kind:
+        case "binary":
+            program: str = server["path"]
+            if "/" in program and not program.startswith("/"):  # else it is on the PATH, or a place of this machine
+                program = str(reference(page, ("server", "path"), workspace))
+            command = (program, *args)
+        case "npm":
+            command = ("npx", "-y", server["package"], *args)
+        case "docker":
+            passed = [word for name in env for word in ("-e", name)]
+            command = ("docker", "run", "-i", "--rm", *passed, server["image"], *args)
+    finished(page)
+    return McpDocument(page=page, transport=transport, command=command, env=env, url=server.get("url", ""))

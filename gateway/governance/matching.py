@@ -13,6 +13,12 @@ import posixpath
 import re
 from typing import Final
 
+TOOL_CALL: Final = "tool.call"
+TURN: Final = "operator.turn"
+ASKED: Final = (TOOL_CALL, TURN)
+"""Every action that `PolicyRules` is asked about here."""
+RISKS: Final = range(4)
+"""0 reads, 1 changes, 2 changes what others see or is hard to undo, 3 cannot be undone."""
 MUTATES: Final = 1
 """The lowest risk of an action that changes something."""
 IRREVERSIBLE: Final = 3

@@ -19,16 +19,19 @@ from msgspec.structs import replace
 
 from gateway.governance.budgets import Budgets, merged
 from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
-from gateway.governance.matching import MUTATES, action_matches, is_of_actions, specificity, subject_matches
+from gateway.governance.matching import (
+    MUTATES,
+    RISKS,
+    TOOL_CALL,
+    TURN,
+    action_matches,
+    is_of_actions,
+    specificity,
+    subject_matches,
+)
 from gateway.governance.posture import Governance, Level, RegisteredPolicy, named
 from gateway.store import Allowance
 
-TOOL_CALL: Final = "tool.call"
-TURN: Final = "operator.turn"
-ASKED: Final = (TOOL_CALL, TURN)
-"""Every action that `PolicyRules` is asked about here."""
-RISKS: Final = range(4)
-"""0 reads, 1 changes, 2 changes what others see or is hard to undo, 3 cannot be undone."""
 CEILING: Final = {0: 0, 1: 0, 2: 2, 3: 3}
 """By the level of a posture: the highest risk that may be allowed without approval, whatever a policy says."""
 UNMATCHED: Final = {0: 0, 1: 0, 2: 0, 3: 3}

@@ -11,7 +11,7 @@ import yaml
 from gateway.core.types import Agent, JsonObject, description
 from gateway.governance import tiers
 from gateway.governance.binding import Binding
-from gateway.governance.revision import REVISION
+from gateway.governance.tiers import REVISION
 
 _SEMVER: Final = re.compile(r"\d+\.\d+\.\d+(?:[-+][\w.\-]+)?", re.ASCII)
 _SHORT: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.governance import schemas
-from gateway.governance.front_matter import MarkdownPage, shown
+from gateway.governance.front_matter import MarkdownPage, Misplaced, resolve, shown
 from gateway.governance.manifests import GovernanceDocument, Operator, finished, read_document
-from gateway.governance.references import Misplaced, resolve
 from gateway.yaml_document import DocumentError, Where
 
 SKILL_FILE: Final = "SKILL.md"

@@ -3,6 +3,8 @@
 A map of capabilities is `{"client": {...}, "agent": {...}}` with the names of the Agent Client Protocol's
 `initialize`; what is left out is not supported. A tier is short for such a map; an explicit one overrides it, leaf by
 leaf.
+
+A manifest also pins a revision of the Agent Client Protocol (`acp_rev`), which may differ from the one spoken here.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from gateway.core.types import JsonObject
+from gateway.core.types import Agent, JsonObject
 from gateway.governance.manifests import Manifest
+
+REVISION: Final = "b7f0005493b98de32fabee3e9540e2b64da68535"
+"""The commit of agentclientprotocol/agent-client-protocol that the gateway's schemas are those of."""
+ANOTHER: Final = "acp_rev_differs"
 
 BASIC: Final = "basic"
 GOVERNANCE_AWARE: Final = "governance-aware"
@@ -96,3 +102,27 @@ def _at(given: Any, way: tuple[str, ...]) -> bool:
     for step in way:
         given = given.get(step) if isinstance(given, dict) else None
     return given is True
+
+
+def revision_of(agent: Agent) -> str | None:
+    """The revision that an agent says it tracks (`_meta.aip44.acp_rev` of its `initialize`), if it says one."""
+    for extra in agent.extra.values():
+        found = extra.get("_meta")
+        for step in ("aip44", "acp_rev"):
+            found = found.get(step) if isinstance(found, dict) else None
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def same_revision(one: str, other: str) -> bool:
+    """Whether two revisions, each of which may be abbreviated, are one."""
+    return one.startswith(other) or other.startswith(one)
+
+
+def speaks(revision: str) -> bool:
+    """Whether a pinned revision, which may be abbreviated, is the one that is spoken here.
+
+    Commits have no order that could be seen from here: another one may be older, newer, or say the same.
+    """
+    return REVISION.startswith(revision)

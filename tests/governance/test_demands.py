@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from gateway.config import DocumentError, load
 from gateway.governance.audit import Terms
 from gateway.governance.binding import Binding, bind
-from gateway.governance.demands import terms, unmet
 from gateway.governance.enforcing import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.revision import REVISION
+from gateway.governance.tiers import REVISION
 from tests.governance.support import Keys, governance, manifest, spends_nothing
 from tests.support.scripted import AGENT
 
@@ -58,10 +57,10 @@ def cautions(binding: Binding, base: Path) -> list[str]:
     ],
 )
 def test_what_is_not_done_is_refused_with_file_and_line(tmp_path: Path, posture: Keys, key: bool, told: str) -> None:
-    (mistake,) = unmet(bound(tmp_path, **posture).governance, key=key)
+    (mistake,) = bound(tmp_path, **posture).unmet(key=key)
     assert str(mistake).replace(f"{tmp_path}/", "") == f"GOVERNANCE.md:8 {told}"
     elsewhere = {"audit": {"kind": "external", "ref": "file:///var/log/agents"}}
-    assert len([*unmet(bound(tmp_path / "else", elsewhere, **posture).governance, key=key)]) == 1
+    assert len([*bound(tmp_path / "else", elsewhere, **posture).unmet(key=key)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,20 +73,20 @@ def test_what_is_not_done_is_refused_with_file_and_line(tmp_path: Path, posture:
     ],
 )
 def test_what_is_done_is_not_refused(tmp_path: Path, posture: Keys, key: bool) -> None:
-    assert [*unmet(bound(tmp_path, **posture).governance, key=key)] == []
+    assert [*bound(tmp_path, **posture).unmet(key=key)] == []
 
 
 @pytest.mark.parametrize("demand", [{"signing": {"required": True}}, {"audit": {"headPointerSign": True}}])
 def test_another_algorithm_is_refused_wherever_something_is_to_be_signed(tmp_path: Path, demand: Keys) -> None:
     signing = {**demand.get("signing", {}), "algo": "rsa-pss-sha256"}
-    found = unmet(bound(tmp_path, **{**demand, "signing": signing}).governance, key=False)
+    found = bound(tmp_path, **{**demand, "signing": signing}).unmet(key=False)
     assert {mistake.where for mistake in found} > {"signing.algo"}
 
 
 def test_what_no_posture_governs_has_a_log_as_usual(tmp_path: Path) -> None:
     free = bind(manifest(tmp_path / "coder"), tmp_path)
-    assert (terms(free.governance), [*unmet(free.governance, key=False)], free.cautions) == (Terms(), [], ())
-    assert terms(bound(tmp_path, audit={"retention": "forever"}).governance) == Terms()
+    assert (free.terms, [*free.unmet(key=False)], free.cautions) == (Terms(), [], ())
+    assert bound(tmp_path, audit={"retention": "forever"}).terms == Terms()
 
 
 def test_a_line_of_an_ancestor_is_named_where_it_demands_it(tmp_path: Path) -> None:
@@ -95,9 +94,9 @@ def test_a_line_of_an_ancestor_is_named_where_it_demands_it(tmp_path: Path) -> N
     governance(tmp_path / "coder", extends="./../GOVERNANCE.md", audit={"retention": "days:9"})
     named = {"tier": "governance-aware", "governance": "./GOVERNANCE.md"}
     found = bind(manifest(tmp_path / "coder", named), tmp_path)
-    (mistake,) = unmet(found.governance, key=False)
+    (mistake,) = found.unmet(key=False)
     assert (Path(mistake.file).name, mistake.line) == ("GOVERNANCE.md", 8) and "coder" not in mistake.file
-    assert terms(found.governance) == Terms(days=9, pointer=True)
+    assert found.terms == Terms(days=9, pointer=True)
 
 
 def test_a_route_table_that_names_such_a_posture_is_refused(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_route_table_that_names_such_a_posture_is_refused(tmp_path: Path) -> N
 
 def test_a_log_that_nothing_may_be_deleted_of_is_kept_and_that_is_said(tmp_path: Path) -> None:
     found = bound(tmp_path, audit={"appendOnly": True, "retention": "days:30"})
-    assert terms(found.governance).days is None
+    assert found.terms.days is None
     assert cautions(found, tmp_path) == [
         "GOVERNANCE.md:9 audit.retention: nothing is removed after 30 days: audit.appendOnly lets nothing be deleted"
     ]

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from gateway.governance.manifests import Manifest, load_manifest, load_operator, load_policy
-from gateway.governance.posture import Governance
-from gateway.governance.workspace import DRIFT, load_workspace
+from gateway.governance.posture import DRIFT, Governance, load_workspace
 from gateway.yaml_document import DocumentError
 from tests.governance.support import OPERATOR, POLICY, SANDBOX, governance, told, with_, write
 
@@ -78,7 +77,7 @@ def test_every_policy_loads(name: str, org: Path) -> None:
 def test_every_posture_loads(name: str, org: Path) -> None:
     found = load_workspace(org / PLACES[name] / "GOVERNANCE.md", org)
     assert found.effective["name"] == name
-    assert found.append_only and found.signing_required
+    assert found.effective["audit"]["appendOnly"] and found.effective["signing"]["required"]
 
 
 def test_the_example_whose_default_names_no_policy_is_told_so(org: Path) -> None:

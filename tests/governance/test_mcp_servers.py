@@ -10,7 +10,7 @@ import pytest
 from gateway.governance.binding import bind
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.mcp_servers import McpDocument
+from gateway.governance.manifests import McpDocument
 from gateway.governance.tiers import lent
 from gateway.yaml_document import DocumentError
 from tests.governance.support import Keys, manifest, spends_nothing, told, write

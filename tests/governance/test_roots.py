@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.core.errors import Denied
+from gateway.governance.binding import Root, Roots, roots_of
 from gateway.governance.manifests import load_sandbox
-from gateway.governance.roots import Root, Roots, roots_of
 from tests.governance.support import SANDBOX, with_, write
 
 

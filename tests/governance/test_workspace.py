@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.governance.posture import Governance
-from gateway.governance.references import workspace_of
-from gateway.governance.workspace import CYCLE, DRIFT, LOOSER, MISSING, TOO_DEEP, load_workspace
+from gateway.governance.front_matter import workspace_of
+from gateway.governance.posture import CYCLE, DRIFT, LOOSER, MISSING, TOO_DEEP, Governance, load_workspace
 from gateway.yaml_document import DocumentError
 from tests.governance.support import Keys, governance, policy, told
 
@@ -144,7 +143,6 @@ def test_a_lock_that_is_opened_and_closed_again_further_down_is_still_refused(
 def test_a_lock_may_be_closed_further_down(section: str, key: str, code: str, tmp_path: Path) -> None:
     found = merged(tmp_path, {section: {key: False}}, {section: {key: True}}, {})
     assert found.effective[section][key] is True
-    assert (found.append_only, found.signing_required) == (section == "audit", section == "signing")
 
 
 SWITCH = st.sampled_from([None, True, False])
@@ -169,8 +167,8 @@ def test_no_chain_ends_looser_than_any_file_of_it(tmp_path: Path, said: list[tup
         assert refused(tmp_path, *levels)
         return
     found = merged(tmp_path, *levels)
-    assert found.append_only == any(one[0] for one in said)
-    assert found.signing_required == any(one[1] for one in said)
+    closed = [found.effective.get(section, {}).get(key, False) for section, key, _ in LOCKS]
+    assert closed == [any(one[index] for one in said) for index in (0, 1)]
 
 
 # --- broken chains ---------------------------------------------------------------------------------------------------
@@ -189,7 +187,7 @@ def test_a_cycle_is_a_caution_and_what_was_found_holds(tmp_path: Path) -> None:
     governance(tmp_path / "b", extends="../a/GOVERNANCE.md", audit={"appendOnly": True})
     found = load_workspace(first, tmp_path)
     assert [caution.code for caution in found.cautions] == [CYCLE]
-    assert found.append_only
+    assert found.effective["audit"]["appendOnly"]
     governance(tmp_path / "a", extends="../b/GOVERNANCE.md", audit={"appendOnly": False})
     with pytest.raises(DocumentError, match="governance_append_only_relaxation"):
         load_workspace(first, tmp_path)

@@ -23,8 +23,8 @@ from gateway.governance.audit.event import (
     LogHead,
 )
 from gateway.governance.audit.files import LogTaken
+from gateway.governance.audit.heads import KeptHead
 from gateway.governance.audit.keys import EntrySigner, Keyring
-from gateway.governance.audit.last_heads import KeptHead
 from gateway.governance.audit.log import AuditLog, Terms
 from gateway.governance.audit.verify import Report, logs, verify
 

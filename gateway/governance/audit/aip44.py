@@ -27,7 +27,6 @@ def tool_call(
     arguments: Any,
     approval: str | None = AUTO,
     policy: AppliedPolicy | None = None,
-    signatures: tuple[str, ...] = (),
     refused: bool = False,
     why: str = "",
     **more: Any,
@@ -44,7 +43,6 @@ def tool_call(
         subject=_subject("tool", tool),
         input=arguments if isinstance(arguments, dict) else {"value": arguments},
         policy=policy,
-        signatures=signatures,
         metadata=_metadata(
             "tool-call", operator, session, tool=tool, call=call, approval=approval, why=why or None, **more
         ),

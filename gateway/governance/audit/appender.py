@@ -18,9 +18,8 @@ from gateway.core.errors import InterlinguaError, TooLarge, Unavailable
 from gateway.core.types import JsonObject
 from gateway.governance.audit import files
 from gateway.governance.audit.canonical import canonical, digest
-from gateway.governance.audit.event import AuditBroken, AuditEntry, AuditEvent, LogHead
+from gateway.governance.audit.event import DOCTYPE, LONGEST, SCHEMA, AuditBroken, AuditEntry, AuditEvent, LogHead
 from gateway.governance.audit.keys import EntrySigner
-from gateway.governance.audit.line import DOCTYPE, LONGEST, SCHEMA
 from gateway.governance.audit.recovery import LogEnd, recover
 from gateway.governance.audit.redact import Redactor, snapshot
 

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from gateway.governance.audit.canonical import GENESIS, canonical, digest
-from gateway.governance.audit.event import LogHead
+from gateway.governance.audit.event import AuditLine, LogHead, decode
 from gateway.governance.audit.keys import Keyring
-from gateway.governance.audit.line import AuditLine, decode
 
 REMOVED = "removed"
 """The key in a note's `metadata.interlingua` for files removed as too old, each with its last entry (SEQ:HASH)."""

@@ -20,16 +20,14 @@ from types import TracebackType
 import msgspec
 
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unavailable
-from gateway.governance.audit import pointer
 from gateway.governance.audit.appender import Appender, Piece
 from gateway.governance.audit.canonical import ALGORITHMS
 from gateway.governance.audit.event import AuditEntry, AuditEvent, LogHead
 from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit.heads import POINTER_SECONDS, HeadKeeper, Pointer
 from gateway.governance.audit.keys import EntrySigner
-from gateway.governance.audit.last_heads import HeadKeeper
-from gateway.governance.audit.pointer import Pointer
 from gateway.governance.audit.redact import Redactor, snapshot
-from gateway.governance.audit.upkeep import Upkeep
+from gateway.governance.audit.retention import Upkeep
 
 BATCH_EVENTS = 1024
 BATCH_BYTES = 1024 * 1024
@@ -148,7 +146,7 @@ class AuditLog:
         self._upkeep.keep(terms.days)
         if terms.pointer and not self._pointing and self._signer is not None:
             if self._pointer is None:
-                self._pointer = HeadKeeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
+                self._pointer = HeadKeeper(Pointer(self.path, self._signer).publish, every=POINTER_SECONDS)
             if self.head is not None:
                 self._pointer.put(self.head)
         self._pointing = terms.pointer

@@ -19,8 +19,7 @@ import msgspec
 from gateway.governance.audit import files
 from gateway.governance.audit.canonical import GENESIS
 from gateway.governance.audit.chain import ChainCheck, Fault
-from gateway.governance.audit.event import GATEWAY, AuditBroken, AuditEvent, AuditSubject, LogHead
-from gateway.governance.audit.line import LONGEST, AuditLine
+from gateway.governance.audit.event import GATEWAY, LONGEST, AuditBroken, AuditEvent, AuditLine, AuditSubject, LogHead
 
 
 class LogEnd(msgspec.Struct, frozen=True):

@@ -10,10 +10,9 @@ import msgspec
 
 from gateway.core.errors import Unavailable
 from gateway.governance.audit.chain import ChainCheck, Fault
-from gateway.governance.audit.event import LogHead
+from gateway.governance.audit.event import LONGEST, LogHead
 from gateway.governance.audit.files import CHUNK_BYTES, LogFiles, first_entry, log_number, log_numbers, log_path
 from gateway.governance.audit.keys import Keyring
-from gateway.governance.audit.line import LONGEST
 
 MOST_MISTAKES = 100
 

@@ -13,7 +13,8 @@ from gateway.contract.governing import APPROVAL, APPROVALS, APPROVE, DECISION
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, RunRequest
 from gateway.governance.enforcing.calls import GovernedCall
-from gateway.governance.policy import TURN, Decision, Kind, Signatory
+from gateway.governance.matching import TURN
+from gateway.governance.policy import Decision, Kind, Signatory
 
 NOBODY: Final = "nobody may approve it"
 

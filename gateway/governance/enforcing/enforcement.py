@@ -11,10 +11,9 @@ from pathlib import Path
 from gateway.contract import Outbound
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Run
-from gateway.governance import demands
 from gateway.governance.audit import AuditLog, EntrySigner, KeptHead
 from gateway.governance.audit.files import log_numbers, log_path
-from gateway.governance.audit.last_heads import Keeping, head_name, kept_numbers
+from gateway.governance.audit.heads import Keeping, head_name, kept_numbers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Driven, Journal, Spend
@@ -51,7 +50,7 @@ class Enforcement:
                 self._told.add(caution)
                 log.warning("%s", caution)
         journal = self._journal(binding)
-        journal.want(binding.manifest.path, demands.terms(binding.governance))
+        journal.want(binding.manifest.path, binding.terms)
         return governed(half, RouteGovernor(binding, journal))
 
     @staticmethod
@@ -143,12 +142,12 @@ class Enforcement:
         return AuditLog(
             log_path(Path(folder), number),
             signer=EntrySigner.load(self._key) if self._key is not None else None,
-            algorithm=demands.terms(binding.governance).algorithm,
+            algorithm=binding.terms.algorithm,
             head=await kept.newest(),
             on_head=kept.keep,
         )
 
     def _demanded(self, binding: Binding) -> None:
         """Raises Invalid where the posture demands what is not done here."""
-        if unmet := [*demands.unmet(binding.governance, key=self._key is not None)]:
-            raise Invalid("\n".join(map(str, unmet)))
+        if told := "\n".join(map(str, binding.unmet(key=self._key is not None))):
+            raise Invalid(told)

@@ -10,16 +10,15 @@ from gateway.contract.governing import ToolServer
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import Agent, Json, JsonObject
 from gateway.governance import tiers
-from gateway.governance.binding import Binding
+from gateway.governance.binding import Binding, Roots
 from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.session import AuditedSession, by
 from gateway.governance.manifests import AIP44
 from gateway.governance.policy import PolicyRules
 from gateway.governance.printing import capabilities
-from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
-from gateway.governance.roots import Roots
 from gateway.governance.skills import Skill
+from gateway.governance.tiers import ANOTHER, REVISION, revision_of, same_revision, speaks
 from gateway.yaml_document import Mistake, Where
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class RouteGovernor:
     def about(self) -> JsonObject:
         manifest, operator = self.binding.manifest, self.binding.operator
         said = {"tier": manifest.tier, "acp_rev": manifest.acp_rev}
-        if not spoken(manifest.acp_rev):
+        if not speaks(manifest.acp_rev):
             said["acp_rev_spoken"] = REVISION
         return said if operator is None else {**said, "operator": operator.id}
 
@@ -141,8 +140,8 @@ class RouteGovernor:
 
     def _compare(self, agent: Agent) -> None:
         """Log once that the agent tracks another revision than its manifest."""
-        manifest, tracked = self.binding.manifest, stated(agent)
-        if tracked is None or tracked == self._tracked or same(tracked, manifest.acp_rev):
+        manifest, tracked = self.binding.manifest, revision_of(agent)
+        if tracked is None or tracked == self._tracked or same_revision(tracked, manifest.acp_rev):
             return
         self._tracked = tracked
         message = f"pins {manifest.acp_rev}, and agent {agent.name} tracks {tracked}"

@@ -23,7 +23,8 @@ from gateway.governance.enforcing.approval import AskedApproval
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.governance.enforcing.session import ANONYMOUS, AuditedSession
-from gateway.governance.policy import TURN, Decision, Kind, PolicyRules, strictest
+from gateway.governance.matching import TURN
+from gateway.governance.policy import Decision, Kind, PolicyRules, strictest
 
 log = logging.getLogger(__name__)
 

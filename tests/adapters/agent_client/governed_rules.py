@@ -9,7 +9,7 @@ from typing import Any
 from gateway.contract.governing import Instruction, ToolServer
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
-from gateway.governance.roots import Root, Roots
+from gateway.governance.binding import Root, Roots
 
 PROMISED: JsonObject = {"agent": {"loadSession": True, "promptCapabilities": {"embeddedContext": True}}}
 

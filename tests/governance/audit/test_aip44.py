@@ -56,8 +56,8 @@ MOVED = {"audit-event-kind": "transition"}
             ),
         ),
         (
-            lambda: aip44.tool_call(**OF, arguments={}, approval="ann", refused=True, signatures=("a.sig",)),
-            line(OPERATOR, "tool.refused", TOOL, {**CALL, "approval": "ann"}, input={}, signatures=["a.sig"]),
+            lambda: aip44.tool_call(**OF, arguments={}, approval="ann", refused=True),
+            line(OPERATOR, "tool.refused", TOOL, {**CALL, "approval": "ann"}, input={}),
         ),
         (
             lambda: aip44.tool_result(**OF),

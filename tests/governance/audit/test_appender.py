@@ -13,8 +13,8 @@ import pytest
 from gateway.core.errors import TooLarge, Unavailable, Unsupported
 from gateway.governance.audit import AuditBroken, AuditEntry, files, verify
 from gateway.governance.audit import appender as writing
+from gateway.governance.audit.event import decode
 from gateway.governance.audit.files import LogFiles, log_path
-from gateway.governance.audit.line import decode
 from tests.governance.audit.support import appender, files_of, piece, write_log
 
 DAY = 86_400.0

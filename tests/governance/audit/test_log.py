@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from gateway.core.errors import Invalid, TooLarge, Unavailable
-from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, Terms, files, last_heads, verify
+from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, Terms, files, heads, verify
 from gateway.governance.audit.canonical import canonical
 from gateway.governance.audit.files import log_path
-from gateway.governance.audit.last_heads import HeadKeeper
+from gateway.governance.audit.heads import HeadKeeper
 from tests.governance.audit.support import event, files_of, write_log
 from tests.support.aio import run
 
@@ -413,7 +413,7 @@ def test_a_head_is_not_told_again_when_an_event_is_refused(tmp_path: Path) -> No
 
 
 def test_a_head_that_fails_while_its_keeper_closes_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_heads, "RETRY_SECONDS", 60.0)
+    monkeypatch.setattr(heads, "RETRY_SECONDS", 60.0)
     told: list[int] = []
     first = asyncio.Event()
 
@@ -433,7 +433,7 @@ def test_a_head_that_fails_while_its_keeper_closes_is_tried_once_more(monkeypatc
 
 
 def test_a_head_that_was_not_taken_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_heads, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(heads, "RETRY_SECONDS", 0.001)
     told: list[int] = []
     taken = asyncio.Event()
 

@@ -14,7 +14,7 @@ from gateway.cli.commands import app
 from gateway.core.errors import Invalid
 from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms
 from gateway.governance.audit.files import log_path
-from gateway.governance.audit.pointer import path_for, read
+from gateway.governance.audit.heads import path_for, read
 from tests.governance.audit.support import event
 from tests.governance.audit.test_keys import KEY, ring
 from tests.support.aio import run

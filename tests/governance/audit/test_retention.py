@@ -17,7 +17,7 @@ from gateway.governance.audit import (
     Terms,
     appender,
     log,
-    upkeep,
+    retention,
     verify,
 )
 from gateway.governance.audit.files import log_path
@@ -43,7 +43,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     found = Clock()
-    for module in (log, upkeep):
+    for module in (log, retention):
         monkeypatch.setattr(module, "time", found)
     yield found
 
@@ -257,10 +257,10 @@ def test_what_is_too_old_is_looked_for_every_hour(tmp_path: Path, clock: Clock) 
             clock.now += DAY
             await write(opened, 20)
             assert names(tmp_path)[0] == oldest
-            await later(upkeep.EVERY_SECONDS)
+            await later(retention.EVERY_SECONDS)
             await until(lambda: names(tmp_path)[0] != oldest)
 
-    run(scenario(), 2 * upkeep.EVERY_SECONDS, loop_factory=LoopClock)
+    run(scenario(), 2 * retention.EVERY_SECONDS, loop_factory=LoopClock)
 
 
 def test_a_term_that_is_taken_back_removes_nothing(tmp_path: Path, clock: Clock) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import gateway.governance
 from gateway.governance.audit import AppliedPolicy, AuditEvent, EntrySigner, aip44
-from gateway.governance.audit.line import AuditLine
+from gateway.governance.audit.event import AuditLine
 from gateway.governance.audit.redact import snapshot
 from tests.governance.audit.support import appender, files_of, piece, write_log
 from tests.governance.audit.test_keys import KEY
@@ -23,7 +23,7 @@ VALIDATOR = jsonschema.Draft202012Validator({"$ref": "#/$defs/auditEvent", "$def
 WHO: dict[str, Any] = {"operator": "atlas", "session": "s1", "tool": "mail", "call": "c1"}
 EVENTS: list[AuditEvent] = [
     aip44.tool_call(**WHO, arguments={"to": "ada"}, policy=AppliedPolicy("mail", "allow")),
-    aip44.tool_call(**WHO, arguments=[1, 0.5], approval="user:ada", signatures=("./signatures/ada.signature.json",)),
+    aip44.tool_call(**WHO, arguments=[1, 0.5], approval="user:ada"),
     aip44.tool_call(**{**WHO, "tool": "t" * 300, "operator": ""}, arguments=None, refused=True),
     aip44.tool_result(**WHO, result={"ok": True}),
     aip44.tool_result(**WHO, error="no"),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gateway.governance.audit import EntrySigner, LogHead, Report, logs, verify
 from gateway.governance.audit.canonical import canonical, digest
 from gateway.governance.audit.chain import ChainCheck, Fault
+from gateway.governance.audit.event import LONGEST
 from gateway.governance.audit.files import LogFiles, log_path
-from gateway.governance.audit.line import LONGEST
 from tests.governance.audit.support import files_of, write_log
 from tests.governance.audit.test_keys import KEY, ring
 

@@ -23,6 +23,7 @@ from gateway.cli import main
 from gateway.core.errors import InterlinguaError
 from gateway.governance import tiers
 from gateway.governance.audit import appender
+from gateway.governance.binding import Roots
 from gateway.governance.budgets import Budgets
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.enforcing.governor import RouteGovernor
@@ -30,7 +31,6 @@ from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.judge import DECLINED, Judge
 from gateway.governance.enforcing.session import AuditedSession
 from gateway.governance.policy import Decision, Kind, PolicyRules
-from gateway.governance.roots import Roots
 
 CHECKS: dict[str, Callable[[], None]] = {}
 _taken: list[tuple[Any, str, Any]] = []

@@ -19,13 +19,13 @@ from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError, Unavailable
 from gateway.core.types import Answer, Interrupt, RunStatus
 from gateway.governance.audit import files
+from gateway.governance.binding import Roots
 from gateway.governance.enforcing import RouteGovernor, approval
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.judge import Judge
 from gateway.governance.enforcing.session import AuditedSession
 from gateway.governance.policy import Decision, Kind, PolicyRules
-from gateway.governance.roots import Roots
 from tests.governance.enforcing.support import ANN, BOB, YES, call, calling, documents, house, told
 from tests.support.aio import run
 

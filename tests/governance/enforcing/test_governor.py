@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from gateway.core.errors import Denied, Unavailable
 from gateway.governance.audit import AuditLog
-from gateway.governance.binding import bind
+from gateway.governance.binding import Root, Roots, bind
 from gateway.governance.enforcing import Enforcement, RouteGovernor
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.revision import REVISION
-from gateway.governance.roots import Root, Roots
+from gateway.governance.tiers import REVISION
 from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.governance.enforcing.support import audited, calling, documents, house

@@ -23,7 +23,8 @@ from gateway.governance.enforcing.approval import (
 )
 from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.manifests import Signer
-from gateway.governance.policy import TURN, ApprovalWay, Decision, Kind, Need, Signatory
+from gateway.governance.matching import TURN
+from gateway.governance.policy import ApprovalWay, Decision, Kind, Need, Signatory
 
 EDITOR, ANN = Signer(role="editor"), Signer(user="ann")
 

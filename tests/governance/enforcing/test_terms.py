@@ -16,7 +16,7 @@ from gateway.core.errors import Invalid
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms, log
 from gateway.governance.audit.files import log_path
-from gateway.governance.audit.pointer import path_for, read
+from gateway.governance.audit.heads import path_for, read
 from gateway.governance.enforcing import journal as journals
 from gateway.governance.enforcing.journal import Journal
 from tests.governance.audit.test_keys import KEY, ring

@@ -1,18 +1,28 @@
-"""Keeps the newest entry's hash outside of the log, which shows if the log's end is cut off."""
+"""Keeps the newest entry's number and hash outside of the log, which shows if the log's end is cut off.
+
+They are kept in the store and, where the posture wants it, signed in AIP-7's `head-pointer.json`, for whoever verifies
+the log from outside.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
 
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import JsonObject
-from gateway.governance.audit.event import LogHead
-from gateway.governance.audit.files import log_number, log_path
+from gateway.governance.audit.canonical import canonical
+from gateway.governance.audit.event import GATEWAY, SCHEMA, LogHead
+from gateway.governance.audit.files import log_number, log_path, sync_folder, write
+from gateway.governance.audit.keys import EntrySigner, Keyring
 
 EVERY_SECONDS = 0.1
 RETRY_SECONDS = 1.0
@@ -20,6 +30,11 @@ SCOPE = "audit"
 """The scope of log heads in the store."""
 OWNER = "audit-log"
 """One owner for all processes, since a log's lock admits one at a time."""
+
+FOLDER = ".well-known"
+POINTER = "head-pointer"
+POINTER_SECONDS = 10.0
+"""The shortest time between two pointers."""
 
 logger = logging.getLogger(__name__)
 
@@ -166,3 +181,74 @@ def _head(name: str, data: JsonObject) -> LogHead:
         return LogHead.parse(f"{data['seq']}:{data['hash']}")
     except (KeyError, ValueError) as error:
         raise Invalid(f"what the store has for the audit log {name} is no head") from error
+
+
+class Pointer:
+    """Publishes the head of the log at `chain`, in `.well-known` beside it.
+
+    Signed is the canonical JSON of the document without its `signature`.
+    """
+
+    def __init__(self, chain: Path, signer: EntrySigner) -> None:
+        self.path = path_for(chain)
+        self._chain = chain.name
+        self._signer = signer
+
+    async def publish(self, seq: int, value: str) -> None:
+        """Put the newest entry there, durably, in one step. Raises OSError."""
+        await asyncio.to_thread(self._write, self._document(seq, value))
+
+    def _document(self, seq: int, value: str) -> JsonObject:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+        said: JsonObject = {
+            "$schema": SCHEMA,
+            "doctype": POINTER,
+            "chain": self._chain,
+            "headSeq": seq,
+            "headHash": value,
+            "pinnedAt": at,
+            "signer": msgspec.to_builtins(GATEWAY),
+        }
+        return {**said, "signature": self._signer.sign(canonical(said))}
+
+    def _write(self, document: JsonObject) -> None:
+        self.path.parent.mkdir(mode=0o755, exist_ok=True)
+        fresh = self.path.with_name(f"{self.path.name}.new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write(fd, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(fresh, self.path)
+        sync_folder(self.path.parent)
+
+
+def path_for(chain: Path) -> Path:
+    """Return the path of a log's pointer, by its active file."""
+    number = log_number(chain)
+    return chain.parent / FOLDER / (f"{POINTER}.json" if number == 1 else f"{POINTER}-{number}.json")
+
+
+class _Said(msgspec.Struct, frozen=True, rename="camel"):
+    head_seq: Annotated[int, msgspec.Meta(ge=0)]
+    head_hash: str
+    pinned_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    doctype: Literal["head-pointer"]
+    signature: dict[str, Any] = {}
+
+
+def read(path: Path, keyring: Keyring | None) -> LogHead:
+    """The entry that a pointer names; with a keyring its signature is checked. Raises Invalid."""
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        said = msgspec.convert(document, _Said)
+        head = LogHead.parse(f"{said.head_seq}:{said.head_hash}")
+    except (OSError, ValueError) as error:
+        raise Invalid(f"{path}: no head pointer: {error}") from error
+    if keyring is not None:
+        payload = canonical({key: value for key, value in document.items() if key != "signature"})
+        wrong = keyring.check(said.signature, payload, said.pinned_at)
+        if wrong is not None:
+            raise Invalid(f"{path}:signature {wrong[0]} {wrong[1]}")
+    return head

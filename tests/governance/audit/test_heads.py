@@ -22,9 +22,8 @@ from gateway.governance.audit import (
 )
 from gateway.governance.audit.event import AppliedPolicy
 from gateway.governance.audit.files import log_path
-from gateway.governance.audit.last_heads import OWNER, SCOPE, head_name, kept_numbers, stored_heads
+from gateway.governance.audit.heads import OWNER, SCOPE, Pointer, head_name, kept_numbers, stored_heads
 from gateway.governance.audit.log import Terms
-from gateway.governance.audit.pointer import Pointer
 from gateway.runs.parts import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event
