@@ -193,13 +193,16 @@ class UsageLimits:
         limits: RouteLimits,
         *,
         thread: str | None = None,
+        part: bool = False,
         queues: bool = False,
     ) -> Slots:
-        """Count a run that is to be started. `queues`: it waits for its turn on its thread. The caller frees the slots.
+        """Count a run that is to be started. The caller frees the slots.
+
+        part: another run counts for its client and its door. queues: it waits for its turn on its thread.
 
         Raises Limited, Unavailable.
         """
-        starts, limited = self._limits(door, client, route, limits, thread)
+        starts, limited = self._limits(door, client, route, limits, thread, part=part)
         if starts is not None and (wait := self.rates.wait(("route", route), starts)):
             raise self._over(door, "route_starts", Unavailable, f"too many runs of {route} are started", wait)
         slots = self._take(door, limited, queues=queues)
@@ -207,12 +210,23 @@ class UsageLimits:
             self.rates.add(("route", route), starts)
         return slots
 
-    def goes_on(self, door: str, client: str | None, route: str, limits: RouteLimits, *, thread: str | None) -> Slots:
+    def goes_on(
+        self,
+        door: str,
+        client: str | None,
+        route: str,
+        limits: RouteLimits,
+        *,
+        thread: str | None,
+        part: bool = False,
+    ) -> Slots:
         """Count a run that was started before, by a process that is no more. It is never refused."""
-        return self._take(door, self._limits(door, client, route, limits, thread)[1], queues=False, check=False)
+        return self._take(
+            door, self._limits(door, client, route, limits, thread, part=part)[1], queues=False, check=False
+        )
 
     def _limits(
-        self, door: str, client: str | None, route: str, limits: RouteLimits, thread: str | None
+        self, door: str, client: str | None, route: str, limits: RouteLimits, thread: str | None, *, part: bool
     ) -> tuple[float | None, Sequence[Taken]]:
         """How many runs of a route may be started a second, and what else of one is limited. What is the same for all
         of a route's is made once.
@@ -223,6 +237,8 @@ class UsageLimits:
                 self._routes.clear()
             known = self._routes[door, route] = limits, *self._of_route(door, route, limits)
         _, starts, limited = known
+        if part:
+            return starts, [taken for taken in limited if taken[0][0] == "route_runs"]
         if thread is not None and self._queue is not None:
             limited = [((QUEUE, thread), self._queue), *limited]
         if client is not None and (most := self._of(door, client).runs) is not None:

@@ -190,6 +190,7 @@ class Starter:
             request.principal,
             *entry.limited,
             thread=request.thread,
+            part=request.part_of is not None,
             queues=request.if_busy is IfBusy.ENQUEUE,
         )
         preparing: Preparing | None = None
@@ -416,7 +417,11 @@ class Starter:
         if run.id not in self._slots:
             asked = run.request
             self._slots[run.id] = self._limits.goes_on(
-                asked.protocol, asked.principal, *live.entry.limited, thread=asked.thread
+                asked.protocol,
+                asked.principal,
+                *live.entry.limited,
+                thread=asked.thread,
+                part=asked.part_of is not None,
             )
         live.entry.begin()
 

@@ -86,6 +86,7 @@ async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, atte
             ATTEMPT: attempt.number,
             HOPS: hops,
         },
+        part_of=context.run.id,
     )
     return await gateway.runs.start(request, files=begun.files, caller=context.caller)
 

@@ -41,7 +41,7 @@ class Announcing:
         self._told: dict[str, JsonObject] = {}
         """The registered records, by agent."""
         self._refused: dict[str, JsonObject] = {}
-        """Records that the directory refused: tried again when they change, or on another connection."""
+        """Records that the directory refused. Another process of this gateway may have registered them, and go."""
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
@@ -81,8 +81,6 @@ class Announcing:
         now = await self._records()
         await self._drop(session, [name for name in self._told if name not in now])
         for name, record in now.items():
-            if self._refused.get(name) == record:
-                continue
             if self._told.get(name) != record:
                 await self._register(session, name, record)
                 continue
@@ -93,10 +91,12 @@ class Announcing:
         refused = await self._said(session, REGISTER, {"agent": record})
         if refused is None:
             self._told[name] = record
+            self._refused.pop(name, None)
             return
         self._told.pop(name, None)
+        if self._refused.get(name) != record:
+            log.warning("%s does not register agent %s, it is tried again: %s", self._to.url, name, refused)
         self._refused[name] = record
-        log.warning("%s does not register agent %s: %s", self._to.url, name, refused)
 
     async def _drop(self, session: UpstreamSession, names: list[str]) -> None:
         for name in names:

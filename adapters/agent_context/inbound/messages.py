@@ -94,7 +94,8 @@ class MessageRequests:
             run, losses = await self._start(call, letter)
             return await self._follow(call, letter, run, losses)
         known = correlation_of(run.request.attributes) or letter.correlation
-        return await self._follow(call, replace(letter, correlation=known), run)
+        letter = replace(letter, told=payload_of(run.request.metadata), correlation=known)  # see `_beside`
+        return await self._follow(call, letter, run)
 
     async def told(self, aside: Aside) -> None:
         """The notification: what comes of it is told by a message with the same id."""

@@ -99,6 +99,7 @@ class StandardTools:
 
     def __init__(self, env: Environment, tasks: TaskRequests) -> None:
         self._env = env
+        self._tasks = tasks
         self._handlers: Mapping[str, ToolHandler] = {
             wire.AGENT_SEARCH: self._search,
             wire.TASK_ASSIGN: tasks.assign,
@@ -148,8 +149,10 @@ class StandardTools:
     async def _evaluate(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, params.AgentEvaluate, PLACE)
         principal = self._env.people.may(call, "evaluate", given.agent_id)
+        known = given.task_id is not None and await self._tasks.had(given.task_id, principal, given.agent_id)
+        task = given.task_id if known else None  # a task that is made up is no reason for another vote
         evaluation = await self._env.directory.evaluate(
-            given.agent_id, given.score, principal, given.task_id, given.review, session=call.session
+            given.agent_id, given.score, principal, task, given.review, session=call.session
         )
         said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
         return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)

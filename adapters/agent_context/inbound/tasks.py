@@ -13,7 +13,7 @@ import msgspec
 from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import note, refusal, to_rpc
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.task_record import ALLOWED, HOPS, Tasks
+from adapters.agent_context.coordination.task_record import ALLOWED, HOPS, KeptTask, Tasks
 from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.inbound.environment import (
     Aside,
@@ -191,6 +191,11 @@ class TaskRequests:
         self._changed((wire.TASKS,))
         task = told(run)
         return tool_result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
+
+    async def had(self, task_id: str, principal: ClientPrincipal, agent: str) -> bool:
+        """Whether an agent was given a task that the principal delegated."""
+        run = await self._tasks.find(task_id, principal.name)
+        return run is not None and any(one.agent == agent for one in KeptTask.of(run).attempts)
 
     # --- inside -----------------------------------------------------------------------------------------------
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -13,7 +11,7 @@ from adapters.agent_context.outbound.messages import Say, meta, read
 from adapters.agent_context.outbound.sessions import AgentLine
 from adapters.agent_context.wire import PROTOCOL, TOOLS_CALL
 from gateway.contract import RunContext
-from gateway.core import delta, projection
+from gateway.core import delta, files, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, Invalid
 from gateway.core.types import NULL, Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
@@ -114,10 +112,10 @@ class ToolRun:
         return {key: value for key, value in found.items() if key in TEXTS or key in request.metadata}
 
     async def _ended(self, result: JsonObject) -> e.Event:
-        blocks = result.get("content")
+        blocks = delta.sound(result.get("content"))
         found = [each for each in blocks if isinstance(each, dict)] if isinstance(blocks, list) else []
         texts = [each["text"] for each in found if each.get("type") == "text" and isinstance(each.get("text"), str)]
-        text = delta.sound("\n".join(texts))
+        text = "\n".join(texts)
         if result.get("isError") is True:
             failure = Failure(code=AgentFailed.code, message=text or "the tool failed")
             return e.RunFailed(failure=failure, origin={"result": delta.sound(result)})
@@ -139,27 +137,23 @@ class ToolRun:
     async def _file(self, block: JsonObject, number: int) -> None:
         """An image, a sound or a resource becomes a file of the run's; a link stays one."""
         kind = block.get("type")
-        if kind in ("image", "audio"):
-            await self._added(f"{kind}-{number}", block.get("data"), block.get("mimeType"))
-        elif kind == "resource" and isinstance(block.get("resource"), dict):
-            resource = block["resource"]
-            name = str(resource.get("uri") or f"resource-{number}").rstrip("/").rpartition("/")[2] or f"file-{number}"
-            if isinstance(resource.get("text"), str):
-                media = resource.get("mimeType") or "text/plain"
-                await self._context.add_artifact(name, resource["text"].encode(), media_type=str(media))
-            else:
-                await self._added(name, resource.get("blob"), resource.get("mimeType"))
-        elif kind == "resource_link":
-            link = delta.sound(block)
-            self._say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=link))
-
-    async def _added(self, name: str, data: Any, media_type: Any) -> None:
+        if kind == "resource_link":
+            self._say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=block))
+        held = block.get("resource") if kind == "resource" else block
+        if kind not in ("image", "audio", "resource") or not isinstance(held, dict):
+            return
+        name, media = f"{kind}-{number}", held.get("mimeType")
+        if not isinstance(media, str) or "/" not in media:
+            media = "text/plain" if isinstance(held.get("text"), str) else "application/octet-stream"
+        whole: Json = {"type": "resource", "resource": {**held, "mimeType": media}}
         try:
-            content = base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError, TypeError) as error:
-            raise AgentBroken(f"the tool answers with {name}, which is no base64") from error
-        media = media_type if isinstance(media_type, str) and media_type else "application/octet-stream"
-        await self._context.add_artifact(name, content, media_type=media)
+            if not files.is_file(whole):
+                raise Invalid("it holds nothing")
+            found = files.file_in(whole, name)
+        except Invalid as error:
+            raise AgentBroken(f"the tool answers with {name}, which is no file: {error}") from error
+        name = found.name if kind == "resource" else name
+        await self._context.add_artifact(name, found.content, media_type=found.media_type)
 
 
 def _encoded(document: Json) -> Raw:

@@ -73,6 +73,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     `native` names losses that the run has unless its agent speaks the client's protocol, too. `files` are the ids of
     the artifacts that the run was given (set by the engine). `id` is the run's, where the inbound half derives it from
     what there may be one run of: a second one is a Conflict, whichever process is asked. Left out, it is a new one.
+    `part_of` is the run that this one does the work of: for the client and its door that counts, for the route both do.
     """
 
     agent: str
@@ -93,6 +94,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     creation: JsonObject = {}
     attributes: JsonObject = {}
     id: str | None = None
+    part_of: str | None = None
 
 
 class Failure(Record, frozen=True, kw_only=True):

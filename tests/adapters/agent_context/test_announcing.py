@@ -63,6 +63,23 @@ def test_an_agent_is_called_by_clients_of_the_other_directory_until_its_gateway_
     run(main())
 
 
+def test_of_two_gateways_that_announce_an_agent_the_second_has_it_once_the_first_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with rig(endpoints=LOCAL) as foreign, contextlib.AsyncExitStack() as longer:
+            there = route("poet"), Scripted(echo)
+            async with rig(there, **announcing_at(foreign.url)):
+                await until_known(foreign, "poet")
+                second = await longer.enter_async_context(rig(there, **announcing_at(foreign.url)))
+                await until(lambda: "does not register agent poet" in caplog.text)
+            members = foreign.inbound.directory._members.by_id
+            await until(lambda: "poet" in members and members["poet"].joined.endpoint == {"url": f"{second.url}/poet"})
+            assert caplog.text.count("does not register agent poet") == 1
+
+    run(main())
+
+
 def test_a_directory_that_is_away_is_tried_again_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

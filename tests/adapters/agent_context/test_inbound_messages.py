@@ -10,7 +10,7 @@ import pytest
 from adapters.agent_context.inbound import messages
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.types import RunQuery, RunStatus
+from gateway.core.types import Interrupt, RunQuery, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, in_seconds, refused, request, response, text_of
 from tests.support.aio import run
@@ -212,6 +212,24 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
             error = await refused(client.ask("agent/message", target="held", content=request(requirements=soon)))
             assert (error.code, error.data["code"]) == (-32006, "deadline")
             await _ends(there, RunStatus.CANCELLED)
+
+    run(main())
+
+
+def test_a_deadline_holds_for_what_comes_after_a_question_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(context: RunContext) -> None:
+        await context.ask(Interrupt(id="q", kind="input", message="Is it?", answer_schema={"type": "string"}))
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        monkeypatch.setattr(messages, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+        async with rig((route("slow"), Scripted(slow))) as there, there.socket() as client:
+            soon = request(requirements={"constraints": {"deadline": in_seconds(0.2)}})
+            error = await refused(client.ask("agent/message", target="slow", content=soon))
+            assert error.code == -32050
+            meta = {"interlingua/resume": error.data["resume"]}
+            error = await refused(client.ask("agent/message", target="slow", content=request("yes"), meta=meta))
+            assert (error.code, error.data["code"]) == (-32006, "deadline")
 
     run(main())
 

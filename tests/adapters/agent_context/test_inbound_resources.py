@@ -97,12 +97,17 @@ def test_metrics_tell_numbers_and_nothing_that_anybody_said() -> None:
         async with rig() as there, there.socket() as client:
             await client.message("echo", "my password is swordfish", meta={"correlationId": "private"})
             await refused(client.message("failer"))
-            for score in (8, 9):
-                arguments = {"agentId": "echo", "score": score, "review": "swordfish was kept", "taskId": str(score)}
+            for score in (7, 8, 9):
+                made_up = {"agentId": "echo", "score": score, "review": "swordfish was kept", "taskId": str(score)}
+                await client.ask("tools/call", name="agentEvaluate", arguments=made_up)
+            task = {"id": "8", "type": "x", "payload": "x"}
+            await client.ask("agent/delegate", task=task, target="echo")
+            for score, agent in ((8, "echo"), (1, "failer")):
+                arguments = {"agentId": agent, "score": score, "taskId": "8"}
                 found = await client.ask("tools/call", name="agentEvaluate", arguments=arguments)
-                assert found["structuredContent"]["agentId"] == "echo"
+                assert found["structuredContent"]["agentId"] == agent
             said = await body(client, METRICS)
-            assert (said["agentId"], said["runs"]["success"], said["evaluation"]["evaluationCount"]) == ("echo", 1, 2)
+            assert (said["agentId"], said["runs"]["success"], said["evaluation"]["evaluationCount"]) == ("echo", 2, 2)
             assert said["evaluation"]["qualityScore"] == 8.5
             assert "swordfish" not in json.dumps(said) and "private" not in json.dumps(said)
             assert (await body(client, "agent://metrics/failer"))["runs"]["error"] == 1

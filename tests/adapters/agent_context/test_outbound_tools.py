@@ -74,6 +74,9 @@ def test_files_in_the_result_are_the_run_s_and_links_stay_links() -> None:
         {"type": "audio", "data": data, "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "file:///tmp/a.txt", "text": "hello"}},
         {"type": "resource", "resource": {"uri": "file:///tmp/b.bin", "blob": data, "mimeType": "x/y"}},
+        {"type": "resource", "resource": {"uri": "file:///tmp/%2e%2e%2fup", "text": "up"}},
+        {"type": "resource", "resource": {"uri": "file:///tmp/..", "text": "up"}},
+        {"type": "resource", "resource": {"uri": "c:\\tmp\\a\n.txt", "text": "up"}},
         {"type": "resource_link", "uri": "http://example.org/c", "name": "c"},
         {"type": "text", "text": "there"},
     ]
@@ -90,6 +93,9 @@ def test_files_in_the_result_are_the_run_s_and_links_stay_links() -> None:
                 ("audio-2", "audio/wav", b"\x89PNG"),
                 ("a.txt", "text/plain", b"hello"),
                 ("b.bin", "x/y", b"\x89PNG"),
+                ("up", "text/plain", b"up"),
+                ("resource-6.txt", "text/plain", b"up"),
+                ("a.txt", "text/plain", b"up"),
             ]
             (link,) = [event for event in made.said(e.PartStarted) if event.kind == "file"]
             assert link.value["uri"] == "http://example.org/c"

@@ -12,7 +12,7 @@ from adapters.agent_context.coordination import task_record as module
 from adapters.agent_context.coordination.task_record import Tasks, status_of, task_of
 from adapters.agent_context.security import ClientPrincipal
 from gateway.access import UsageLimits
-from gateway.contract.options import ClientLimits
+from gateway.contract.options import ClientLimits, DoorLimits, RouteLimits
 from gateway.core.errors import Conflict, Invalid, Limited
 from gateway.core.types import Run, RunRequest, RunStatus
 from tests.adapters.agent_context.coordination.rig import holds, house, says, task
@@ -52,7 +52,7 @@ def test_who_delegates_a_task_again_at_the_limit_gets_it(when: str, monkeypatch:
     go = asyncio.Event()
 
     async def scene() -> None:
-        async with house(agents={"a": holds("four", go)}, limits=UsageLimits(client=ClientLimits(runs=2))) as there:
+        async with house(agents={"a": holds("four", go)}, limits=UsageLimits(client=ClientLimits(runs=1))) as there:
             if when == "at the same moment":
                 both = await asyncio.gather(*(there.delegate() for _ in range(5)))
                 assert len({one.id for one in both}) == 1
@@ -237,3 +237,20 @@ def test_a_task_that_is_none_is_refused_with_the_place_in_it() -> None:
 def test_each_status_of_a_run_is_one_of_a_task(status: RunStatus, told: str) -> None:
     asked = RunRequest(agent="x", input={"task": {"id": "t", "type": "calc"}}, protocol="agent_context")
     assert status_of(Run(id="r", request=asked, status=status, created_at=1.0, updated_at=1.0)) == told
+
+
+def test_as_many_tasks_as_a_client_may_have_runs_are_all_done() -> None:
+    """A task's attempt counts for its agent; for the client and the door the task itself does."""
+    limits = {"client": ClientLimits(runs=2), "door": DoorLimits(runs=3), "route": RouteLimits(runs=2)}
+
+    async def scene() -> None:
+        go = asyncio.Event()
+        async with house(agents={"a": holds("four", go)}, limits=UsageLimits(**limits), patience=1.0) as there:
+            both = [await there.delegate(task(name)) for name in ("t1", "t2")]
+            await until(lambda: len(there.agents["a"].contexts) == 2)
+            with pytest.raises(Limited):
+                await there.delegate(task("t3"))
+            go.set()
+            assert [(await there.ended(each)).status for each in both] == [RunStatus.SUCCESS] * 2
+
+    run(scene())
