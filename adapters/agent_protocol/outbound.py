@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
 from adapters.agent_protocol import codec
@@ -53,17 +56,19 @@ class AgentProtocolOutbound:
         )
 
     async def run(self, context: RunContext) -> None:
-        driver = self._drivers[context.run.id] = TaskDriver(self._target, self._api, context)
-        try:
+        with self._driver(context) as driver:
             await driver.run()
-        finally:
-            del self._drivers[context.run.id]
 
     async def attach(self, context: RunContext) -> None:
         """See `Outbound.attach`: waits for a step under way, asks an open question again, else says why it cannot."""
+        with self._driver(context) as driver:
+            await driver.attach()
+
+    @contextmanager
+    def _driver(self, context: RunContext) -> Iterator[TaskDriver]:
         driver = self._drivers[context.run.id] = TaskDriver(self._target, self._api, context)
         try:
-            await driver.attach()
+            yield driver
         finally:
             del self._drivers[context.run.id]
 

@@ -7,8 +7,6 @@ config and metadata; all else is metadata under its own key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec import UNSET
 
 from adapters.agent_protocol import codec
@@ -24,16 +22,6 @@ SHOWN = 500
 """Characters of a schema in a refusal."""
 
 
-@dataclass(frozen=True)
-class RunInput:
-    """The input of a run. `document`: what the client sent besides the prompt; None if nothing."""
-
-    prompt: str
-    document: JsonObject | None
-    config: JsonObject
-    metadata: JsonObject
-
-
 def prompt(task_input: str | None, step_input: str | None, *, first: bool) -> str:
     """The text of a new run: the step's input, and before the first step's the task's, which the agent has not seen.
 
@@ -46,8 +34,8 @@ def prompt(task_input: str | None, step_input: str | None, *, first: bool) -> st
     return step_input
 
 
-def run_input(agent: Agent, text: str, additional_input: JsonObject) -> RunInput:
-    """Prompt, fields of the input document, config and metadata of a run."""
+def sorted_out(agent: Agent, additional_input: JsonObject) -> tuple[JsonObject, JsonObject, JsonObject]:
+    """Fields of the input document, config and metadata of a run."""
     takes = _properties(agent.input_schema)
     configures = _properties(agent.config_schema)
     fields: JsonObject = {}
@@ -64,7 +52,7 @@ def run_input(agent: Agent, text: str, additional_input: JsonObject) -> RunInput
             config[key] = value
         else:
             metadata[key] = value
-    return RunInput(text, fields or None, config, metadata)
+    return fields, config, metadata
 
 
 def _properties(schema: JsonObject) -> JsonObject:

@@ -25,11 +25,8 @@ class Stopped(Exception):
     """The run was cancelled: no more steps."""
 
 
-class _Ended:
-    """The run has ended: its client declined."""
-
-
-_ENDED = _Ended()
+class Declined(Exception):
+    """The client declined to go on: the run ends here."""
 
 
 class TaskDriver:
@@ -50,10 +47,7 @@ class TaskDriver:
 
     async def run(self) -> None:
         """Drive it from the task's creation to its last step."""
-        try:
-            await self._steps(await self._begin())
-        except Stopped:
-            await self._cancelled()
+        await self._to_its_end(self._run())
 
     def cancel(self) -> None:
         """Execute no further step, and do not wait for the one under way."""
@@ -61,12 +55,27 @@ class TaskDriver:
 
     async def attach(self) -> None:
         """After a restart: tell what was missed of a finished task, or ask again; never execute a step twice."""
+        await self._to_its_end(self._attach())
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Stopped:
+            await self._save()
+            await self._end(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
+        except Declined:
+            await self._end(e.RunFinished())
+
+    async def _run(self) -> None:
+        await self._steps(await self._begin())
+
+    async def _attach(self) -> None:
         record = RemoteTask.read(self._context.run.upstream)
         if record is None:
             raise OutcomeUnknown("the gateway was restarted before the agent had named its task")
         self._record = record
         self._plan = await self._api.steps(record.task_id, self._trace)
-        missed = [step for step in self._plan if step.status == "completed" and step.step_id not in record.done]
+        missed = self._missed()
         ours = f"{record.task_id}/"
         waiting = [i for i in self._context.run.interrupts if codec.is_step_question(i) or i.id.startswith(ours)]
         if any(step.is_last and step.status == "completed" for step in self._plan):
@@ -75,7 +84,7 @@ class TaskDriver:
             await self._look()
             await self._finish()
         elif waiting and not record.in_flight and not missed and not self._busy():
-            await self._resume(waiting[0])
+            await self._steps(await self._ask(waiting[0]), waiting[0])
         elif waiting:
             raise self._unknown()
         else:
@@ -87,29 +96,20 @@ class TaskDriver:
             f"{self._record.task_id}, which does not say that it is; a step is not executed twice"
         )
 
-    async def _resume(self, question: Interrupt) -> None:
-        try:
-            body = await self._ask(question)
-            if body is not None:
-                await self._steps(body, question)
-        except Stopped:
-            await self._cancelled()
-
     async def _take_up(self) -> None:
         """Wait for the step that the agent says is under way, tell what was missed, and go on behind it."""
-        try:
-            await self._unless_stopped(self._idle())
-            missed = [
-                step for step in self._plan if step.status == "completed" and step.step_id not in self._record.done
-            ]
-            if not missed:
-                raise self._unknown()
-            for step in missed[:-1]:
-                await self._tell(step, again=True)
-            if (following := await self._after(missed[-1], again=True)) is not None:
-                await self._steps(*following)
-        except Stopped:
-            await self._cancelled()
+        await self._unless_stopped(self._idle())
+        missed = self._missed()
+        if not missed:
+            raise self._unknown()
+        for step in missed[:-1]:
+            await self._tell(step, again=True)
+        if (following := await self._after(missed[-1], again=True)) is not None:
+            await self._steps(*following)
+
+    def _missed(self) -> list[wire.Step]:
+        """Steps that the agent has done and that were not told."""
+        return [step for step in self._plan if step.status == "completed" and step.step_id not in self._record.done]
 
     async def _idle(self) -> None:
         """Read the agent's list of steps until none is under way, and none has begun by the next look either: the
@@ -170,8 +170,6 @@ class TaskDriver:
         """Execute steps to the last. question: the one that the first `body` answers."""
         for _ in range(self._target.max_steps):
             step = await self._answered(body, question)
-            if isinstance(step, _Ended):
-                return
             if step is None:
                 await self._finish()
                 return
@@ -197,10 +195,9 @@ class TaskDriver:
         if question is None:
             return {}, None
         await self._fetch_all()
-        given = await self._ask(question)
-        return None if given is None else (given, question)
+        return await self._ask(question), question
 
-    async def _answered(self, body: JsonObject, question: Interrupt | None) -> wire.Step | _Ended | None:
+    async def _answered(self, body: JsonObject, question: Interrupt | None) -> wire.Step | None:
         """`_execute`, and ask again where the agent refuses an answer to its own question."""
         attempt = 1
         while True:
@@ -212,10 +209,7 @@ class TaskDriver:
                 self._record.step_refused()
                 await self._save()
                 attempt += 1
-                given = await self._ask(upstream.again(question, refused.detail or str(refused), attempt))
-            if given is None:
-                return _ENDED
-            body = given
+                body = await self._ask(upstream.again(question, refused.detail or str(refused), attempt))
 
     async def _execute(self, body: JsonObject) -> wire.Step | None:
         """One step, done; None if the agent turns out to have none left. Raises Stopped, AgentError."""
@@ -290,8 +284,8 @@ class TaskDriver:
             return own
         return upstream.question(record.task_id, len(record.done), step, self._plan, approve=self._approve)
 
-    async def _ask(self, question: Interrupt) -> JsonObject | None:
-        """The next step's body. None if the client declines: the run ends, and the next one goes on with the task."""
+    async def _ask(self, question: Interrupt) -> JsonObject:
+        """The next step's body. Raises Declined: the run ends, and the next one goes on with the task; Stopped."""
         answer = await self._context.ask(question)
         own = not codec.is_step_question(question)
         if own and answer.outcome is not Outcome.ANSWERED:
@@ -303,12 +297,10 @@ class TaskDriver:
             if answer.outcome is Outcome.ANSWERED:
                 return upstream.reply_body(answer)
             self._context.lost("decline_not_in_protocol")
-            await self._end()
-            return None
+            raise Declined
         refused = question.kind == codec.PERMISSION and answer.value != codec.GO_ON
         if answer.outcome is Outcome.DECLINED or refused:
-            await self._end()
-            return None
+            raise Declined
         return {} if question.kind == codec.PERMISSION else upstream.answer_body(answer)
 
     # what is told
@@ -339,15 +331,10 @@ class TaskDriver:
         await self._fetch_all()
         self._record.finish()
         await self._save()
-        await self._end()
+        await self._end(e.RunFinished())
 
-    async def _end(self) -> None:
-        self._context.emit(e.RunFinished())
-        await self._context.drain()
-
-    async def _cancelled(self) -> None:
-        await self._save()
-        self._context.emit(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
+    async def _end(self, event: e.Event) -> None:
+        self._context.emit(event)
         await self._context.drain()
 
     # its files

@@ -1,7 +1,6 @@
 """Serves clients of Agent Protocol.
 
-tasks.py  the operations: a task is a thread, a step one leg of a run
-files.py  artifacts
+tasks.py  the operations: a task is a thread, a step one leg of a run; artifacts
 http.py   what they share: bodies, pages, errors
 """
 

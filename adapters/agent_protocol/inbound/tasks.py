@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
+import mimetypes
 import time
 import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import cast
 
 import msgspec
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from adapters.agent_protocol import codec, requests, wire
-from adapters.agent_protocol.inbound import files
 from adapters.agent_protocol.inbound.http import answer, body, page
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import Leg, announced, cut, listed, run_steps, step_json
 from adapters.agent_protocol.upstream import CreatedTask
 from gateway.contract import Gateway
 from gateway.core.delta import encode
-from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
+from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, TooLarge, Unavailable, Unsupported
 from gateway.core.types import (
     Agent,
     Answer,
+    Artifact,
     JsonObject,
     Run,
     RunQuery,
@@ -128,17 +132,17 @@ class TaskOperations:
         created = codec.task_body(task)
         text = requests.prompt(created.get("input"), asked.input, first=first)
         more = {**(created.get("additional_input") or {}), **(asked.additional_input or {})}
-        given = requests.run_input(agent, text, more)
+        fields, config, metadata = requests.sorted_out(agent, more)
         planned = first and codec.planned(task) is not None
         return await self._gateway.runs.start(
             RunRequest(
                 agent=agent.name,
-                input=given.document,
-                prompt=given.prompt,
+                input=fields or None,
+                prompt=text,
                 protocol=codec.PROTOCOL,
                 thread=task.id,
-                config=given.config,
-                metadata=given.metadata,
+                config=config,
+                metadata=metadata,
                 traceparent=request.header("traceparent"),
                 creation=asked.model_dump(exclude_unset=True),
                 attributes={codec.STEPS: task.id} if planned else {},
@@ -197,16 +201,72 @@ class TaskOperations:
 
     async def list_artifacts(self, request: HttpRequest) -> Reply:
         """`GET artifacts` (listAgentTaskArtifacts)."""
-        return await files.listed(request, self._gateway, await self._task(request))
+        task = await self._task(request)
+        wanted = page(request)
+        artifacts = list(await self._gateway.files.list(thread=task.id))
+        items = [codec.artifact_json(artifact) for artifact in wanted.of(artifacts)]
+        return answer(codec.page_json("artifacts", items, len(artifacts), wanted.number, wanted.size))
 
     async def upload_artifact(self, request: HttpRequest) -> Reply:
-        """`POST artifacts` (uploadAgentTaskArtifacts)."""
-        task = await self._task(request)
-        return await files.upload(request, self._gateway, task, self._options.max_upload)
+        """`POST artifacts` (uploadAgentTaskArtifacts): multipart `file` and perhaps `relative_path`.
+
+        The form goes to a temporary file first, since `relative_path` may follow `file`. Raises Invalid, TooLarge, and
+        Unavailable where there is no room for that file.
+        """
+        task, limit = await self._task(request), self._options.max_upload
+        form = await _form(request, limit)
+        try:
+            file = form.get("file")
+            path = form.get("relative_path")
+            if not isinstance(file, UploadFile):
+                raise Invalid("file: a file is required", path="/file")
+            if isinstance(path, UploadFile):
+                raise Invalid("relative_path: text is required", path="/relative_path")
+            if (file.size or 0) > limit:
+                raise TooLarge(f"the file is larger than {limit} bytes")
+            name = codec.file_label(file.filename)
+            media = codec.media_type(file.content_type)
+            if media == codec.UNKNOWN_MEDIA:
+                media = codec.media_type(mimetypes.guess_type(name)[0])
+            artifact = Artifact(
+                id="",
+                name=name,
+                thread=task.id,
+                relative_path=codec.relative_path(path),
+                media_type=media,
+                agent_created=False,
+            )
+            return answer(codec.artifact_json(await self._gateway.files.add(artifact, _chunks(file))))
+        finally:
+            await form.close()
 
     async def download_artifact(self, request: HttpRequest) -> None:
-        """`GET artifacts/{artifact_id}` (downloadAgentTaskArtifact)."""
-        await files.download(request, self._gateway, await self._task(request), request.path_params["artifact_id"])
+        """`GET artifacts/{artifact_id}` (downloadAgentTaskArtifact): the bytes, with headers that keep a browser from
+        showing them.
+        """
+        task, wanted = await self._task(request), request.path_params["artifact_id"]
+        artifacts = await self._gateway.files.list(thread=task.id)
+        artifact = next((found for found in artifacts if found.id == wanted), None)
+        if artifact is None:
+            raise NotFound(f"Artifact with {wanted} not found.")
+        with WhileConnected(request):
+            await request.begin(
+                200,
+                [
+                    (b"content-disposition", codec.disposition(artifact.name).encode("latin-1")),
+                    (b"content-length", b"%d" % artifact.size),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"content-type", codec.media_type(artifact.media_type).encode("latin-1")),
+                ],
+            )
+            content = self._gateway.files.open(artifact.id)
+            try:
+                async for chunk in content:
+                    await request.sent(chunk)
+            finally:
+                if isinstance(content, AsyncGenerator):
+                    await content.aclose()
+            await request.end()
 
     # who is meant
 
@@ -235,3 +295,49 @@ class TaskOperations:
         if thread is None or thread.protocol != codec.PROTOCOL or thread.agent != agent:
             raise NotFound(f"Task with {wanted} not found.")
         return thread
+
+
+# --- uploaded files, in bounded memory ------------------------------------------------------------------------------
+
+
+CHUNK = 256 * 1024
+_FORM_SLACK = 64 * 1024  # boundaries, part headers and relative_path beside the file itself
+_FIELD = 16 * 1024
+
+
+class _Oversized(MultiPartException):
+    """The form outgrew its limit. A MultiPartException, so that the parser closes its temporary files."""
+
+
+async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
+    while chunk := await file.read(CHUNK):
+        yield chunk
+
+
+async def _form(request: HttpRequest, limit: int) -> FormData:
+    whole = limit + _FORM_SLACK
+    if not request.announces(whole):
+        await request.discard()
+        raise TooLarge(f"the file is larger than {limit} bytes")
+    if not (request.header("content-type") or "").lower().startswith("multipart/form-data"):
+        raise Invalid("the body must be multipart/form-data with a part `file`", path="/file")
+    headers = Headers(scope=request.scope)
+    parser = MultiPartParser(headers, _limited(request, whole), max_files=1, max_fields=20, max_part_size=_FIELD)
+    try:
+        return await parser.parse()
+    except _Oversized as error:
+        await request.discard()
+        raise TooLarge(f"the file is larger than {limit} bytes") from error
+    except MultiPartException as error:
+        raise Invalid(f"the form cannot be read: {error.message}", path="/file") from error
+    except OSError as error:
+        raise Unavailable("there is no room for the file now", detail=str(error)) from error
+
+
+async def _limited(request: HttpRequest, limit: int) -> AsyncGenerator[bytes, None]:
+    read = 0
+    async for chunk in request.chunks():
+        read += len(chunk)
+        if read > limit:
+            raise _Oversized("too large")
+        yield chunk
