@@ -356,8 +356,8 @@ class Directory:
 
         One vote per principal and task, and one without a task: a new one replaces it. Without access control the
         principal is whoever registered on the session, else everybody together. Reviews are shown to all, cut to 500
-        characters. From the third vote on, votes replace what the agent says of itself. Raises NotFound, Invalid,
-        Denied for its own.
+        characters. From the third vote on, votes replace what the agent says of itself. Raises NotFound, and Denied
+        for its own.
         """
         one = await self._listing.one(agent)
         agent = one.name

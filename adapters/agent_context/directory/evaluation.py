@@ -13,7 +13,6 @@ no user data in metrics).
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,13 +22,11 @@ import msgspec
 
 from adapters.agent_context.directory.registered import digest, time_of
 from gateway.contract import Gateway
-from gateway.core.errors import Invalid
 from gateway.core.types import ENDED, JsonObject, Run, RunQuery, RunStatus
 
 # --- votes ------------------------------------------------------------------------------------------------------------
 
 
-BEST: Final = 10.0
 ENOUGH: Final = 3
 """So many votes replace what an agent says of itself."""
 MOST_VOTES: Final = 200
@@ -88,11 +85,8 @@ def voter(principal: str, task: str | None) -> str:
     return digest(f"{principal}\n{task or ''}")
 
 
-def vote(who: str, score: Any, at: float, review: str | None = None) -> Vote:
-    """A vote, checked. A longer review is cut. Raises Invalid for a score that is no number from 0 to 10."""
-    number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not math.isfinite(score) or not 0 <= score <= BEST:
-        raise Invalid("/score: not a number from 0 to 10", path="/score")
+def vote(who: str, score: float, at: float, review: str | None = None) -> Vote:
+    """A vote. A longer review is cut."""
     text = " ".join((review or "").split())
     if len(text) > REVIEW_LENGTH:
         text = text[: REVIEW_LENGTH - 1] + "…"

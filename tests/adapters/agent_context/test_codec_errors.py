@@ -12,7 +12,6 @@ from adapters.agent_context.codec import errors as codec
 from adapters.agent_context.codec.errors import CODES, ERRORS, Expired, NoMatch
 from adapters.agent_context.outbound import answers
 from gateway.core import errors
-from gateway.core.types import Failure
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 from gateway.wire.jsonrpc.messages import ErrorObject
@@ -69,31 +68,12 @@ def test_an_agents_own_code_tells_what_it_means(code: int, cls: type[errors.Inte
     assert (type(found), str(found)) == (cls, "no: words" if data == Raw(b'"words"') else "no")
 
 
-def test_an_error_without_words_is_told_with_its_code() -> None:
-    assert str(codec.tree_error(ErrorObject(-5, "", Raw()))) == "the agent answered with error -5"
-
-
-def test_the_path_of_a_misfit_comes_along_both_ways() -> None:
-    told = codec.to_rpc(errors.Invalid("/a/b: no", path="/a/b"))
-    assert sent(told)["data"]["path"] == "/a/b"
-    again = codec.tree_error(told.error)
-    assert isinstance(again, errors.Invalid) and again.path == "/a/b"
-
-
 def test_an_answer_keeps_its_own_correlation_and_what_is_no_object() -> None:
     own = RpcError(-5, "x", {"correlationId": "own"})
     assert codec.to_rpc(own, "other").error.data == {"correlationId": "own"}
     words = RpcError(-5, "x", "words")
     assert codec.to_rpc(words, "other") is words
     assert codec.to_rpc(own) is own
-
-
-def test_a_run_that_failed_is_told_by_its_failure() -> None:
-    told = sent(codec.failure_error(Failure(code="no_match", message="nobody can"), run="r"))
-    assert (told["code"], told["message"]) == (-32007, "nobody can")
-    assert told["data"] == {"code": "no_match", "retryable": False, "run": "r"}
-    assert sent(codec.failure_error(Failure(code="of another kind", message="x")))["code"] == -32603
-    assert sent(codec.failure_error(None))["message"] == "the run failed"
 
 
 @pytest.mark.parametrize(

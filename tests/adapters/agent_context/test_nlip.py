@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.codec import nlip
-from adapters.agent_context.codec.content import task_of
 from gateway.core.types import RunQuery
-from tests.adapters.agent_context.inbound_rig import STRICT, rig
+from tests.adapters.agent_context.inbound_rig import rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Talker
 from tests.support.aio import run
 
@@ -80,11 +79,6 @@ def test_nothing_of_a_payload_is_lost_in_a_message() -> None:
     assert said[0] == ("json", "[1]") and '"dataset":"d"' in said[1][1] and '"role":"user"' in said[1][1]
     assert said[2:] == [("uri", "http://x/n"), ("image/png", "iVBORw=="), ("conversation", "s")]
     assert message["requirements"] == {"capabilities": ["x"]}
-
-
-def test_structured_content_is_the_input_of_an_agent_that_takes_documents() -> None:
-    begun = task_of(STRICT, {"format": "structured", "subformat": "json", "content": '{"count": 3}'})
-    assert begun.input == {"count": 3}
 
 
 async def send(client: Talker, target: str, payload: Any) -> Any:

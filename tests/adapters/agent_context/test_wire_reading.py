@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from adapters.agent_context.wire import base, messages
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import Delegate, Heartbeat, MessageParams, Register, TaskAssign, payload_of
 from gateway.wire.jsonrpc import RpcError
@@ -152,45 +151,6 @@ def test_a_token_is_not_shown_where_a_record_is() -> None:
     assert "auth" not in found.agent.public()
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("1970-01-01T00:00:00Z", 0.0),
-        ("1970-01-01t01:00:00.5+01:00", 0.5),
-        ("2025-02-22T12:00:00Z", 1740225600.0),
-        ("1970-01-01T00:00:00.123456789Z", 0.123456),
-    ],
-)
-def test_a_deadline_is_a_moment(text: str, seconds: float) -> None:
-    assert base.seconds_of(text) == pytest.approx(seconds)
-    found = read(json.dumps(task(deadline=text)).encode(), Delegate)
-    assert found.task.constraints.deadline_at == pytest.approx(seconds)
-    assert found.task.constraints.deadline == text
-
-
-@pytest.mark.parametrize(
-    "text", ["", "now", "2025-02-22", "20250222T120000Z", "2025-02-22 12:00:00Z", "٢٠٢٥-02-22T12:00:00Z"]
-)
-def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="date"):
-        base.seconds_of(text)
-
-
-def test_a_flat_task_is_the_same_task() -> None:
-    flat = {"message": "Hi", "capabilities": ["a"], "deadline": "2025-02-22T12:00:00Z", "maxTokens": 5, "priority": -1}
-    found = read(json.dumps(flat).encode(), TaskAssign).task("t1")
-    assert found.model_dump(by_alias=True, exclude_unset=True) == {
-        "id": "t1",
-        "type": "task",
-        "payload": {"messages": [{"text": "Hi"}]},
-        "requirements": {
-            "capabilities": ["a"],
-            "constraints": {"deadline": "2025-02-22T12:00:00Z", "maxTokens": 5, "priority": -1},
-        },
-    }
-    assert found.needed == ("a",)
-
-
 # --- payloads --------------------------------------------------------------------------------------------------------
 
 
@@ -213,23 +173,3 @@ def test_a_payload_with_other_meanings_is_not_read(payload: Any) -> None:
     found = payload_of(payload)
     assert found.requirements is None and found.messages is None
     assert found.context is None or found.context.session_id is None
-
-
-def test_what_is_read_of_a_payload() -> None:
-    found = payload_of(
-        {
-            "messages": [{"text": "Hi"}],
-            "context": {"sessionId": "s"},
-            "requirements": {"capabilities": ["a"], "constraints": {"priority": 3}},
-        }
-    )
-    assert found.context is not None and found.context.session_id == "s"
-    assert found.requirements is not None and found.requirements.constraints is not None
-    assert found.requirements.constraints.priority == 3
-
-
-def test_a_requirement_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(RpcError) as caught:
-        payload_of({"requirements": {"constraints": {"deadline": "soon"}}})
-    assert caught.value.error.data["path"] == "/content/payload/requirements/constraints/deadline"
-    assert messages.Payload().messages is None

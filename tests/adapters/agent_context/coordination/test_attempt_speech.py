@@ -171,10 +171,3 @@ def test_what_the_attempts_log_has_lost_is_said_no_more_and_what_comes_instead_i
     played(again, log[len(kept) :], [])
     assert task.text == said(log)
     assert passed(task.log) == before + passed(log)[len(passed(kept)) :]
-
-
-def test_text_and_what_is_done_meanwhile_stay_in_their_order() -> None:
-    log, task = legal([e.PartDelta(part="x", delta="a"), e.PlanUpdated(), e.PartDelta(part="x", delta="b")]), Task()
-    played(speech_of(task), log, [])
-    told = [event for event in task.log if isinstance(event, e.PartDelta | e.PlanUpdated)]
-    assert told == [e.PartDelta(part="text", delta="a"), e.PlanUpdated(), e.PartDelta(part="text", delta="b")]

@@ -9,65 +9,10 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.directory.registered import without_secrets
-from adapters.agent_context.wire.messages import AgentRecord
 from gateway.core.errors import Conflict, Denied, Invalid, NotFound, TooLarge
 from gateway.core.types import RunStatus
-from tests.adapters.agent_context.directory.rig import ANNA, ANYBODY, BERT, house, record, session
+from tests.adapters.agent_context.directory.rig import ANNA, ANYBODY, BERT, house, session
 from tests.support.aio import run
-from tests.support.scripted import Scripted, echo, route
-
-
-def test_an_agent_that_registers_can_be_called_at_once_by_clients_of_every_protocol() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            at = await it.register()
-            for protocol in ("test", "agent_client", "agent_context"):
-                assert list(it.engine.agents.names(protocol)) == ["it"]
-            done = await it.ended()
-            assert done.status is RunStatus.SUCCESS and json.loads(bytes(done.output)) == {"message": "done"}
-            assert at.asked[0][0] == "agent/message" and at.asked[0][1]["target"] == "it"
-
-    run(scene())
-
-
-def test_a_record_that_was_read_is_kept_under_every_key_less_its_credentials() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            auth = {"token": "s3cret", "signature": "c2ln"}
-            sent = AgentRecord.model_validate(record(auth=auth, xNew={"a": 1}, meta={"version": "2", "odd": True}))
-            await it.directory.register(sent, ANNA, session())
-            entry = await it.directory.entry("it")
-            assert entry["xNew"] == {"a": 1} and entry["meta"]["odd"] is True and "auth" not in entry
-            assert "s3cret" not in str(await it.engine.records.kept("agent_context"))
-
-    run(scene())
-
-
-def test_the_same_id_on_another_live_connection_is_a_conflict_and_changes_nothing() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            at = await it.register(xVersion=1)
-            with pytest.raises(Conflict, match="connected on another connection"):
-                await it.register(xVersion=2)
-            with pytest.raises(Conflict, match="taken"):
-                await it.register(who=BERT)
-            assert (await it.directory.entry("it"))["xVersion"] == 1
-            assert it.directory.session_of("it") is at
-
-    run(scene())
-
-
-def test_the_same_session_updates_its_record_and_runs_go_to_the_new_one() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            at = await it.register()
-            await it.register(at=at, capabilities=record()["capabilities"] | {"tools": ["saw"]})
-            assert (await it.directory.entry("it"))["capabilities"]["tools"] == ["saw"]
-            assert (await it.engine.agents.get("it", "test")).labels["tools"] == ["saw"]
-            assert (await it.ended()).status is RunStatus.SUCCESS
-
-    run(scene())
 
 
 def test_the_same_principal_takes_over_once_its_connection_has_gone_and_nobody_else_does() -> None:
@@ -99,17 +44,6 @@ def test_a_connection_that_is_as_good_as_gone_is_taken_over_too(how: str) -> Non
             second = await it.register()
             it.hang_up(first)
             assert it.directory.session_of("it") is second and await it.status() == "active"
-
-    run(scene())
-
-
-@pytest.mark.parametrize("name", ["routed", "interlingua", "interlingua-tasks"])
-def test_names_of_the_route_table_and_the_gateways_own_cannot_be_taken(name: str) -> None:
-    async def scene() -> None:
-        async with house((route("routed"), Scripted(echo))) as it:
-            with pytest.raises(Conflict, match="belongs to the gateway"):
-                await it.register(name)
-            assert not it.directory.hosted()
 
     run(scene())
 
@@ -282,11 +216,6 @@ def test_credentials_in_an_endpoint_are_refused_or_never_shown() -> None:
             assert "s3cret" not in str(await it.engine.agents.get("it", "test"))
 
     run(scene())
-
-
-def test_of_an_endpoint_only_scheme_host_and_path_are_shown() -> None:
-    assert without_secrets("https://u:s3cret@h:1/mcp?k=s3cret#s3cret") == "https://h:1/mcp"
-    assert without_secrets("http://[s3cret") == ""
 
 
 def test_an_agent_with_an_endpoint_stays_when_the_session_it_registered_on_ends() -> None:
