@@ -12,7 +12,7 @@ of n are missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -86,6 +86,7 @@ class StreamEncoder:
         self.exact = self._values and self._own is not None
         """Whether every delta is still worth a snapshot."""
         self._behind: list[e.Event] = []  # what is said and our fold has not taken in yet
+        self._growing = ""  # the part that let the document grow last, if nothing else but that is to be told
         self._after, self._partial = after
         self._joining = joining
         self._kinds: dict[str, str] = {}
@@ -104,8 +105,32 @@ class StreamEncoder:
 
     def feed(self, batch: Batch, run: Run, now: float) -> bytes:
         """The frames that a batch makes, ready to send; may be empty. `now` is in seconds, from any clock."""
-        if frame := self._grown(batch):
-            return frame
+        # Nearly all batches: one text of a small document has grown, up to the newest event. The document is the log's
+        # then; our own fold needs the events only when another batch comes.
+        events, snapshot, document = batch.events, batch.snapshot, b""
+        if len(events) == 1:
+            event = events[0][1]
+            grows = type(event) is e.PartDelta and event.part == self._growing and not event.origin and event.delta
+        else:
+            grows = self._grow_on(events)
+        if grows and snapshot is not None and len(self._behind) + len(events) <= MOST_BEHIND and not batch.skipped:
+            document = snapshot.encoded
+            if len(document) <= SMALL:
+                for _, event in events:
+                    self._behind.append(event)
+                self._sent_size = len(document)
+                return b"".join((b"id: %d\n" % batch.last, self._piece_head, document, b"}", sse.CLOSING))
+        return self._feed(batch, run, now)
+
+    def _grow_on(self, events: Sequence[tuple[int, e.Event]]) -> bool:
+        """Whether all let the part grow that grew last."""
+        first = events[0][1] if events else None  # numbers may be reserved, and never used
+        if type(first) is not e.PartDelta or first.part != self._growing or first.origin or not first.delta:
+            return False
+        return all(_grows_on(first, event) for _, event in events[1:])
+
+    def _feed(self, batch: Batch, run: Run, now: float) -> bytes:
+        """A batch of any kind."""
         if batch.skipped:
             self._fold_no_more()
             self._dirty = True
@@ -128,6 +153,11 @@ class StreamEncoder:
             self._newest(batch, now, at_once=joined)
         if joined:
             self._joining = False
+        own, last = self._own, events[-1][1] if events else None
+        simple = self.exact and batch.last > self._after and not (self._dirty or self._origin or self._joining)
+        self._growing = ""
+        if simple and isinstance(last, e.PartDelta) and own is not None and own.holds(last.part):
+            self._growing = last.part
         return self._frames()
 
     def due(self, now: float) -> float | None:
@@ -146,32 +176,6 @@ class StreamEncoder:
         return b"".join((b"id: %d.2\n" % number, _OPENING, *data, sse.CLOSING))
 
     # --- events --------------------------------------------------------------------------------------------------
-
-    def _grown(self, batch: Batch) -> bytes:
-        """The frame of nearly all batches: one text of a small document has grown, up to the newest event.
-
-        Empty where it is not that simple: then nothing has happened. The document is the log's; our own fold needs the
-        events only when another batch comes.
-        """
-        own, snapshot, events = self._own, batch.snapshot, batch.events
-        if own is None or not self.exact or snapshot is None or batch.skipped:
-            return b""
-        if self._dirty or self._origin or self._joining or not events:  # numbers may be reserved, and never used
-            return b""
-        number, first = events[0]
-        if type(first) is not e.PartDelta or first.origin or not first.delta or not own.holds(first.part):
-            return b""
-        if number <= self._after or len(self._behind) + len(events) > MOST_BEHIND:
-            return b""
-        if len(events) > 1 and not all(_grows_on(first, event) for _, event in events[1:]):
-            return b""
-        document = snapshot.encoded
-        if len(document) > SMALL:
-            return b""
-        for _, event in events:
-            self._behind.append(event)
-        self._sent_size = len(document)
-        return b"".join((b"id: %d\n" % batch.last, self._piece_head, document, b"}", sse.CLOSING))
 
     def _fold_no_more(self) -> None:
         self._own, self.exact = None, False

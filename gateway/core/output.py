@@ -87,16 +87,18 @@ class Output:
 
     __slots__ = (
         "_data",
+        "_delta",
         "_final",
         "_fold",
+        "_growing",
         "_inside_out",
         "_parts",
         "_pointer",
+        "_said",
         "_schema",
         "_spans",
         "_text_at",
         "_text_parts",
-        "delta",
         "rewritten",
     )
 
@@ -110,10 +112,18 @@ class Output:
         self._parts = OutputParts()
         self._text_parts: set[str] = set()
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
-        self.delta: Json = deltas.ABSENT
-        """The text or delta that the last `apply` that returned true has added; ABSENT where it was no delta but"""
+        self._growing = ""  # the text part that the document ends with, if nothing else was folded in since it spoke
+        self._said = ""  # what it said last, if by the short way
+        self._delta: Json = deltas.ABSENT
         self.rewritten = ""
-        """the value at this pointer that changed. RunFinished leaves both as they were."""
+        """See `delta`."""
+
+    @property
+    def delta(self) -> Json:
+        """The text or delta that the last `apply` that returned true has added; ABSENT where it was no delta but the
+        value at the pointer `rewritten` that changed. RunFinished leaves both as they were.
+        """
+        return self._nested(self._said) if self._said else self._delta
 
     @property
     def encoded(self) -> bytes:
@@ -156,12 +166,20 @@ class Output:
     def apply(self, event: e.Event) -> bool:
         """Fold one event in. True if the document has changed."""
         if type(event) is e.PartDelta:
+            if event.part == self._growing and self._fold.grow(event.delta):
+                self._said = event.delta
+                self._spans[event.part][1] += len(event.delta)
+                return True
+            self._growing = ""
             if event.part == self._data:
-                self.delta = self._fold.apply(event.delta)
+                self._added(event.delta)
                 return True
             return event.part in self._text_parts and self._append(event.part, event.delta)
         fold = FOLDS.get(type(event))
-        return fold is not None and fold(self, event)
+        if fold is None:
+            return False
+        self._growing = ""
+        return fold(self, event)
 
     def _message(self, event: e.MessageStarted) -> bool:
         self._parts.message(event)
@@ -208,8 +226,10 @@ class Output:
             gap = self._parts.speak(part)
             span = self._spans[part] = [len(gap), 0]
             self._grow(gap + text)
+            self._growing = part
         elif part == next(reversed(self._spans)):
-            self._add(text)
+            self._added(self._nested(text))
+            self._growing = part
         else:  # an earlier part speaks again
             end = self._where(part)[1]
             self._splice(end, end, text)
@@ -220,21 +240,26 @@ class Output:
         if self._fold.absent:
             self._set(projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT))
         else:
-            self._add(text)
+            self._added(self._nested(text))
 
-    def _add(self, text: str) -> None:
+    def _nested(self, text: str) -> Json:
+        """The delta that lets the document's text grow."""
         more: Json = text
         for step in self._inside_out:
             more = [more] if step is None else {step: more}
-        self.delta = self._fold.apply(more)
+        return more
+
+    def _added(self, delta: Json) -> None:
+        self._delta = self._fold.apply(delta)
+        self._said = ""
 
     def _set(self, document: Json) -> None:
         self._fold.set(document)
-        self.delta, self.rewritten = deltas.ABSENT, ""
+        self._said, self._delta, self.rewritten = "", deltas.ABSENT, ""
 
     def _put(self, pointer: str, value: Json) -> None:
         self._fold.replace(pointer, value)
-        self.delta, self.rewritten = deltas.ABSENT, pointer
+        self._said, self._delta, self.rewritten = "", deltas.ABSENT, pointer
 
     def _where(self, part: str) -> tuple[int, int]:
         at = 0
@@ -272,7 +297,7 @@ class Output:
         if self._pointer == "":
             return False  # the document is a bare string: it has no room for a list of files
         entry = {"name": artifact.name, "url": artifact.url}
-        self.delta = self._fold.apply({"artifacts": [None, entry]})
+        self._added({"artifacts": [None, entry]})
         return True
 
 

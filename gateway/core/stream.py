@@ -164,14 +164,15 @@ class Opener:
     the run succeeded, open interrupts as cancelled). Raises IllegalEvent for what cannot be repaired.
     """
 
-    __slots__ = ("_alias", "_message", "_of", "_open_parts", "state")
+    __slots__ = ("_alias", "_message", "_of", "open_parts", "state")
 
     def __init__(self) -> None:
         self.state = State()
         self._alias: dict[tuple[str, str], str] = {}
         self._message: str | None = None
         self._of: dict[str, str] = {}
-        self._open_parts: set[str] = set()
+        self.open_parts: set[str] = set()
+        """Parts whose deltas are legal as they are, and change nothing here."""
 
     def feed(self, events: Iterable[e.Event], out: list[e.Event] | None = None) -> list[e.Event]:
         """The same events made legal, in order; appended to `out` if one is given.
@@ -180,15 +181,15 @@ class Opener:
         """
         out = [] if out is None else out
         for event in events:
-            if type(event) is e.PartDelta and event.part in self._open_parts:
+            if type(event) is e.PartDelta and event.part in self.open_parts:
                 out.append(event)  # the token path: nothing to repair, nothing changes state
                 continue
             for legal in REPAIRS.get(type(event), Opener._other)(self, event):
                 self.state.advance(legal)
                 if type(legal) is e.PartStarted:
-                    self._open_parts.add(legal.part)
+                    self.open_parts.add(legal.part)
                 elif type(legal) is e.PartEnded:
-                    self._open_parts.discard(legal.part)
+                    self.open_parts.discard(legal.part)
                 out.append(legal)
         return out
 
@@ -197,9 +198,9 @@ class Opener:
         for event in reversed(legal):
             self.state.retreat(event)
             if type(event) is e.PartStarted:
-                self._open_parts.discard(event.part)
+                self.open_parts.discard(event.part)
             elif type(event) is e.PartEnded:
-                self._open_parts.add(event.part)
+                self.open_parts.add(event.part)
 
     def replay(self, event: e.Event) -> None:
         """Take an event that was legal before a restart, so that the next are judged as if nothing happened."""
@@ -210,10 +211,10 @@ class Opener:
                 self._remember("message", name)
             case e.PartStarted(part=name, message=holder):
                 self._of[name] = holder
-                self._open_parts.add(name)
+                self.open_parts.add(name)
                 self._remember("part", name)
             case e.PartEnded(part=name):
-                self._open_parts.discard(name)
+                self.open_parts.discard(name)
 
     def _remember(self, kind: str, name: str) -> None:
         base, mark, count = name.rpartition("#")

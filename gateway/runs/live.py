@@ -230,6 +230,14 @@ class LiveRun:
         if self._terminal is not None or self.ended:
             self.lost("late_event", len(events))
             return
+        speaking = self.log.opener.open_parts
+        for event in events:
+            if type(event) is not e.PartDelta or event.part not in speaking:
+                return self._emit(events)
+        self.log.append(events)
+
+    def _emit(self, events: Sequence[e.Event]) -> None:
+        """The same where not all are pieces of what is being said already."""
         for at, event in enumerate(events):
             if type(event) is e.PartDelta:
                 continue

@@ -125,23 +125,22 @@ class RunLog:
             self._held.extend(events)
             return self._extend_soon()
         wrong: InterlinguaError | None = None
-        good: list[e.Event] = []
+        kept: list[e.Event] = []
         output = self._output or self.output
-        for event in fewer(events) if len(events) > 1 else events:
+        burst = fewer(events) if len(events) > 1 else events
+        for at, event in enumerate(burst):
             try:
                 output.apply(event)  # first, since it may raise: what cannot be folded is not written either
             except InterlinguaError as error:
-                wrong = wrong or error
+                if wrong is None:
+                    wrong, kept = error, [*burst[:at]]
                 if type(event) is e.PartStarted:  # others of the burst build on it
-                    good.append(replace(event, value=None))
+                    kept.append(replace(event, value=None))
             else:
-                good.append(event)
+                if wrong is not None:
+                    kept.append(event)
         if wrong is not None:
-            self._write(good)
-            raise wrong
-        self._write(events)
-
-    def _write(self, events: Sequence[e.Event]) -> None:
+            events = kept
         try:
             entries = self.number(events)
         except UnicodeEncodeError:  # half a surrogate pair of the agent's
@@ -150,6 +149,8 @@ class RunLog:
         self._publish(events, self._store.append(self.run_id, entries))
         if self.last > self._reserved - RESERVE // 2:
             self._extend_soon()
+        if wrong is not None:
+            raise wrong
 
     async def commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
         """Write a transition and its events, made legal; show them once they are durable, or (`soon`) once they are
@@ -286,12 +287,13 @@ class RunLog:
 
     # reading
 
-    def newer(self, after: int) -> Events | None:
+    def newer(self, after: int) -> Batch | None:
         """Events above `after` if the tail has them all, else None."""
-        count = self.last - after
-        if not 0 < count <= len(self._tail):
+        last, tail = self.last, self._tail
+        count = last - after
+        if not 0 < count <= len(tail):
             return None
-        return tuple(enumerate(self._tail[-count:], after + 1))
+        return Batch(tuple(enumerate(tail[-count:], after + 1)), last, self._output or self.output)
 
     @property
     def newest(self) -> int:
@@ -368,7 +370,7 @@ class LogWatch:
         self._take = take
         while not self._stopped:
             if self.after < log.last:
-                waiting = self._given(events) if (events := log.newer(self.after)) is not None else await self._read()
+                waiting = self._give(batch) if (batch := log.newer(self.after)) is not None else await self._read()
             elif log.ended:
                 return True
             elif log.left:
@@ -400,12 +402,12 @@ class LogWatch:
         log, news = self._log, self._news
         if news is None or news.done():
             return
-        if (events := log.newer(self.after)) is None:
+        if (batch := log.newer(self.after)) is None:
             news.set_result(None)
             return
         self._news = None  # `take` may call `stop`
         try:
-            waiting = self._given(events)
+            waiting = self._give(batch)
         except Exception as error:  # it is the follower's
             if not news.done():
                 news.set_exception(error)
@@ -418,11 +420,9 @@ class LogWatch:
         elif log.moved is not None:
             log.moved.set()
 
-    def _given(self, events: Events) -> Awaitable[None] | None:
-        """Give the newest events to who follows."""
-        log = self._log
-        waiting = self._take(Batch(events=events, last=log.last, snapshot=log.output))
-        self.after = log.last
+    def _give(self, batch: Batch) -> Awaitable[None] | None:
+        waiting = self._take(batch)
+        self.after = batch.last
         return waiting
 
     async def _news_come(self) -> Awaitable[None] | None:
@@ -469,6 +469,4 @@ class LogWatch:
         last = entries[-1].number if entries else until - 1
         skipped = not self._deltas and (last - after) > len(events)
         snapshot = log.output if last == log.last else None
-        waiting = self._take(Batch(events=events, last=last, snapshot=snapshot, skipped=skipped))
-        self.after = last
-        return waiting
+        return self._give(Batch(events=events, last=last, snapshot=snapshot, skipped=skipped))

@@ -183,11 +183,12 @@ class Fold:
     Deltas and values that are given are never changed or kept. An error leaves the fold as it was.
     """
 
-    __slots__ = ("_box", "_document", "_hot", "_parts", "_size", "_texts")
+    __slots__ = ("_box", "_document", "_grown", "_hot", "_parts", "_size", "_texts")
 
     def __init__(self, document: Json | Sentinel = ABSENT) -> None:
         self._box: list[Tree] = [ABSENT]  # a list, so that the root too has a container
         self._document: Json = ABSENT
+        self._grown: Text | None = None  # what the last delta let grow, while nothing else has changed since
         self._hot: dict[Text, tuple[Any, Place]] = {}
         self._parts: list[bytes] | None = None  # the JSON around the texts; None: encode again
         self._texts: list[Text] = []
@@ -220,20 +221,12 @@ class Fold:
                 (key,) = part
                 node, part = node.get(key), part[key]
             elif shape is str:
-                if type(node) is not Text or node.held:
+                if type(node) is not Text:
                     break
-                if part.isascii():
-                    self._size += len(part)
-                else:
-                    try:
-                        self._size += len(part.encode())
-                    except UnicodeEncodeError:
-                        break
-                node.pending.append(part)
-                if len(node.pending) > BATCH:
-                    node.encoded()
-                self._document = ABSENT
-                return delta
+                self._grown = node
+                if self.grow(part):
+                    return delta
+                break
             elif shape is list and type(node) is list and node:
                 if len(part) == 1:
                     node, part = node[-1], part[0]
@@ -244,6 +237,26 @@ class Fold:
             else:
                 break
         return self._apply_any(delta)
+
+    def grow(self, text: Json) -> bool:
+        """Append to the string that the last delta has appended to. False, and nothing is done, if there is none, or if
+        that is not so simple: it is for `apply` then.
+        """
+        grown = self._grown
+        if grown is None or grown.held or type(text) is not str:
+            return False
+        if text.isascii():
+            self._size += len(text)
+        else:
+            try:
+                self._size += len(text.encode())
+            except UnicodeEncodeError:
+                return False
+        grown.pending.append(text)
+        if len(grown.pending) > BATCH:
+            grown.encoded()
+        self._document = ABSENT
+        return True
 
     def _append(self, node: list[Tree], delta: Json, part: list[Json]) -> bool:
         """Add the items of a delta's inmost part to their array. False, and nothing is done, if that is not so simple.
@@ -269,6 +282,7 @@ class Fold:
         return True
 
     def _apply_any(self, delta: Json) -> Json:
+        self._grown = None
         plan = Plan()
         try:
             passed_on = plan.combine(self._box, 0, delta, 0)
@@ -354,7 +368,7 @@ class Fold:
 
     def _changed(self) -> None:
         self._document = ABSENT
-        self._parts = None
+        self._grown = self._parts = None
 
     def document(self) -> Json | Sentinel:
         """The document as a value, not to be changed; ABSENT while there is none. Later deltas do not show in it."""
