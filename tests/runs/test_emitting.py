@@ -138,5 +138,6 @@ def test_the_newest_events_are_in_memory_and_older_ones_are_said_not_to_be() -> 
         assert (log.last, log.tail_first) == (number, kept[0])
         for after in (log.tail_first - 1, log.tail_first, log.last - 1):
             newer = log.newer(after)
+            events = newer.events if newer is not None else ()
             assert [number for number, _ in events] == list(range(max(after + 1, log.tail_first), log.last + 1))
         assert log.newer(log.tail_first - 2) is None and not log.newer(log.last)
