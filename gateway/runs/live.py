@@ -58,8 +58,6 @@ log = logging.getLogger(__name__)
 BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
-_MESSAGE_ENDS: list[type[e.Event]] = [e.PartEnded, e.MessageEnded]
-
 
 class Commons(msgspec.Struct, frozen=True):
     """What an engine's runs share. The callbacks are called synchronously, after the commit, and must not raise."""
@@ -121,15 +119,16 @@ class LiveRun:
         self.entry = entry
         self._commons = commons
         self._store = commons.store
-        intercepting = entry.intercepting
-        self.record = RunRecord(run, log, commons.store, commons.owed, self._changing if intercepting else None)
+        self.record = RunRecord(run, log, commons.store, commons.owed)
         self.shown = self.record.show
         self.log = log
         self._begun_on, self._client = thread, caller
         self._route = entry.route
         self._clock = Clock(self._route.timeout)
         self.artifacts: list[Artifact] = []
-        self.interceptor = intercepting.intercept(self) if intercepting else None
+        self.interceptor = entry.intercepting.intercept(self) if entry.intercepting else None
+        if self.interceptor is not None:
+            self.record.guard(self.interceptor.changing)
         self.outbound: Runner = self.interceptor or entry.outbound
         self.beside: frozenset[type[e.Event]] = e.BESIDE if log.last else frozenset()
         """Which of `e.BESIDE` the agent may have said."""
@@ -233,11 +232,9 @@ class LiveRun:
         speaking = self.log.opener.open_parts
         for event in events:
             if type(event) is not e.PartDelta or event.part not in speaking:
-                return self._emit(events)
-        self.log.append(events)
-
-    def _emit(self, events: Sequence[e.Event]) -> None:
-        """The same where not all are pieces of what is being said already."""
+                break
+        else:  # nearly always: what is being said goes on
+            return self.log.append(events)
         for at, event in enumerate(events):
             if type(event) is e.PartDelta:
                 continue
@@ -411,10 +408,8 @@ class LiveRun:
 
     def _end_of(self, error: Exception | asyncio.CancelledError) -> e.Event:
         """How a run ends whose adapter raised this before the agent's last word."""
-        if isinstance(error, asyncio.CancelledError):
-            return e.RunCancelled(reason=self.run.cancel_reason or "cancelled")
-        if isinstance(error, NotGiven):
-            return e.RunCancelled(reason=self.run.cancel_reason or str(error))
+        if isinstance(error, NotGiven | asyncio.CancelledError):
+            return e.RunCancelled(reason=self.run.cancel_reason or str(error) or "cancelled")
         if isinstance(error, TimeoutError):
             if self._clock.expired:
                 self._commons.calling(asyncio.ensure_future(self.call_cancel()))
@@ -453,10 +448,6 @@ class LiveRun:
     def starting(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Entered while the start is committed."""
         return contextlib.nullcontext() if self.interceptor is None else self.interceptor.starting()
-
-    async def _changing(self, events: Sequence[e.Event], run: Run) -> None:
-        if self.interceptor is not None:
-            await self.interceptor.changing(events, run)
 
     async def finish(self, end: e.Event) -> None:
         """Commit the end, once; tell everyone. The last step of the run's own task, which is carried out whole."""
@@ -605,4 +596,5 @@ def _closed_by_end(events: Sequence[e.Event], end: e.Event) -> bool:
     is one change of the log then, instead of two. A result may still correct what was said.
     """
     corrects = isinstance(end, e.RunFinished) and end.output != NULL
-    return not corrects and [*map(type, events)] == _MESSAGE_ENDS and events[0].origin is events[1].origin is None
+    kinds: list[type[e.Event]] = [*map(type, events)]
+    return not corrects and kinds == [e.PartEnded, e.MessageEnded] and events[0].origin is events[1].origin is None

@@ -44,6 +44,7 @@ class RunRecord:
     unsynced = False
     """Whether its creation is written and not yet on the disk: its agent may have it, and nobody is told of it."""
     _background: TaskSet | None = None
+    _changing: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None
 
     def __init__(
         self,
@@ -51,11 +52,8 @@ class RunRecord:
         log: RunLog,
         store: Store,
         owed: Callable[[Delivery], None],
-        changing: Callable[[Sequence[e.Event], Run], Awaitable[None]] | None = None,
     ) -> None:
-        """`owed` is told of every callback that the run owes. `changing` is awaited before a record is written; what
-        it raises keeps the record from being written.
-        """
+        """`owed` is told of every callback that the run owes."""
         self.run = run
         self.log = log
         self.lock = asyncio.Lock()
@@ -63,10 +61,13 @@ class RunRecord:
         self.losses = dict(run.losses)
         self._store = store
         self._owed = owed
-        self._changing = changing
         self._waiting: set[asyncio.Future[None]] = set()
         self._sent_before = run.dispatched
         """Before a restart: its agent may have made files then that are not known here."""
+
+    def guard(self, changing: Callable[[Sequence[e.Event], Run], Awaitable[None]]) -> None:
+        """Await this before a record is written; what it raises keeps the record from being written."""
+        self._changing = changing
 
     # --- changes ------------------------------------------------------------------------------------------------
 
