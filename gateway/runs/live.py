@@ -596,5 +596,5 @@ def _closed_by_end(events: Sequence[e.Event], end: e.Event) -> bool:
     is one change of the log then, instead of two. A result may still correct what was said.
     """
     corrects = isinstance(end, e.RunFinished) and end.output != NULL
-    kinds: list[type[e.Event]] = [*map(type, events)]
-    return not corrects and kinds == [e.PartEnded, e.MessageEnded] and events[0].origin is events[1].origin is None
+    kinds = tuple(map(type, events))
+    return not corrects and kinds == (e.PartEnded, e.MessageEnded) and events[0].origin is events[1].origin is None

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -442,6 +442,9 @@ class Intercepted(Agent):
 
     async def ready(self) -> None:
         """At once."""
+
+    async def changing(self, events: Sequence[e.Event], run: Run) -> None:
+        """As it is."""
 
     def starting(self) -> contextlib.AbstractAsyncContextManager[None]:
         return contextlib.nullcontext()
