@@ -265,6 +265,8 @@ def interrupt_payload(interrupt: Interrupt) -> JsonObject:
 def _question(interrupt: Interrupt) -> Json:
     if interrupt.payload is None and interrupt.message:
         return {"message": interrupt.message}
+    if interrupt.kind == "permission" and isinstance(interrupt.payload, dict) and interrupt.message:
+        return {"message": interrupt.message, **interrupt.payload}  # an agent may name the call by its id alone
     return interrupt.payload
 
 

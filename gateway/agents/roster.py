@@ -24,7 +24,7 @@ from gateway.agents.entry import RETRY_SECONDS, Created, Entry
 from gateway.agents.hosts import Hosts
 from gateway.config import Route
 from gateway.contract import LIST_SECONDS, Hosting, Outbound
-from gateway.core.errors import Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.errors import AgentTimeout, Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.types import Agent, JsonObject, agent_id
 from gateway.registry import OPERATOR
 from gateway.store import Registration, Store
@@ -273,9 +273,9 @@ class Roster:
                 host.reached()
                 await self._take(host, found)
             except Exception as error:
-                host.doubt()
                 unforeseen = None if isinstance(error, InterlinguaError | TimeoutError) else error
-                why = error if isinstance(error, InterlinguaError) else "no answer in time"
+                why = error if isinstance(error, InterlinguaError) else AgentTimeout("no answer in time")
+                host.doubt(why)
                 log.warning("the agents of %s cannot be listed: %s", host.route.name, why, exc_info=unforeseen)
             answered.set()
             with contextlib.suppress(TimeoutError):

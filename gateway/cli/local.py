@@ -19,7 +19,7 @@ from gateway.cli.talk import AnswerText, File, Item, ListedAgent, RunEnd, Wants,
 from gateway.config import Config, Route
 from gateway.contract import next_batch
 from gateway.core import events as e
-from gateway.core.errors import Conflict, InterlinguaError
+from gateway.core.errors import AgentGone, Conflict, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
@@ -60,9 +60,13 @@ class Local:
         return await entry.need(), entry.route
 
     async def everything(self) -> Sequence[tuple[Entry, Agent | InterlinguaError]]:
-        """Every agent as its target describes it, or why it does not."""
-        entries = self._app.gateway.agents.entries
-        return list(zip(entries, await asyncio.gather(*map(_described, entries)), strict=True))
+        """Every agent as its target describes it, or why it does not; and each target that stands for many and does not
+        say for which.
+        """
+        agents = self._app.gateway.agents
+        away = [(host, AgentGone(host.reason)) for host in agents.configured if host.many is not None and host.reason]
+        described = await asyncio.gather(*map(_described, agents.entries))
+        return [*zip(agents.entries, described, strict=True), *away]
 
     async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
         gateway = self._app.gateway

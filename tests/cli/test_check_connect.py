@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,17 @@ def test_an_agent_that_publishes_nothing_takes_its_text_where_the_route_says(
 ) -> None:
     done = interlingua("run", "reports", "the tides", "--routes", str(table(agents, tmp_path)))
     assert done.returncode == 0 and "the tides" in done.stdout, done.stderr
+
+
+def test_a_server_that_stands_for_all_its_agents_and_does_not_start_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    command = json.dumps([sys.executable, "-c", "import sys; sys.exit('no model is configured')"])
+    file.write_text(
+        f"routes:\n  - name: tools\n    target: {{protocol: agent_context, command: {command}, agents: '*'}}\n"
+    )
+    done = interlingua("check", str(file), "--connect")
+    assert done.returncode == 1
+    assert f"{file}:3 routes[0].target: the agent cannot be described: tools exited with 1: no model" in done.stderr
 
 
 ISSUERS = """\

@@ -97,6 +97,9 @@ def test_its_permission_question_is_an_interrupt_whose_answer_is_the_chosen_opti
         asked = client.post("/runs/wait", json=run_request(agent, "perm")).json()
         question = asked["output"]["interrupt"]["permission"]
         assert [choice["optionId"] for choice in question["options"]] == ["ok", "no"]
+        assert question["message"].startswith("The agent asks for permission: "), (
+            "the call may be there by its id alone"
+        )
         run_id = asked["run"]["run_id"]
         wrong = client.post(f"/runs/{run_id}", json={"optionId": "everything"})
         assert wrong.status_code == 422, wrong.text

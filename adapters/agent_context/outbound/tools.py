@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Final
 
 import msgspec
@@ -13,11 +15,14 @@ from adapters.agent_context.wire import PROTOCOL, TOOLS_CALL
 from gateway.contract import RunContext
 from gateway.core import delta, files, projection
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentFailed, Invalid
+from gateway.core.errors import AgentBroken, AgentError, AgentFailed, Invalid
 from gateway.core.types import NULL, Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
 from gateway.mcp.wire import CONNECTIONS_OWN, META, PROGRESS, PROGRESS_TOKEN, TEXTS
 from gateway.wire import jsonrpc
 
+TASKS_RESULT: Final = "tasks/result"
+TASKS_CANCEL: Final = "tasks/cancel"
+CANCEL_SECONDS: Final = 2.0
 FILES: Final = "files"
 MCP: Final = "mcp"
 """Key of `Agent.extra` with the tool as it is listed, of an agent that is one."""
@@ -80,8 +85,12 @@ class ToolRun:
         sent = {key: value for key, value in self._meta().items() if not key.startswith(CONNECTIONS_OWN)}
         if sent:
             params[META] = sent
+        execution = self._context.agent.extra.get(MCP, {}).get("execution")
+        if isinstance(execution, dict) and execution.get("taskSupport") == "required":
+            params["task"] = {}
         result = read(await line.request(TOOLS_CALL, params), TOOLS_CALL)
-        return await self._ended(result)
+        task = result.get("task") if "task" in params else None
+        return await self._ended(await _of_task(line, task) if isinstance(task, dict) else result)
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
         try:
@@ -114,8 +123,9 @@ class ToolRun:
     async def _ended(self, result: JsonObject) -> e.Event:
         blocks = delta.sound(result.get("content"))
         found = [each for each in blocks if isinstance(each, dict)] if isinstance(blocks, list) else []
+        links = [f"[{each.get('name') or each['uri']}]({each['uri']})" for each in found if _is_link(each)]
         texts = [each["text"] for each in found if each.get("type") == "text" and isinstance(each.get("text"), str)]
-        text = "\n".join(texts)
+        text = "\n".join(texts) or "\n".join(links)
         if result.get("isError") is True:
             failure = Failure(code=AgentFailed.code, message=text or "the tool failed")
             return e.RunFailed(failure=failure, origin={"result": delta.sound(result)})
@@ -137,7 +147,7 @@ class ToolRun:
     async def _file(self, block: JsonObject, number: int) -> None:
         """An image, a sound or a resource becomes a file of the run's; a link stays one."""
         kind = block.get("type")
-        if kind == "resource_link":
+        if _is_link(block):
             self._say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=block))
         held = block.get("resource") if kind == "resource" else block
         if kind not in ("image", "audio", "resource") or not isinstance(held, dict):
@@ -154,6 +164,23 @@ class ToolRun:
             raise AgentBroken(f"the tool answers with {name}, which is no file: {error}") from error
         name = found.name if kind == "resource" else name
         await self._context.add_artifact(name, found.content, media_type=found.media_type)
+
+
+def _is_link(block: JsonObject) -> bool:
+    return block.get("type") == "resource_link" and isinstance(block.get("uri"), str)
+
+
+async def _of_task(line: AgentLine, task: JsonObject) -> JsonObject:
+    """The result of a call that the server makes a task of (MCP 2025-11-25, tasks): asked for, which takes until there
+    is one. A cancelled wait cancels the task.
+    """
+    params = {"taskId": task.get("taskId")}
+    try:
+        return read(await line.request(TASKS_RESULT, params), TASKS_RESULT)
+    except asyncio.CancelledError:
+        with contextlib.suppress(AgentError):
+            await line.request(TASKS_CANCEL, params, timeout=CANCEL_SECONDS)
+        raise
 
 
 def _encoded(document: Json) -> Raw:
