@@ -206,7 +206,8 @@ class App:
         Raises Unavailable, AuditBroken where an audit log that it needs does not open: then nothing has changed.
         """
         if (bindings := self._bindings(config)) and self._serving:
-            await self._enforced().prepare(bindings)
+            async with self.gateway.adopting:
+                await self._enforced().prepare(bindings)
         for section in Config.model_fields:
             if section != "routes" and getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
@@ -249,9 +250,14 @@ class App:
             key = self.config.audit.key
             path = self.config.base / key if key is not None else None
             name = f"{self.config.audit.name}:" if self.config.audit.name else ""
-            driven = self.gateway.driven_elsewhere
-            spend = self.gateway.store.spend
-            self._enforcement = made = Enforcement(self.gateway.records, spend, key=path, name=name, driven=driven)
+            self._enforcement = made = Enforcement(
+                self.gateway.records,
+                self.gateway.store.spend,
+                key=path,
+                name=name,
+                driven=self.gateway.driven_elsewhere,
+                taken_over=self.gateway.taken_over,
+            )
             self.gateway.on_opened(made.open)
             self.gateway.accompany(
                 listed=self._promises, claimed=made.inherit, adopted=made.settle, closing=made.aclose

@@ -100,7 +100,8 @@ class Engine:
         self._opened: list[Step] = []
         self.accompany()
         self._recovery = Recovery(store, self.agents, self._starter, self.runs.events)
-        self._adopting = asyncio.Lock()
+        self.adopting = asyncio.Lock()
+        """Held while runs of dead processes are taken up."""
 
     def _owes(self, delivery: Delivery) -> None:
         self._owed(delivery)
@@ -169,7 +170,7 @@ class Engine:
 
         Runs of hosted agents go on last, when all others are known again: they may have started some of them.
         """
-        async with self._adopting:
+        async with self.adopting:
             await self.agents.refresh()
             if await self._recovery.take_up(self._claimed):
                 await self._adopted()
@@ -183,9 +184,20 @@ class Engine:
                 found = [run for run in [await self.store.run(name)] if not run.status.ended]
         return any([await self.store.owner_of(run.id) != self.process for run in found])
 
+    async def taken_over(self, name: str) -> bool:
+        """Whether another process has claimed a run that is in progress here, by its id or by that of its thread: this
+        one was so slow that its lease ran out. Costs nothing where it never did.
+        """
+        if not self.store.lapsed:
+            return False
+        found = [live.run.id for live in self.live.values() if name in (live.run.id, live.run.thread)]
+        with contextlib.suppress(NotFound):  # not written yet: nobody can claim it
+            return any([await self.store.owner_of(run) != self.process for run in found])
+        return False
+
     async def adopt_orphans(self) -> None:
         """The same where there is something to take up, which costs little to see. To be called every moment."""
-        waits = self._recovery.waits and not self._adopting.locked()  # else they are being taken up
+        waits = self._recovery.waits and not self.adopting.locked()  # else they are being taken up
         if waits or await self.store.is_orphaned():
             await self.adopt()
 

@@ -195,6 +195,12 @@ class Store(Protocol):
         """False while nothing can be written, because the server or the thread that writes is gone."""
 
     @property
+    def lapsed(self) -> bool:
+        """Whether this process's lease has ever run out before it was extended: then another may have claimed its runs,
+        and who writes elsewhere about one of them asks `owner_of` before. Costs nothing.
+        """
+
+    @property
     def backlog(self) -> int:
         """Bytes appended but not yet written. The gateway stops taking tokens while this is large."""
 

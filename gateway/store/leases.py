@@ -7,9 +7,11 @@ namespace: otherwise a pid means nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -25,6 +27,30 @@ class StoreProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     started: str
+
+
+class HeldLease:
+    """Whether this process has held its lease at all times. Once it has not, others may have claimed its runs."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = math.inf
+        self._lapsed = False
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the lease has ever run out before it was extended."""
+        return self._lapsed or _awake_or_asleep() > self._until
+
+    def extended(self) -> None:
+        """Called when the lease is about to be extended, or taken for the first time."""
+        self._lapsed = self.lapsed
+        self._until = _awake_or_asleep() + self._seconds
+
+
+def _awake_or_asleep() -> float:
+    """Seconds by a clock that nobody sets, which goes on while the machine sleeps where the system has such a one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 def identify(host: str | None = None) -> StoreProcess:

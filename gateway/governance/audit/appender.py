@@ -63,10 +63,15 @@ class Appender:
         self._since = 0.0
         self._suspect = False
         self._last = LogEnd()
+        self._after = 0.0
 
     def keep(self, algorithm: str, *, by_day: bool) -> None:
         """Hash further entries with `algorithm`. `by_day`: see the attribute."""
         self.algorithm, self.by_day = algorithm, by_day
+
+    def follow(self, at: float) -> None:
+        """Date all that comes later than `at`, in seconds since the epoch."""
+        self._after = max(self._after, (round(at * 1000) + 1) / 1000)
 
     @property
     def newest(self) -> float:
@@ -157,7 +162,7 @@ class Appender:
     def _line(self, piece: Piece, last: LogEnd) -> tuple[bytes, AuditEntry, float]:
         try:
             ready = self._redactor(piece.raw)
-            ts = max(last.ts, int(piece.at * 1000) / 1000)
+            ts = max(last.ts, self._after, int(piece.at * 1000) / 1000)
             metadata: JsonObject = ready.event["metadata"]
             own: JsonObject = metadata.get("interlingua", {})
             if ts - piece.at > CLOCK_SLACK:

@@ -151,6 +151,12 @@ class AuditLog:
                 self._pointer.put(self.head)
         self._pointing = terms.pointer
 
+    def follow(self, at: float) -> None:
+        """Date what is recorded from now on later than `at`, in seconds since the epoch: the time of the newest line in
+        logs that it goes on with. So lines of several logs have an order, whatever clocks say.
+        """
+        self._appender.follow(at)
+
     async def __aenter__(self) -> AuditLog:
         await self.open()
         return self

@@ -16,7 +16,7 @@ from gateway.governance.audit.files import log_numbers, log_path
 from gateway.governance.audit.heads import Keeping, head_name, kept_numbers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.journal import Driven, Journal, Spend
+from gateway.governance.enforcing.journal import Asked, Journal, Spend, by_nobody
 from gateway.governance.enforcing.outbound import GovernedOutbound, governed
 from gateway.governance.enforcing.session import session_of
 from gateway.yaml_document import Mistake
@@ -24,22 +24,28 @@ from gateway.yaml_document import Mistake
 log = logging.getLogger(__name__)
 
 
-async def _by_nobody(session: str) -> bool:
-    return False
-
-
 class Enforcement:
     """One per gateway. `key`: file of the private key (Ed25519, PEM) that entries are signed with."""
 
     def __init__(
-        self, keeping: Keeping, spend: Spend, *, key: Path | None = None, name: str = "", driven: Driven = _by_nobody
+        self,
+        keeping: Keeping,
+        spend: Spend,
+        *,
+        key: Path | None = None,
+        name: str = "",
+        driven: Asked = by_nobody,
+        taken_over: Asked = by_nobody,
     ) -> None:
-        """name: begins the logs' names in the store, not those of budgets. driven: see `Journal.settle`."""
+        """name: begins the logs' names in the store, not those of budgets. driven: see `Journal.settle`; taken_over:
+        see `Journal`.
+        """
         self._keeping = keeping
         self._spend = spend
         self._key = key
         self._name = name
         self._driven = driven
+        self._taken_over = taken_over
         self._journals: dict[str, Journal] = {}
         self._told: set[Mistake] = set()
 
@@ -128,7 +134,7 @@ class Enforcement:
         if name not in self._journals:
             make = functools.partial(self._made, binding, name) if folder is not None else None
             known = functools.partial(self._numbers, name)
-            self._journals[name] = Journal(make, known, spend=self._spend, folder=name)
+            self._journals[name] = Journal(make, known, spend=self._spend, folder=name, taken_over=self._taken_over)
         return self._journals[name]
 
     async def _numbers(self, folder: str) -> set[int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.governance.audit import AuditEntry, AuditEvent, AuditLog, LogTaken, Terms
 from gateway.governance.audit.aip44 import State
+from gateway.governance.audit.files import log_path
 from gateway.governance.budgets import DAY, Budgets
 from gateway.governance.enforcing.restoring import AT_WORK, RestoredLog, UnfinishedSession, read
 from gateway.store import Allowance
@@ -28,12 +29,16 @@ MOST_STATES = 10_000
 
 Spend = Callable[[Sequence[Allowance]], Awaitable[list[int]]]
 """`Store.spend`."""
-Driven = Callable[[str], Awaitable[bool]]
-"""Whether another process has a run of a session that has not ended."""
+Asked = Callable[[str], Awaitable[bool]]
+"""Whether another process has a run of a session: one that has not ended, or one that was this process's."""
 
 
 async def _first() -> Collection[int]:
     return (1,)
+
+
+async def by_nobody(session: str) -> bool:
+    return False
 
 
 class Journal:
@@ -46,14 +51,17 @@ class Journal:
         *,
         spend: Spend,
         folder: str = "",
+        taken_over: Asked = by_nobody,
     ) -> None:
         """`make` makes the log of a number when it is to be opened; None: nothing is recorded here. `known`: the
         numbers of the logs in the folder. Processes with one `folder` and one store spend the same budgets.
+        `taken_over`: whether another process goes on with a run that this one still has.
         """
         self.budgets = Budgets(folder)
         self._spend = spend
         self._make = make
         self._known = known
+        self._taken_over = taken_over
         self._log: AuditLog | None = None
         self._number = 0
         self._inherited: dict[int, AuditLog] = {}
@@ -104,16 +112,19 @@ class Journal:
             number += 1
             opened = await self._opened(self._make, number)
         try:
-            past = await _restored(opened)
-            others = [await self._make(each) for each in await self._known() if each != number]
-            restored = [past, *[await _restored(each) for each in others]]
+            past = await self._restored(opened)
         except BaseException:
             await opened.aclose()
             raise
-        for one in sorted((one for each in restored for one in each.spent), key=lambda one: one.at):
+        opened.follow(past.newest)
+        for one in past.spent:
             self.budgets.restore(one)
-        self._take(past)
         self._log, self._number = opened, number
+        for session, left in past.sessions.items():
+            if past.places[session][-1] == opened.path:
+                self._take(session, left)
+            elif opened.path in past.places[session] and not left:
+                self._take(session, UnfinishedSession(state=left.state))
         self._keep()
 
     async def inherit(self, sessions: Set[str] = frozenset()) -> None:
@@ -122,36 +133,45 @@ class Journal:
         """
         if self._make is None or self._log is None:
             return
-        others = sorted({*await self._known()} - {self._number})
-        for number in others:
-            if number in self._inherited or (opened := await self._opened(self._make, number)) is None:
-                continue
-            try:
-                taken = self._take(await _restored(opened))
-            except BaseException:
+        found: dict[int, AuditLog] = {}
+        try:
+            for number in sorted({*await self._known()} - {self._number, *self._inherited}):
+                if (opened := await self._opened(self._make, number)) is not None:
+                    found[number] = opened
+            past = await self._restored(self._log)
+        except BaseException:
+            for opened in found.values():
                 await opened.aclose()
-                raise
-            if not taken:
-                await opened.aclose()
-                continue
-            log.info("%s: this process goes on with what another left: %d", opened.path, len(taken))
-            self._inherited[number] = opened
-            self._places |= dict.fromkeys(taken, number)
-        if others and sessions:
-            whole = await _restored(self._log, *[await self._make(number) for number in others])
-            for session in sessions & whole.where.keys():
-                if session in self._left or whole.where[session] != self._log.path:
-                    self._replace(session, whole.sessions.get(session) or UnfinishedSession())
+            raise
+        self._log.follow(past.newest)
+        self._inherited |= found
+        numbers = {opened.path: number for number, opened in self._inherited.items()}
+        closed = dict.fromkeys(sessions & past.places.keys(), UnfinishedSession())
+        for session, left in {**closed, **past.sessions}.items():
+            last = past.places[session][-1]
+            if self._outdated(session, last) if session in sessions else last in numbers:
+                self._go_on(session, left, numbers.get(last))
+        for number, opened in found.items():
+            if taken := [*self._places.values()].count(number):
+                log.info("%s: this process goes on with what another left: %d", opened.path, taken)
+        self._release()
+        await asyncio.gather(*self._closing)
 
-    def _replace(self, session: str, left: UnfinishedSession) -> None:
-        """Take what all logs together say was left in a session for what one of them does: it may have gone on in
-        another, where a process took its run over while a third had the log that it began in.
+    def _outdated(self, session: str, last: Path) -> bool:
+        """Whether a session may have gone on elsewhere than this process knows: where one took its run over while a
+        third had the log that it began in.
         """
-        if self._states.get(session) not in AT_WORK:
-            self._left.pop(session, None)
-            self._states.pop(session, None)
-            self._take(RestoredLog(sessions={session: left}))
-            self._over(session)
+        return session in self._left or (self._log is not None and last != self._log.path)
+
+    def _go_on(self, session: str, left: UnfinishedSession, number: int | None) -> None:
+        """Go on with a session in the log of a process that has died, or in this process's own."""
+        if self._states.get(session) in AT_WORK:  # this process knows better
+            return
+        for known in (self._left, self._states, self._places):
+            known.pop(session, None)
+        if number is not None and left:
+            self._places[session] = number
+        self._take(session, left)
 
     async def _opened(self, make: Callable[[int], Awaitable[AuditLog]], number: int) -> AuditLog | None:
         """An open log; None if another process writes it."""
@@ -162,30 +182,42 @@ class Journal:
             return None
         return made
 
-    def _take(self, past: RestoredLog) -> list[str]:
-        """Remember the sessions of a log. Returns those that something was left in."""
-        taken: list[str] = []
-        for session, left in past.sessions.items():
-            if session in self._left or self._states.get(session) in AT_WORK:  # this process knows better
-                continue
-            if left:
-                self._left[session] = left
-                taken.append(session)
-            elif left.ended:
-                self._ended[session] = left.ended
-            if left.state is not None:
-                self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
-        return taken
+    async def _restored(self, own: AuditLog) -> RestoredLog:
+        """What all logs of the folder say of before, as one, this process's own last. Raises Unavailable."""
+        numbers = {*await self._known()}
+        paths = dict.fromkeys([*(log_path(own.path.parent, number) for number in sorted(numbers)), own.path])
+        paths[own.path] = paths.pop(own.path)
+        try:
+            return await asyncio.to_thread(read, [*paths], time.time())
+        except Exception as error:
+            where = ", ".join(map(str, paths))
+            raise Unavailable(f"{where}: what was recorded cannot be read", detail=str(error)) from error
+
+    def _take(self, session: str, left: UnfinishedSession) -> None:
+        """Remember what was left in a session, or how it ended."""
+        if left:
+            self._left[session] = left
+        elif left.ended:
+            self._ended[session] = left.ended
+        if left.state is not None:
+            self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
 
     def _over(self, session: str) -> None:
-        """Nothing more of a session comes into the log of a process that has died: once nothing of any does, it is
-        for the next process.
-        """
+        """Nothing more of a session comes into the log of a process that has died."""
         if session in self._left or self._states.get(session) in AT_WORK:
             return
-        number = self._places.pop(session, None)
-        if number is not None and number not in self._places.values():
-            self._closing.add(closing := asyncio.create_task(self._inherited.pop(number).aclose()))
+        if self._places.pop(session, None) is not None:
+            self._release()
+
+    def _release(self) -> None:
+        """Let go of logs of processes that have died, of whose sessions none has anything left: they are for the next
+        process.
+        """
+        for number in self._inherited.keys() - {*self._places.values()}:
+            opened = self._inherited.pop(number)
+            if self._log is not None:
+                self._log.follow(opened.newest)
+            self._closing.add(closing := asyncio.create_task(opened.aclose()))
             closing.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
@@ -204,6 +236,9 @@ class Journal:
             return
         if self._log is None:
             raise Unavailable("the audit log is not open")
+        if await self._taken_over(session):
+            self.moved(session, None)
+            raise Unavailable("another gateway has taken the run over, and records what becomes of it")
         audit = self._inherited[self._places[session]] if session in self._places else self._log
         try:
             if session in self._left:
@@ -235,7 +270,7 @@ class Journal:
         if left:
             self._left[session] = left
 
-    async def settle(self, driven: Driven) -> None:
+    async def settle(self, driven: Asked) -> None:
         """Record the end of everything that no run goes on with. Called when it is known which do here. Where another
         process has taken a run over, it records its end, or has done so in its own log.
 
@@ -255,14 +290,12 @@ class Journal:
         """Those of which another process's log has a later word. A run's end is recorded before the store has it, so
         that it is there once no run is driven any more.
         """
-        found: set[str] = set()
-        left_at = {session: self._left[session].at for session in sessions}
-        if self._make is None or not left_at:
-            return found
-        for number in {*await self._known()} - {self._number, *self._inherited}:
-            newest = (await _restored(await self._make(number))).newest
-            found |= {session for session, at in left_at.items() if newest.get(session, 0.0) > at}
-        return found
+        if self._log is None or not sessions:
+            return ()
+        ours = {self._log.path, *(opened.path for opened in self._inherited.values())}
+        before = {session: self._left[session].last for session in sessions}
+        told = (await self._restored(self._log)).places
+        return [session for session, last in before.items() if told.get(session, [last])[-1] not in {*ours, last}]
 
     async def _end(self, audit: AuditLog, session: str) -> None:
         left = self._left.pop(session)
@@ -302,16 +335,6 @@ class Journal:
             while len(self._states) > MOST_STATES:
                 self.told.pop(self._states.popitem(last=False)[0], None)
         self._over(session)
-
-
-async def _restored(*logs: AuditLog) -> RestoredLog:
-    """What logs say of before, as one. Raises Unavailable."""
-    paths = [each.path for each in logs]
-    try:
-        return await asyncio.to_thread(read, paths, time.time())
-    except Exception as error:
-        where = ", ".join(map(str, paths))
-        raise Unavailable(f"{where}: what was recorded cannot be read", detail=str(error)) from error
 
 
 def _appended(audit: AuditLog, event: AuditEvent) -> Awaitable[AuditEntry]:

@@ -91,15 +91,15 @@ class UnfinishedSession:
     calls: dict[str, UnfinishedCall] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     """Calls of the session's last run whose end is recorded. That of the run itself may be recorded and not stored."""
-    at: float = 0.0
-    """When the last line about it was recorded, in seconds since the epoch."""
+    last: Path = Path()
+    """The log that has the last line about it."""
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self.state in AT_WORK
 
-    def told(self, at: float) -> None:
-        """Note that the log has a line about it."""
-        self.at = at
+    def told(self, path: Path) -> None:
+        """Note that the log at `path` has a line about it."""
+        self.last = path
 
     def moved(self, operator: str, state: State) -> None:
         """Note the operator's transition."""
@@ -128,28 +128,33 @@ class UnfinishedSession:
 @dataclass
 class RestoredLog:
     """`sessions` are in the order of their last transition; one that was closed is there only if a call is open.
-    `newest`: when the last line of each session was recorded, in seconds since the epoch; `where`: in which log.
+    `places`: the logs that tell of each session, that of the last line last. `newest`: when the last line of all was
+    recorded, in seconds since the epoch.
     """
 
     spent: list[Spent] = field(default_factory=list)
     sessions: dict[str, UnfinishedSession] = field(default_factory=dict)
-    newest: dict[str, float] = field(default_factory=dict)
-    where: dict[str, Path] = field(default_factory=dict)
+    places: dict[str, list[Path]] = field(default_factory=dict)
+    newest: float = 0.0
 
     def take(self, line: _Line, since: float, path: Path) -> None:
         """Take in a line of the log at `path`. Budgets count from `since`."""
+        self.newest = at = line.ts.timestamp()
         if line.metadata is None:
             return
         audit = line.metadata.aip44.audit
-        self.newest[audit.session] = at = line.ts.timestamp()
-        self.where[audit.session] = path
+        places = self.places.setdefault(audit.session, [])
+        if path in places[:-1]:
+            places.remove(path)
+        if path not in places:
+            places.append(path)
         if line.action == "tool.call" and audit.budgets and at >= since:
             self.spent += [Spent(policy=slug, at=at) for slug in audit.budgets]
         if audit.to is not None:
             before = self.sessions.pop(audit.session, None)
             self.sessions[audit.session] = before or UnfinishedSession()
         left = self.sessions.setdefault(audit.session, UnfinishedSession())
-        left.told(at)
+        left.told(path)
         match line.action:
             case _ if audit.to is not None:
                 if audit.to in AT_WORK and left.state not in AT_WORK:
@@ -172,7 +177,8 @@ class RestoredLog:
 
 def read(paths: Sequence[Path], now: float) -> RestoredLog:
     """Read the logs at `paths` (see `AuditLog`) as one, which other processes may be writing. `now`: seconds since the
-    epoch.
+    epoch. Who goes on with what another log tells dates its lines after that one's (`AuditLog.follow`); of lines of one
+    moment those of the last path are the last.
 
     Raises OSError.
     """

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange
-from gateway.store.leases import TTL_SECONDS, identify
+from gateway.store.leases import TTL_SECONDS, HeldLease, identify
 from gateway.store.postgres import changes, queries, retention, schema
 from gateway.store.postgres.connections import Connection, Server
 from gateway.store.postgres.mail import DatabaseMailbox
@@ -62,6 +62,7 @@ class PostgresStore:
         self.owner = me.owner
         self._server = Server(url)
         self._leases = changes.Leases(me, lease_seconds, ahead)
+        self._held = HeldLease(lease_seconds)
         self._writer = PostgresWriter(
             self._server,
             self.owner,
@@ -102,6 +103,10 @@ class PostgresStore:
             await self._server.close()
 
     @property
+    def lapsed(self) -> bool:
+        return self._held.lapsed
+
+    @property
     def backlog(self) -> int:
         return self._writer.backlog
 
@@ -110,6 +115,7 @@ class PostgresStore:
         return self._writer.reachable
 
     async def _beat(self, connection: Connection) -> None:
+        self._held.extended()
         await self._leases.keep(connection, self.mailbox.channel)
         if not self._swept:
             await self._leases.sweep(connection)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange, Unsynced
-from gateway.store.leases import TTL_SECONDS, identify
+from gateway.store.leases import TTL_SECONDS, HeldLease, identify
 from gateway.store.records import RegistrationCache, encode, few, size_of
 from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
 from gateway.store.sqlite.batch import unavailable
@@ -150,6 +150,7 @@ class SqliteStore:
         self._path = path
         self._me = identify(host)
         self._lease_seconds = lease_seconds
+        self._held = HeldLease(lease_seconds)
         self.owner = self._me.owner
         self._writer = Writer(
             DiskThread(
@@ -211,11 +212,16 @@ class SqliteStore:
         return self._queue.usable
 
     @property
+    def lapsed(self) -> bool:
+        return self._held.lapsed
+
+    @property
     def backlog(self) -> int:
         return self._writer.backlog
 
     def _beat(self, cursor: sqlite3.Cursor) -> None:
         self._begun.look()
+        self._held.extended()
         lease.keep(cursor, self._me, self._lease_seconds, self._bell.name if self._bell is not None else "")
         if not self._swept:
             changes.sweep(cursor, self._me)

@@ -128,7 +128,9 @@ async def house(
     outbound = half(script, attach=attach)
     outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
-    enforcement = Enforcement(engine.records, engine.store.spend)
+    enforcement = Enforcement(
+        engine.records, engine.store.spend, driven=engine.driven_elsewhere, taken_over=engine.taken_over
+    )
     wrapped = enforcement.wrap(outbound, binding or documents(folder, **posture))
     engine.on_opened(enforcement.open)
     engine.accompany(

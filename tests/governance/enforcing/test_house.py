@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from gateway.config import load
 from gateway.contract.governing import APPROVAL, governor_named, governor_of, run_governor_of
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
-from gateway.governance.audit import AuditLog
+from gateway.governance.audit import AuditLog, aip44
 from gateway.governance.audit.files import log_path
 from gateway.governance.binding import bind
 from gateway.governance.enforcing import RouteGovernor
+from gateway.runs.recovery import Claimed, Recovery
 from tests.governance.enforcing.support import YES, calling, documents, house, told, verified
 from tests.governance.support import OPERATOR, manifest, with_, write
 from tests.support.aio import run
@@ -141,5 +143,42 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         assert await is_taken("two") and not await is_taken("one")
         await app.stop()
         assert not await is_taken("two")
+
+    run(scene())
+
+
+def test_a_reload_ends_nothing_of_a_run_that_is_being_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents(tmp_path)
+    file = tmp_path / "routes.yaml"
+    file.write_text(json.dumps({"routes": [{"name": "a", "target": NOBODY, "manifest": "scripted/ACP.md"}]}))
+
+    async def scene() -> None:
+        reached, go = asyncio.Event(), asyncio.Event()
+        app = App(load(file))
+        await app.start()
+        governor = governor_named(app.gateway.agents, "a", "example")
+        assert isinstance(governor, RouteGovernor)
+        async with AuditLog(log_path(tmp_path, 2)) as dead:
+            running = {"operator": "o", "session": "s", "before": None, "after": "running", "why": None}
+            await dead.append(aip44.transition(**running))  # type: ignore[arg-type]
+
+        async def slow(recovery: Recovery, claimed: Claimed) -> bool:
+            await claimed([])
+            reached.set()
+            await go.wait()
+            governor.session("s").goes_on("running", ())
+            return True
+
+        monkeypatch.setattr(Recovery, "take_up", slow)
+        adopting = asyncio.ensure_future(app.gateway.adopt())
+        await reached.wait()
+        reloading = asyncio.ensure_future(app.reload(load(file)))
+        await asyncio.wait({reloading}, timeout=0.2)
+        go.set()
+        await asyncio.gather(adopting, reloading)
+        assert len((tmp_path / "audit-log-2.jsonl").read_bytes().splitlines()) == 1
+        await app.stop()
 
     run(scene())

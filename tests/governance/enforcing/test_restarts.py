@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -714,3 +715,52 @@ def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it
     results = [line["metadata"]["aip44"]["audit"] for line in audited(tmp_path) if line["action"] == "tool.result"]
     assert [(one["call"], one["approval"]) for one in results] == [("c1", "ann"), ("c2", "ann"), ("c1", "ann")]
     assert told(tmp_path).count("approval.requested send") == 3
+
+
+class Slow(SqliteStore):
+    """Another machine's, whose process is stopped for so long that its lease runs out."""
+
+    stopped = False
+
+    def _beat(self, cursor: sqlite3.Cursor) -> None:
+        if not self.stopped:
+            super()._beat(cursor)
+
+
+def test_a_process_that_was_stopped_for_so_long_that_another_has_its_runs_records_nothing_beside_that_one(
+    tmp_path: Path,
+) -> None:
+    go = asyncio.Event()
+
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"id": 1})
+        context.emit(e.ToolCallStarted(call="c1", name="read", kind="read"))
+        await context.drain()
+        await go.wait()
+        await attach(context)
+
+    async def attach(context: RunContext) -> None:
+        context.emit(e.ToolCallEnded(call="c1", output="read"))
+        await call(context, "write", "c2")
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        store = Slow(tmp_path / "runs.db", host="there", lease_seconds=0.5)
+        async with house(tmp_path, script, store=store) as slow:
+            one = await slow.start()
+            await until(lambda: told(tmp_path) == [*BEGUN, "tool.call read"])
+            store.stopped = True
+            await until(lambda: store.lapsed)
+            async with house(tmp_path, script, attach=attach, store=SqliteStore(tmp_path / "runs.db")) as heir:
+                await heir.ended(one)
+                go.set()
+                await until(lambda: one.id not in slow.engine.live)
+                go.clear()
+                store.stopped = False
+        assert told(tmp_path) == [*BEGUN, "tool.call read"]
+        verified(tmp_path)
+        (tmp_path / "audit-log-2.jsonl").replace(tmp_path / "audit-log.jsonl")
+        assert told(tmp_path) == ["tool.result read", "tool.call write", "tool.result write", "operator.completed"]
+
+    run(scene())
