@@ -70,7 +70,8 @@ Told = Callable[[frozenset[str]], None]
 class Directory:
     """One per gateway process. What it gives out holds no credentials; all errors are of the tree.
 
-    `links`: the connections of registered agents. monotonic and now: for tests.
+    `links`: the connections of registered agents. `revoking`: takes access away, and gives it back. monotonic and now:
+    for tests.
     """
 
     def __init__(
@@ -88,14 +89,14 @@ class Directory:
         self._coordinator, self._tasks_of = options.coordinator, options.tasks_of
         self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
         self._members = Members(options, gateway, self.links, self._liveness, now)
-        self._revoking = Revoking(self._members, self._changed)
-        self._shared = Replication(self._members, self._changed, self._revoking.stop)
+        self.revoking = Revoking(self._members, self._changed)
+        self._shared = Replication(self._members, self._changed, self.revoking.stop)
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._reserved = {wire.SELF, options.tasks_of}
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
         self._swept = -1e9
         self._metrics = Metrics(gateway, monotonic)
-        self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self._revoking.suspend)
+        self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self.revoking.suspend)
 
     # --- life: see `gateway.contract.Hosting` -------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class Directory:
     async def refresh(self) -> None:
         """Take over what other processes have written, and notice agents that fell silent."""
         await self._shared.refresh()
-        await self._revoking.sweep()
+        await self.revoking.sweep()
         await self._sweep()
 
     async def aclose(self) -> None:
@@ -122,7 +123,7 @@ class Directory:
 
     async def settled(self) -> None:
         """Until what is done in the background is done."""
-        await self._revoking.settled()
+        await self.revoking.settled()
         await self._members.settled()
 
     def on_change(self, told: Told) -> None:
@@ -197,9 +198,7 @@ class Directory:
         name = AGENT + agent
         async with members.lock(name):
             self._mine(agent, principal, session)
-            members.marks.touch(name)
-            await members.gateway.records.forget(wire.PROTOCOL, name)
-            members.marks.touch(name)
+            await members.erase(name)
             members.drop(agent)
         await members.announce()
         self._changed((agent,))
@@ -237,13 +236,11 @@ class Directory:
         if gone:
             self._changed([member.id for member in gone])
 
-    def session_of(self, agent: str) -> McpSession | None:
-        """The connection here that an agent registered on, while it is there; None for one that is revoked."""
-        member = self._members.by_id.get(agent)
-        if member is None or member.connection is None or agent in self._members.revoked:
-            return None
-        session = member.connection.session
-        return session if session.alive else None
+    def agents_of(self, session: McpSession) -> list[str]:
+        """The agents that registered on a connection and speak through it; none that is revoked."""
+        connection = self._members.connections.get(session)
+        there = connection.agents if connection is not None and session.alive else ()
+        return [agent for agent in there if agent not in self._members.revoked]
 
     def owned(self, agent: str, principal: ClientPrincipal) -> bool:
         """Whether the principal registered it, and may speak as it now.
@@ -262,17 +259,6 @@ class Directory:
             raise self._members.denied(*sorted(connection.agents))
 
     # --- access that is revoked --------------------------------------------------------------------------------------
-
-    async def revoke(self, agent: str, reason: str = "") -> None:
-        """Nothing is sent to an agent any more, here at once and elsewhere with the next refresh; its runs are
-        cancelled. It may be any id, also of nobody: it is refused when it registers. An agent of the route table is
-        refused to clients of this protocol. `reason` is shown to those who may revoke.
-        """
-        await self._revoking.revoke(agent, reason)
-
-    async def restore(self, agent: str) -> None:
-        """Give an agent's access back. No error if it was not revoked."""
-        await self._revoking.restore(agent)
 
     def revoked(self, agent: str) -> bool:
         """Whether its access is revoked."""
@@ -442,8 +428,7 @@ class Directory:
         name = AGENT + member.id
         async with self._members.lock(name):
             if self._members.by_id.get(member.id) is member:
-                self._members.marks.touch(name)
-                await self._members.gateway.records.forget(wire.PROTOCOL, name)
+                await self._members.erase(name)
                 self._members.drop(member.id)
 
     def _free(self, agent: str, principal: ClientPrincipal, session: McpSession | None) -> None:

@@ -12,13 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
 from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.registered import EVERYBODY, GONE, Revocation, time_of
+from adapters.agent_context.directory.registered import GONE, Revocation, time_of
 from adapters.agent_context.options import Conduct as Limits
-from adapters.agent_context.wire import PROTOCOL
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, InterlinguaError
 from gateway.core.types import JsonObject, RunQuery
 from gateway.transport.tasks import TaskSet
@@ -41,32 +38,32 @@ class Revoking:
         self._changed = changed
         self._work = TaskSet()
 
-    async def revoke(self, agent: str, reason: str, until: float | None = None) -> None:
-        """See `Directory.revoke`. It holds here even if it cannot be written down; then that is raised.
+    async def revoke(self, agent: str, reason: str = "", until: float | None = None) -> None:
+        """Nothing is sent to an agent any more, here at once, elsewhere with the next refresh; its runs are cancelled.
 
-        until: epoch seconds at which it is given back by `sweep`.
+        It may be any id, also of nobody: it is refused when it registers. An agent of the route table is refused to
+        clients of this protocol. It holds here even if it cannot be written down; then that is raised.
+
+        reason: shown to those who may revoke. until: epoch seconds at which it is given back by `sweep`.
         """
         members, name = self._members, GONE + agent
         async with members.lock(name):
-            members.marks.touch(name)
             how = Revocation(at=members.now(), reason=reason, until=until)
             members.revoke(agent, how)
             self._changed((agent,))
             try:
-                await members.gateway.records.keep(PROTOCOL, name, msgspec.to_builtins(how), owner=EVERYBODY)
+                await members.write(name, how)
             finally:
-                members.marks.touch(name)
                 await members.announce()
                 await self._stop(agent)
 
     async def restore(self, agent: str) -> None:
+        """Give an agent's access back. No error if it was not revoked."""
         members, name = self._members, GONE + agent
         async with members.lock(name):
             if agent not in members.revoked:
                 return
-            members.marks.touch(name)
-            await members.gateway.records.forget(PROTOCOL, name)
-            members.marks.touch(name)
+            await members.erase(name)
             members.restore(agent)
         await members.announce()
         self._changed((agent,))

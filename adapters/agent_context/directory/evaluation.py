@@ -72,10 +72,6 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The newest reviews, newest first."""
         return [vote.review for vote in reversed(self.votes) if vote.review][:MOST_REVIEWS]
 
-    def data(self) -> JsonObject:
-        """As they are kept."""
-        return dict(msgspec.to_builtins(self))
-
 
 NONE: Final = Votes()
 

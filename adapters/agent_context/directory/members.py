@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec.structs import replace
 
+from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.directory.registered import (
     AGENT,
+    EVERYBODY,
     Joined,
     Liveness,
     RegisteredAgent,
@@ -28,7 +31,7 @@ from adapters.agent_context.directory.registered import (
     time_of,
 )
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound import RegisteredOutbound
+from adapters.agent_context.outbound import AgentContextRuns
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.sessions import AgentLine, ContextLink, SessionLinks
 from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
@@ -54,9 +57,18 @@ class Marks:
         self._at: dict[str, int] = {}
 
     def touch(self, name: str) -> None:
-        """Mark a record that has just changed, or is about to."""
+        """Mark a record that has changed, or is about to."""
         self.count += 1
         self._at[name] = self.count
+
+    @contextmanager
+    def changing(self, name: str) -> Iterator[None]:
+        """While a record is written or forgotten: what is read meanwhile may be either."""
+        self.touch(name)
+        try:
+            yield
+        finally:
+            self.touch(name)
 
     def newer(self, name: str, mark: int) -> bool:
         """Whether it changed after `count` was `mark`."""
@@ -87,7 +99,6 @@ class Members:
         self.connections: dict[McpSession, RegisteredConnection] = {}
         self.revoked: dict[str, Revocation] = {}
         self._links = links
-        self._hosted: dict[str, Hosted] = {}
         self._doubted = False
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unwritten: dict[str, None] = {}
@@ -99,7 +110,7 @@ class Members:
     # --- what there is ------------------------------------------------------------------------------------------
 
     def hosted(self) -> Mapping[str, Hosted]:
-        return dict(self._hosted)
+        return {member.id: member.hosted for member in self.by_id.values() if member.id not in self.revoked}
 
     def status(self, member: RegisteredAgent) -> str:
         """active, busy, inactive, offline or revoked."""
@@ -171,7 +182,7 @@ class Members:
             told=known.told if known is not None else "",
         )
         self.by_id[joined.id] = member
-        self._host(member)
+        self.announce()
         return member
 
     def bind(self, member: RegisteredAgent, session: McpSession) -> None:
@@ -206,21 +217,19 @@ class Members:
         if member is not None:
             self.unbind(member)
             self._unwritten.pop(agent, None)
-            if self._hosted.pop(agent, None) is not None:
-                self.announce()
+            self.announce()
 
     def revoke(self, agent: str, how: Revocation) -> None:
         """No client sees or reaches it from now on, none but of this protocol's."""
         self.revoked[agent] = how
-        if self._hosted.pop(agent, None) is not None:
-            self.announce()
+        self.announce()
 
     def restore(self, agent: str) -> None:
         """Clients see and reach it again. The engine has closed its outbound half, so it gets another."""
         self.revoked.pop(agent, None)
         if (member := self.by_id.get(agent)) is not None:
             member.host(self._made(member.joined.record))
-            self._host(member)
+            self.announce()
 
     # --- the engine ---------------------------------------------------------------------------------------------
 
@@ -245,8 +254,7 @@ class Members:
         """A new outbound half: for another record, and after a revocation."""
         endpoint = record.get("endpoint")
         own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
-        link = MemberLink(self, str(record["id"]), own)
-        return Hosted(RegisteredOutbound(shown(record), link), timeout=self.options.agent_timeout)
+        return Hosted(RegisteredOutbound(self, shown(record), own), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
@@ -260,11 +268,6 @@ class Members:
         connection = member.connection if member is not None else None
         return self._links.to(connection.session) if connection is not None else None
 
-    def _host(self, member: RegisteredAgent) -> None:
-        if member.id not in self.revoked:
-            self._hosted[member.id] = member.hosted
-            self.announce()
-
     # --- writing it down ----------------------------------------------------------------------------------------
 
     def note(self, member: RegisteredAgent, joined: Joined) -> None:
@@ -277,13 +280,22 @@ class Members:
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
 
+    async def write(
+        self, name: str, record: object, *, owner: str = EVERYBODY, expires_at: float | None = None
+    ) -> None:
+        """Write a record down for all processes, durably. Raises Conflict if another owner has the name."""
+        data = msgspec.to_builtins(record)
+        with self.marks.changing(name):
+            await self.gateway.records.keep(PROTOCOL, name, data, owner=owner, expires_at=expires_at)
+
+    async def erase(self, name: str) -> None:
+        """Forget a record."""
+        with self.marks.changing(name):
+            await self.gateway.records.forget(PROTOCOL, name)
+
     async def keep(self, joined: Joined, owner: str) -> None:
-        """Write a registration down, durably. Raises Conflict if another owner has the id."""
-        self.marks.touch(AGENT + joined.id)
-        await self.gateway.records.keep(
-            PROTOCOL, AGENT + joined.id, joined.data(), owner=owner, expires_at=joined.seen + self.options.forget
-        )
-        self.marks.touch(AGENT + joined.id)
+        """Write a registration down. Raises Conflict if another owner has the id."""
+        await self.write(AGENT + joined.id, joined, owner=owner, expires_at=joined.seen + self.options.forget)
 
     async def settled(self) -> None:
         """Until everything is written down and told."""
@@ -316,39 +328,46 @@ class Members:
 # --- how a registered agent is reached --------------------------------------------------------------------------------
 
 
-class MemberLink:
-    """The link of one registered agent, whichever connection that has at the moment. See `RegisteredLink`.
+class RegisteredOutbound(AgentContextRuns):
+    """One registered agent, over whichever connection it has at the moment. See `gateway.contract.Outbound`,
+    `Supervised` and `Placed`, and `ContextLink`: it is the way to itself, and open only while it may be given work.
 
-    It opens only while the agent may be given work. `own`: the link to its endpoint instead.
+    record: the agent's own, less its credentials. own: the link to its endpoint instead.
     """
 
-    def __init__(self, members: Members, agent: str, own: ContextLink | None) -> None:
+    def __init__(self, members: Members, record: JsonObject, own: ContextLink | None) -> None:
+        self._id = str(record["id"])
+        super().__init__(self, self._id, "auto")
         self._members = members
-        self._agent = agent
+        self._described = agent_of(record)
         self._own = own
+
+    async def describe(self) -> Agent:
+        """See `Outbound.describe`. As it registered."""
+        return self._described
 
     @property
     def reachable(self) -> bool:
-        if self._members.refusal(self._agent) is not None:
+        if self._members.refusal(self._id) is not None:
             return False
         if self.process is not None:
             return True
-        link = self._link()
+        link = self._way()
         return link is not None and link.reachable is not False
 
     def open(
         self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AbstractAsyncContextManager[AgentLine]:
         """See `ContextLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
-        if (error := self._members.refusal(self._agent)) is not None:
+        if (error := self._members.refusal(self._id)) is not None:
             raise error
-        if (link := self._link()) is None:
+        if (link := self._way()) is None:
             raise Unavailable(f"the agent is {'connected to another gateway' if self.process else 'not connected'}")
         return link.open(correlation, listener, capabilities)
 
     @property
     def process(self) -> str | None:
-        return self._members.elsewhere(self._agent)
+        return self._members.elsewhere(self._id)
 
     async def known(self) -> None:
         """What is written down of its connection is read all the time."""
@@ -357,9 +376,9 @@ class MemberLink:
         self._members.doubt()
 
     async def aclose(self) -> None:
-        """See `ContextLink`. The connection that an agent registered on is its own."""
+        """See `Outbound.aclose`. The connection that an agent registered on is its own."""
         if self._own is not None:
             await self._own.aclose()
 
-    def _link(self) -> ContextLink | None:
-        return self._own or self._members.link(self._agent)
+    def _way(self) -> ContextLink | None:
+        return self._own or self._members.link(self._id)

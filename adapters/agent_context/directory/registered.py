@@ -67,10 +67,6 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         endpoint = self.record.get("endpoint")
         return endpoint if isinstance(endpoint, dict) else None
 
-    def data(self) -> JsonObject:
-        """As it is kept."""
-        return dict(msgspec.to_builtins(self))
-
 
 class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An access that is revoked, as every replica sees it. `at` (epoch seconds) is when, `reason` as it was given.

@@ -22,7 +22,6 @@ from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.registered import (
     AGENT,
     EVALUATION,
-    EVERYBODY,
     GONE,
     PROCESS,
     Revocation,
@@ -240,11 +239,7 @@ class Replication:
         return votes if votes.owner == owner else Votes(owner=owner)
 
     async def _keep(self, agent: str, votes: Votes) -> None:
-        name, marks = EVALUATION + agent, self._members.marks
-        marks.touch(name)
-        expires = self._members.now() + YEAR
-        await self._gateway.records.keep(PROTOCOL, name, votes.data(), owner=EVERYBODY, expires_at=expires)
-        marks.touch(name)
+        await self._members.write(EVALUATION + agent, votes, expires_at=self._members.now() + YEAR)
         self.votes[agent] = votes
 
     async def _confirm(self, mark: int) -> None:

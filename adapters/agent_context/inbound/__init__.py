@@ -57,7 +57,6 @@ class AgentContextInbound:
             runs=self.runs,
             people=people,
             directory=self.directory,
-            links=self.directory.links,
             background=self.background,
             waiting=WaitingRuns(self.runs, may=people.owns, over=CONFLICT),
         )

@@ -24,7 +24,6 @@ from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions, AgentAsker
 from adapters.agent_context.options import AgentContextServe, Right
-from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import AgentRecord, Constraints, MessageParams
@@ -133,7 +132,6 @@ class ClientIdentities:
         self._access = access
         self._directory = directory
         self._proven: WeakKeyDictionary[McpSession, tuple[ClientPrincipal, SecretStr | None]] = WeakKeyDictionary()
-        self._agents: WeakKeyDictionary[McpSession, dict[str, None]] = WeakKeyDictionary()
 
     def principal(self, session: McpSession, bearer: str | None) -> ClientPrincipal:
         """The principal of a request: its token's bearer, else the one that registered an agent here. Raises Denied."""
@@ -203,22 +201,13 @@ class ClientIdentities:
         """
         if call.bearer is None:
             self._proven[call.session] = principal, record.auth.token if record.auth is not None else None
-        self._agents.setdefault(call.session, {})[record.id] = None
-
-    def unregistered(self, session: McpSession, agent_id: str) -> None:
-        """The agent has gone, or speaks through another session."""
-        self._agents.get(session, {}).pop(agent_id, None)
-
-    def agents(self, session: McpSession) -> list[str]:
-        """The agents that speak through this session."""
-        return [name for name in self._agents.get(session, ()) if self._directory.session_of(name) is session]
 
     def source(self, call: McpCall, principal: ClientPrincipal, given: str | None) -> str | None:
         """The agent that a message is from; None for a client that is not an agent.
 
         Left out, or a gateway's own id, it is the session's only agent. Raises Denied for another client's agent.
         """
-        own = self.agents(call.session)
+        own = self._directory.agents_of(call.session)
         if given is None or given == wire.SELF:
             return own[0] if len(own) == 1 else None
         if given in own:
@@ -229,7 +218,7 @@ class ClientIdentities:
 
     def is_agent(self, session: McpSession) -> bool:
         """Whether its client can be sent `agent/message`: by its own word, or because an agent has registered there."""
-        return session.client.can(wire.AGENT, wire.MESSAGES) or bool(self.agents(session))
+        return session.client.can(wire.AGENT, wire.MESSAGES) or bool(self._directory.agents_of(session))
 
 
 # --- what all requests share ------------------------------------------------------------------------------------------
@@ -274,7 +263,6 @@ class Environment(msgspec.Struct, frozen=True):
     runs: ClientRuns
     people: ClientIdentities
     directory: Directory
-    links: SessionLinks
     background: Background
     waiting: WaitingRuns
     pending: AcknowledgedQuestions = msgspec.field(default_factory=AcknowledgedQuestions)
@@ -298,7 +286,7 @@ class Environment(msgspec.Struct, frozen=True):
 
     def did(self, session: McpSession, what: str) -> None:
         """Count what the agents did that speak through a session (see `directory.conduct`)."""
-        for agent in self.people.agents(session):
+        for agent in self.directory.agents_of(session):
             self.directory.conduct.did(agent, what)
 
     def refused(self, session: McpSession, error: RpcError) -> None:
@@ -321,14 +309,14 @@ class Environment(msgspec.Struct, frozen=True):
         principal = self.people.may(call, "revoke", agent_id)
         log.warning("%s revokes the access of agent %s: %s", principal.name, agent_id, reason or "no reason given")
         known = agent_id in self.directory.ids()
-        await self.runs.whole(self.directory.revoke(agent_id, reason or ""))
+        await self.runs.whole(self.directory.revoking.revoke(agent_id, reason or ""))
         return known
 
     async def restore(self, call: McpCall, agent_id: str) -> None:
         """Give it back, by a client that may revoke it. Raises Denied."""
         principal = self.people.may(call, "revoke", agent_id)
         log.warning("%s restores the access of agent %s", principal.name, agent_id)
-        await self.runs.whole(self.directory.restore(agent_id))
+        await self.runs.whole(self.directory.revoking.restore(agent_id))
 
     @contextlib.contextmanager
     def following(self, run_id: str, served: Served, limits: Constraints | None = None) -> Iterator[Limit]:

@@ -60,7 +60,6 @@ class RegistrationRequests:
         asked = read(call.params, Unregister)
         principal = self._env.people.may(call, "register", asked.agent_id)
         await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
-        self._env.people.unregistered(call.session, asked.agent_id)
         return {"status": wire.UNREGISTERED}
 
     async def heartbeat(self, call: McpCall) -> JsonObject:
@@ -250,7 +249,7 @@ class AgentContextService:
             with env.runs.progressing(call):
                 if call.method == wire.MESSAGE and self._answers(call.session, call.params):
                     return {}
-                asked = env.links.asked(call.session, call.method, call.params)
+                asked = env.directory.links.asked(call.session, call.method, call.params)
                 if asked is not None:
                     return await asked
                 env.did(call.session, REQUESTS)
@@ -276,7 +275,7 @@ class AgentContextService:
             return
         if method == wire.MESSAGE and self._answers(session, params):
             return
-        if env.links.heard(session, method, params):
+        if env.directory.links.heard(session, method, params):
             return
         if method == wire.ERROR:
             log.info("session %s tells an error that belongs to nothing", session.id)
@@ -293,7 +292,7 @@ class AgentContextService:
 
     def left(self, session: McpSession) -> None:
         """See `Service.left`. Its agents are offline, its messages cancelled; its tasks go on."""
-        self._env.links.left(session)
+        self._env.directory.links.left(session)
         self._env.directory.left(session)
         self._env.pending.left(session)
         self._env.background.left(session)
@@ -305,7 +304,7 @@ class AgentContextService:
         if env.pending.answered(session, params, by_handle=True):
             return True
         known = correlation_of(meta_of(params))
-        if known is None or known in env.links.ends(session).lines:
+        if known is None or known in env.directory.links.ends(session).lines:
             return False
         return env.pending.answered(session, params, by_handle=False)
 

@@ -69,7 +69,7 @@ class Sampling:
 
     def _offers(self, call: McpCall) -> list[McpCall | McpSession]:
         """Clients that sample and can be asked now, in order; without the asker, and those that lack the right."""
-        own, known = set(self._env.people.agents(call.session)), correlation_of(call.meta)
+        own, known = set(self._env.directory.agents_of(call.session)), correlation_of(call.meta)
         served = [each for each in self._env.served.values() if each.call.can_ask]
         callers = [each.call for each in served if same_work(known, each.correlation)]
         callers += [each.call for each in served if each.agent in own and each.call not in callers]

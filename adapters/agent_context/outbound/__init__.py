@@ -1,6 +1,6 @@
 """Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
 
-here         one run, in whichever of the two ways; an agent that registered; a target, and who lives there
+here         one run, in whichever of the two ways; a target, and who lives there
 sessions.py  how an agent is reached: ContextLink, AgentLine; over the connection it registered on
 pools.py     over connections of the gateway's own
 messages.py  by agent/message or agent/delegate
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -28,7 +28,7 @@ from adapters.agent_context.outbound.messages import AgentQuestions, How, Native
 from adapters.agent_context.outbound.pools import PoolLink, Pools, capabilities_of, is_native
 from adapters.agent_context.outbound.sessions import AgentLine, ContextLink
 from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
-from gateway.contract import Placed, RunContext, ThreadContext
+from gateway.contract import RunContext, ThreadContext
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, Unsupported
@@ -115,39 +115,7 @@ class AgentContextRuns(calls.CalledRuns):
         return self._link.reachable
 
 
-# --- an agent that registered ----------------------------------------------------------------------------------------
-
-
-class RegisteredLink(ContextLink, Placed, Protocol):
-    """The way to an agent that registered. `process`: where it is connected."""
-
-
-class RegisteredOutbound(AgentContextRuns):
-    """See `gateway.contract.Outbound`, `Supervised` and `Placed`. `record` is the agent's own, less its credentials."""
-
-    _link: RegisteredLink
-
-    def __init__(self, record: JsonObject, link: RegisteredLink) -> None:
-        super().__init__(link, str(record["id"]), "auto")
-        self._agent = agent_of(record)
-
-    @property
-    def process(self) -> str | None:
-        return self._link.process
-
-    async def known(self) -> None:
-        await self._link.known()
-
-    def doubt(self) -> None:
-        self._link.doubt()
-
-    async def describe(self) -> Agent:
-        """See `Outbound.describe`. As it registered."""
-        return self._agent
-
-    async def aclose(self) -> None:
-        """See `Outbound.aclose`: with the last run, the link ends as well."""
-        await self._link.aclose()
+# --- a target: its agents are those of its directory, or the tools of a plain MCP server ------------------------------
 
 
 log = logging.getLogger(__name__)
@@ -156,9 +124,6 @@ TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 CHANGES: Final = frozenset({TOOLS_CHANGED, wire.RESOURCES_CHANGED, wire.RESOURCE_UPDATED})
 AWAY: Final = frozenset({wire.OFFLINE, wire.REVOKED})
 """`status` of an entry that cannot be called."""
-
-
-# --- a target: its agents are those of its directory, or the tools of a plain MCP server ------------------------------
 
 
 class DescribedServer:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound import AgentContextOutbound, RegisteredOutbound
+from adapters.agent_context.outbound import AgentContextOutbound, AgentContextRuns
 from adapters.agent_context.outbound.answers import correlation
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.sessions import SessionLinks
@@ -344,13 +344,20 @@ async def piped(
         assert not (left := asyncio.all_tasks() - before), left
 
 
+class Registered(AgentContextRuns):
+    """The runs of an agent over one connection."""
+
+    async def aclose(self) -> None:
+        """The connection is the agent's."""
+
+
 @asynccontextmanager
 async def registered(record: JsonObject | None = None) -> AsyncIterator[House]:
     """An agent that registered on its connection."""
     links = SessionLinks()
     session = FakeSession(links)
     before = asyncio.all_tasks()
-    outbound = RegisteredOutbound(RECORD if record is None else record, links.to(session))  # type: ignore[arg-type]
+    outbound = Registered(links.to(session), (RECORD if record is None else record)["id"], "auto")  # type: ignore[arg-type]
     agent = SessionAgent(session)
     house = House(outbound, lambda: agent)
     house.session = session

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from msgspec import Raw
 
-from adapters.agent_context.outbound import RegisteredOutbound
+from adapters.agent_context.outbound import AgentContextRuns
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Unavailable
 from tests.adapters.agent_context.outbound_rig import (
@@ -260,7 +260,7 @@ def test_what_comes_while_a_run_is_being_ended_is_counted() -> None:
 
     async def main() -> None:
         context = running()
-        await RegisteredOutbound(RECORD, cast("Any", Leaving())).run(context)
+        await AgentContextRuns(cast("Any", Leaving()), RECORD["id"], "auto").run(context)
         assert context.losses == {"late_message": 1} and not context.said(e.PartDelta)
         assert isinstance(context.end, e.RunFinished)
 

@@ -102,6 +102,11 @@ class House:
         await self.directory.register(record(agent, **changes), who, at)
         return at
 
+    def connection(self, agent: str = "it") -> Any:
+        """The session that an agent speaks through here; None where there is none."""
+        sessions = list(self.directory._members.connections)
+        return next((each for each in sessions if agent in self.directory.agents_of(each)), None)
+
     async def status(self, name: str = "it") -> str:
         return str((await self.directory.entry(name))["status"])
 

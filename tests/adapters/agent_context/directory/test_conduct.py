@@ -102,9 +102,9 @@ def test_what_a_person_revoked_stays_revoked_and_a_person_may_lift_a_suspension(
             for _ in range(2):
                 it.directory.conduct.failed("it", "agent_failed")
             await it.directory.settled()
-            await it.directory.restore("it")
+            await it.directory.revoking.restore("it")
             assert await it.status() == "active"
-            await it.directory.revoke("it", "for good")
+            await it.directory.revoking.revoke("it", "for good")
             it.clock.pass_(61)
             for _ in range(2):
                 it.directory.conduct.failed("it", "agent_failed")

@@ -172,7 +172,7 @@ def test_only_agents_that_are_there_are_found() -> None:
                     await it.directory.heartbeat(name, name, ANNA, at)
                 if name == "offline":
                     it.hang_up(at)
-            await it.directory.revoke("revoked")
+            await it.directory.revoking.revoke("revoked")
             assert [one["id"] for one in await it.directory.search(["hammer"])] == ["active", "busy"]
 
     run(scene())

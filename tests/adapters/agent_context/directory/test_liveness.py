@@ -133,7 +133,7 @@ def test_a_session_that_died_without_a_word_is_noticed_by_the_next_look() -> Non
         async with house() as it:
             at = await it.register()
             at.alive = False
-            assert await it.status() == "offline" and it.directory.session_of("it") is None
+            assert await it.status() == "offline" and it.connection() is None
             it.uris.clear()
             await it.look()
             assert it.uris and await it.status() == "offline"

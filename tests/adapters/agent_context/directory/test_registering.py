@@ -24,7 +24,7 @@ def test_the_same_principal_takes_over_once_its_connection_has_gone_and_nobody_e
             with pytest.raises(Conflict, match="taken"):
                 await it.register(who=BERT)
             second = await it.register()
-            assert it.directory.session_of("it") == second
+            assert it.connection() == second
             assert it.directory.hosted()["it"].outbound is outbound, "the same agent, for the engine"
             assert (await it.ended()).status is RunStatus.SUCCESS
             assert not first.asked and second.asked
@@ -43,7 +43,7 @@ def test_a_connection_that_is_as_good_as_gone_is_taken_over_too(how: str) -> Non
                 first.can_ask = False
             second = await it.register()
             it.hang_up(first)
-            assert it.directory.session_of("it") is second and await it.status() == "active"
+            assert it.connection() is second and await it.status() == "active"
 
     run(scene())
 
@@ -116,7 +116,7 @@ def test_two_sessions_that_register_the_same_id_at_the_same_moment_get_one_agent
             refused = [one for one in both if isinstance(one, Conflict)]
             served = [one for one in both if not isinstance(one, BaseException)]
             assert len(refused) == len(served) == 1
-            assert it.directory.session_of("it") is served[0]
+            assert it.connection() is served[0]
 
     run(scene())
 
@@ -129,7 +129,7 @@ def test_a_session_that_ends_while_its_agent_registers_leaves_it_offline() -> No
             await asyncio.sleep(0)
             it.hang_up(at)
             await registering
-            assert await it.status() == "offline" and it.directory.session_of("it") is None
+            assert await it.status() == "offline" and it.connection() is None
             await it.directory.settled()
             kept = {one.name: one.data for one in await it.engine.records.kept("agent_context")}
             assert "process" not in kept["agent/it"]

@@ -44,7 +44,7 @@ def test_an_agent_of_another_replica_is_listed_there_and_its_runs_are_driven_whe
             await here.register()
             await settle(there)
             assert list(there.engine.agents.names("agent_client")) == ["it"]
-            assert await there.status() == "active" and there.directory.session_of("it") is None
+            assert await there.status() == "active" and there.connection() is None
             assert (await there.directory.candidate("it")).active
             done = await there.ended()
             assert done.status is RunStatus.SUCCESS
@@ -111,7 +111,7 @@ def test_a_heartbeat_that_comes_to_another_replica_than_the_agents_own_counts_at
             assert await here.status() == "inactive"
             await settle(there, here)
             assert (await here.status(), await there.status()) == ("busy", "busy")
-            assert here.directory.session_of("it") is at
+            assert here.connection() is at
 
     run(scene())
 
@@ -144,7 +144,7 @@ def test_the_same_id_at_two_replicas_is_a_conflict_while_the_first_is_there(tmp_
             await settle(here, there)
             await there.register()
             await settle(here)
-            assert await here.status() == "active" and here.directory.session_of("it") is None
+            assert await here.status() == "active" and here.connection() is None
             assert (await there.ended()).status is RunStatus.SUCCESS
 
     run(scene())
@@ -158,7 +158,7 @@ def test_who_registers_last_has_the_agent_and_the_other_is_told_where_two_replic
             await settle(here, there)
             assert not second.told and [method for method, _ in first.told] == ["agent/error"]
             assert (first.told[0][1]["source"], first.told[0][1]["error"]["code"]) == ("it", -32005)
-            assert here.directory.session_of("it") is None and there.directory.session_of("it") is not None
+            assert here.connection() is None and there.connection() is not None
             assert (await there.ended()).status is RunStatus.SUCCESS
             assert await there.engine.store.owner_of((await here.ended()).id) == there.engine.process
 
@@ -247,7 +247,7 @@ def test_agents_of_a_gateway_that_was_killed_are_offline_soon_and_can_register_a
 def test_an_agent_that_registers_where_its_revocation_is_not_known_yet_is_served_nowhere(tmp_path: Path) -> None:
     async def scene() -> None:
         async with two(tmp_path) as (here, there):
-            await there.directory.revoke("it")
+            await there.directory.revoking.revoke("it")
             await here.register()
             await settle(there, here)
             for each in (here, there):
@@ -308,15 +308,15 @@ def test_a_revocation_reaches_the_other_replica_with_the_next_look_and_outlives_
             await settle(there)
             started = await here.start()
             await asked.wait()
-            await there.directory.revoke("it")
+            await there.directory.revoking.revoke("it")
             await settle(here)
             ended = await here.engine.runs.wait(started.id, timeout=30)
             assert ended is not None and ended.status is RunStatus.CANCELLED
             assert await here.status() == "revoked" and not here.engine.agents.names("test")
-            assert here.directory.session_of("it") is None and at.alive
+            assert here.connection() is None and at.alive
         async with house(file=file) as again:
             assert await again.status() == "revoked" and not again.engine.agents.names("test")
-            await again.directory.restore("it")
+            await again.directory.revoking.restore("it")
             assert await again.status() == "offline" and list(again.engine.agents.names("test")) == ["it"]
 
     run(scene())
