@@ -185,6 +185,10 @@ class TaskWork:
         """Whether the attempt has begun. It begins whatever happens here: a run whose task is cancelled meanwhile is
         cancelled.
         """
+        if self._context.cancelled:  # while it was written down
+            self._record = self._record.withdraw()
+            self._leave()
+            return False
         start = attempt_run.start(self._gateway, self._context, self._task, attempt, self._hops() + 1)
         starting = asyncio.ensure_future(start)
         try:
@@ -261,7 +265,8 @@ class TaskWork:
     async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:
         """The attempt under way has failed."""
         agent = self._record.attempts[-1].agent
-        self._told_failed(agent, failure.code)
+        if status is not RunStatus.CANCELLED:  # what somebody else has cancelled is no fault of the agent's
+            self._told_failed(agent, failure.code)
         log.info("task %s: agent %s failed: %s", self._id, agent, failure.message)
         await self._keep(self._record.end(status, failure.message, failure.code))
 

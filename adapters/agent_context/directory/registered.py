@@ -79,6 +79,14 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = None
 
 
+def revocation(data: Mapping[str, Any]) -> Revocation:
+    """Read a stored revocation. One that cannot be read (another version's, say) holds all the same."""
+    try:
+        return msgspec.convert(data, Revocation)
+    except msgspec.ValidationError:
+        return Revocation()
+
+
 def joined(data: Mapping[str, Any], agent: str) -> Joined | None:
     """Read the stored registration of `agent`; None where it is none."""
     try:

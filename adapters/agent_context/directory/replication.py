@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
@@ -24,8 +23,8 @@ from adapters.agent_context.directory.registered import (
     EVALUATION,
     GONE,
     PROCESS,
-    Revocation,
     joined,
+    revocation,
     shown,
 )
 from adapters.agent_context.wire import ERROR, PROTOCOL
@@ -162,7 +161,7 @@ class Replication:
         if kind == AGENT:
             return self._registered(key, one)
         if kind == GONE:
-            how = msgspec.convert(one.data, Revocation)
+            how = revocation(one.data)
             if key in members.revoked:  # it may be for longer now
                 members.revoked[key] = how
                 return False

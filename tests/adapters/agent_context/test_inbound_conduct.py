@@ -71,6 +71,20 @@ def test_messages_and_tasks_that_an_agent_fails_are_counted_and_only_told_unless
     run(main())
 
 
+def test_an_attempt_that_somebody_else_cancels_is_no_failure_of_its_agents() -> None:
+    async def main() -> None:
+        metrics.clear()
+        async with rig(attempts=1) as there, there.socket() as client:
+            task = {"id": "t", "type": "x", "payload": {"messages": [{"text": "x"}]}}
+            asked = await client.begin("agent/delegate", task=task, target="held")
+            await there.engine.runs.cancel((await there.newest("held")).id, reason="enough")
+            error = await refused(asked)
+            assert error.code == -32008 and "enough" in error.message
+            assert counted("held", "failures") == 0
+
+    run(main())
+
+
 def test_words_of_an_agent_on_its_work_are_no_requests_of_its_own() -> None:
     async def main() -> None:
         metrics.clear()

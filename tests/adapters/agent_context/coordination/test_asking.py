@@ -14,7 +14,8 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs import Engine
-from tests.adapters.agent_context.coordination.rig import Proxy, candidate, fails, holds, house, ids, says, task
+from gateway.runs.live import LiveRun
+from tests.adapters.agent_context.coordination.rig import House, Proxy, candidate, fails, holds, house, ids, says, task
 from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run
 from tests.support.scripted import Script, until
@@ -254,5 +255,26 @@ def test_a_deadline_that_passes_while_a_person_is_asked_ends_the_task() -> None:
             done = await there.done(task(deadline=in_seconds(0.2)))
             assert task_of(done)["status"] == "expired" and not done.interrupts
             assert done.failure is not None and "before an agent had it" in done.failure.message
+
+    run(scene())
+
+
+def test_a_task_that_is_cancelled_while_its_agent_is_written_down_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = LiveRun.set_upstream
+
+    async def kept(self: LiveRun, upstream: Any, **more: Any) -> None:
+        await keep(self, upstream, **more)
+        if upstream.get("attempts"):
+            await there[0].engine.runs.cancel(self.run.id, reason="enough")
+
+    there: list[House] = []
+    monkeypatch.setattr(LiveRun, "set_upstream", kept)
+
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as it:
+            there.append(it)
+            ended = await it.done()
+            assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELLED, "enough")
+            assert not it.agents["a"].contexts
 
     run(scene())

@@ -339,3 +339,15 @@ def test_one_replica_coordinates_and_the_next_oldest_when_it_has_gone(tmp_path: 
             assert third.directory.coordinated_at is None
 
     run(scene())
+
+
+def test_a_revocation_that_cannot_be_read_holds_and_keeps_nobody_from_the_rest(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with two(tmp_path) as (here, there):
+            await here.register()
+            await here.register("bad")
+            await here.engine.records.keep("agent_context", "revoked/bad", {"at": "yesterday"}, owner="gateway")
+            await there.look()
+            assert (await there.status("bad"), await there.status()) == ("revoked", "active")
+
+    run(scene())
