@@ -25,7 +25,16 @@ from adapters.agent_client.inbound.updates_v2 import V2SessionUpdates
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import ThreadWatch
-from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
+from gateway.core.errors import (
+    AgentGone,
+    Conflict,
+    Denied,
+    InterlinguaError,
+    Invalid,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
 from gateway.transport.flag import Flag
 
@@ -215,6 +224,8 @@ class EditorSession:
                 run = await client.clients.whole(self._gateway.runs.start(request, files=said.files))
             except Unsupported as error:
                 raise Invalid(str(error), path=said.place) if said.files else error from None
+            except Conflict:
+                raise Conflict(f"session {context.id} is busy: something else is at work in it") from None
             turn.started(run.id)
             if not self._titled:
                 await self._title(said.text)

@@ -161,6 +161,8 @@ class MessageRequests:
             if not begun.files:
                 raise
             raise Invalid(f"{PATH}: {error}", path=PATH) from None
+        except Conflict:
+            raise Conflict("the conversation is busy: the agent has not answered an earlier message yet") from None
         for what in begun.losses:
             env.gateway.runs.lost(run.id, what)
         return run, begun.losses

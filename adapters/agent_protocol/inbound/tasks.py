@@ -38,6 +38,8 @@ from gateway.transport.asgi import ClientGone, HttpRequest, Reply, WhileConnecte
 
 log = logging.getLogger(__name__)
 
+BUSY = "a step of this task is being executed; wait until it has ended"
+
 
 class TaskOperations:
     """The operations, on the gateway as one client may see it."""
@@ -119,7 +121,7 @@ class TaskOperations:
                 said = str(error).removeprefix("/: ")
                 raise Invalid(f"the answer does not fit: {said}", path=given + error.path) from error
         else:
-            raise Conflict("a step of this task is being executed; wait until it has ended")
+            raise Conflict(BUSY)
         await self._wait(request, run.id)
         run, legs = await self._legs(run.id)
         begun = [leg.index for leg in legs if question and leg.answered and leg.answered.id == question.id]
@@ -134,20 +136,22 @@ class TaskOperations:
         more = {**(created.get("additional_input") or {}), **(asked.additional_input or {})}
         fields, config, metadata = requests.sorted_out(agent, more)
         planned = first and codec.planned(task) is not None
-        return await self._gateway.runs.start(
-            RunRequest(
-                agent=agent.name,
-                input=fields or None,
-                prompt=text,
-                protocol=codec.PROTOCOL,
-                thread=task.id,
-                config=config,
-                metadata=metadata,
-                traceparent=request.header("traceparent"),
-                creation=asked.model_dump(exclude_unset=True),
-                attributes={codec.STEPS: task.id} if planned else {},
-            )
+        step = RunRequest(
+            agent=agent.name,
+            input=fields or None,
+            prompt=text,
+            protocol=codec.PROTOCOL,
+            thread=task.id,
+            config=config,
+            metadata=metadata,
+            traceparent=request.header("traceparent"),
+            creation=asked.model_dump(exclude_unset=True),
+            attributes={codec.STEPS: task.id} if planned else {},
         )
+        try:
+            return await self._gateway.runs.start(step)
+        except Conflict:  # another one began meanwhile
+            raise Conflict(BUSY) from None
 
     async def _wait(self, request: HttpRequest, run_id: str) -> None:
         """Wait until the run stops. If the client goes first the run is cancelled, where so configured.

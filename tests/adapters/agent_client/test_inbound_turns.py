@@ -149,6 +149,23 @@ def test_a_second_prompt_in_a_busy_session_is_refused_and_the_first_goes_on() ->
     run(main())
 
 
+def test_a_session_that_is_busy_with_another_clients_run_is_said_to_be_so_in_editors_words() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        async with rig(scripted(held(lambda: go))) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            asked = RunRequest(agent="scripted", protocol="agent_connect", thread=session, input={"message": "go"})
+            other = await gateway.engine.runs.start(asked)
+            error = await editor.refused("session/prompt", said(session, "and another thing"))
+            assert error.code == -32600 and f"session {session} is busy" in error.message
+            go.set()
+            await gateway.engine.runs.wait(other.id)
+            assert await editor.prompt(session, "again") == {"stopReason": "end_turn"}
+
+    run(main())
+
+
 def test_two_sessions_of_one_connection_run_side_by_side() -> None:
     async def main() -> None:
         go = asyncio.Event()

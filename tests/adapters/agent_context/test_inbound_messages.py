@@ -120,6 +120,21 @@ def test_a_session_id_is_a_thread_of_the_client_with_the_agent() -> None:
     run(main())
 
 
+def test_of_two_messages_of_a_session_at_once_the_second_is_refused_in_this_protocols_words() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            there.gate.clear()
+            content = request("hi", context={"sessionId": "s-1"})
+            first = await client.begin("agent/message", target="held", content=content)
+            await there.newest("held")
+            error = await refused(client.ask("agent/message", target="held", content=content))
+            assert "conversation is busy" in error.message and "thread" not in error.message
+            there.gate.set()
+            assert text_of(await first) == "before after"
+
+    run(main())
+
+
 def _on(thread: str | None) -> Any:
     from gateway.core.types import RunQuery
 

@@ -118,6 +118,27 @@ def test_a_second_step_while_one_runs_is_a_conflict() -> None:
     run(scene())
 
 
+def test_of_two_steps_at_once_one_is_refused_in_this_protocols_words() -> None:
+    async def scene() -> None:
+        going = asyncio.Event()
+
+        async def script(context: Any) -> None:
+            await going.wait()
+            context.emit(*say("done"), e.RunFinished())
+            await context.drain()
+
+        async with serving(script) as (client, _):
+            task = await client.task()
+            both = {asyncio.ensure_future(client.call("POST", f"/tasks/{task}/steps", json={})) for _ in range(2)}
+            refused, others = await asyncio.wait(both, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+            answer = refused.pop().result()
+            assert answer.status_code == 409 and "a step of this task is being executed" in answer.json()["message"]
+            going.set()
+            assert (await others.pop()).json()["output"] == "done"
+
+    run(scene())
+
+
 def test_a_step_under_way_is_listed_as_running() -> None:
     async def scene() -> None:
         going = asyncio.Event()
