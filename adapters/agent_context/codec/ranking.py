@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from adapters.agent_context.codec.agents import KINDS
 from gateway.access.patterns import fits
 from gateway.core.types import JsonObject, Standing
 
@@ -33,8 +34,6 @@ SHOWN: Final = 10
 """How many agents an explanation lists of each kind."""
 
 UNKNOWN: Final = Standing()
-
-_LABELS: Final = ("tools", "models", "specializations")
 
 
 class Candidate(msgspec.Struct, frozen=True, dict=True):
@@ -67,7 +66,7 @@ class Candidate(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def can(self) -> frozenset[str]:
         """All its capabilities, in lower case."""
-        return frozenset(word.casefold() for kind in _LABELS for word in self.labels.get(kind, ()))
+        return frozenset(word.casefold() for kind in KINDS for word in self.labels.get(kind, ()))
 
 
 class Needs(msgspec.Struct, frozen=True):

@@ -102,7 +102,7 @@ class Replication:
     async def vote(self, agent: str, owner: str, vote: Vote) -> Votes:
         """One more vote on an agent of this owner's ("" for none). Returns all."""
         async with self._members.lock(EVALUATION + agent):
-            votes = self._of(agent, owner)
+            votes = self.of(agent, owner)
             known = next((each for each in votes.votes if each.voter == vote.voter), None)
             if known is not None and known.at >= vote.at:
                 vote = replace(vote, at=known.at + 1e-3)
@@ -112,8 +112,9 @@ class Replication:
         return votes
 
     def of(self, agent: str, owner: str) -> Votes:
-        """The votes on it."""
-        return self._of(agent, owner) if agent in self.votes else NONE
+        """The votes on an agent of this owner's."""
+        votes = self.votes.get(agent, NONE)
+        return votes if votes.owner == owner else Votes(owner=owner)
 
     # --- what was kept ------------------------------------------------------------------------------------------
 
@@ -232,10 +233,6 @@ class Replication:
         return others
 
     # --- votes --------------------------------------------------------------------------------------------------
-
-    def _of(self, agent: str, owner: str) -> Votes:
-        votes = self.votes.get(agent, NONE)
-        return votes if votes.owner == owner else Votes(owner=owner)
 
     async def _keep(self, agent: str, votes: Votes) -> None:
         await self._members.write(EVALUATION + agent, votes, expires_at=self._members.now() + YEAR)

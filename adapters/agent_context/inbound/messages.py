@@ -26,7 +26,7 @@ from adapters.agent_context.inbound.environment import (
     fresh,
     metadata_of,
 )
-from adapters.agent_context.inbound.questions import PATH, again
+from adapters.agent_context.inbound.questions import again
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
@@ -40,7 +40,7 @@ from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-REQUIRED_PATH: Final = f"{PATH}/requirements"
+REQUIRED_PATH: Final = f"{content.PAYLOAD}/requirements"
 DEADLINE_PATH: Final = f"{REQUIRED_PATH}/constraints/deadline"
 SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
@@ -88,7 +88,7 @@ class MessageRequests:
         token = fresh() if nlip.spoken(asked.content.payload) else None
         letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh(), token)
         ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
-        run = await again(self._env.waiting, call, agent, asked, payload=asked.content.payload, path=PATH)
+        run = await again(self._env.waiting, call, agent, asked, payload=asked.content.payload, path=content.PAYLOAD)
         if run is None:
             await self._required(letter)
             run, losses = await self._start(call, letter)
@@ -156,11 +156,11 @@ class MessageRequests:
             )
             run = await env.runs.start(request, call, files=begun.files)
         except Invalid as error:
-            raise elsewhere(error, {"/input": PATH}) from None
+            raise elsewhere(error, {"/input": content.PAYLOAD}) from None
         except Unsupported as error:
             if not begun.files:
                 raise
-            raise Invalid(f"{PATH}: {error}", path=PATH) from None
+            raise Invalid(f"{content.PAYLOAD}: {error}", path=content.PAYLOAD) from None
         except Conflict:
             raise Conflict("the conversation is busy: the agent has not answered an earlier message yet") from None
         for what in begun.losses:

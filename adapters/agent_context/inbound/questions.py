@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from msgspec import Raw
 
-from adapters.agent_context.codec.content import spoken
+from adapters.agent_context.codec.content import PAYLOAD, spoken
 from adapters.agent_context.wire import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
 from adapters.agent_context.wire.base import Params, read
 from adapters.agent_context.wire.messages import MessageParams
@@ -30,7 +30,6 @@ from gateway.wire.jsonrpc import RpcError
 
 ANSWER: Final = "answer"
 OUTCOME: Final = "outcome"
-PATH: Final = "/content/payload"
 
 
 class AgentAsker:
@@ -93,7 +92,7 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
             how = Outcome(said)
         except ValueError:
             known = ", ".join(Outcome)
-            raise Invalid(f"{PATH}/{OUTCOME}: there is no outcome {said!r}, only {known}", path=PATH) from None
+            raise Invalid(f"{PAYLOAD}/{OUTCOME}: there is no outcome {said!r}, only {known}", path=PAYLOAD) from None
         if how is not Outcome.ANSWERED:
             return Answer(outcome=how)
     if not isinstance(payload, dict):

@@ -139,11 +139,7 @@ class TaskRequests:
                 task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
             )
             run = await self._start(call, order)
-        rendering = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_in(run))
-        if not given.wait and not run.status.ended:
-            return rendering.under_way(run)
-        result: JsonObject = await self._follow(call, agent, run, rendering)
-        return result
+        return await self._tool_result(call, agent, run, wait=given.wait)
 
     async def answer(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
@@ -168,9 +164,7 @@ class TaskRequests:
                 ) from None
             except Conflict as error:
                 return failed(error)
-        rendering = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_in(run))
-        result: JsonObject = await self._follow(call, agent, run, rendering)
-        return result
+        return await self._tool_result(call, agent, run)
 
     async def listed(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
         """`taskList`: as `agent://tasks` has them."""
@@ -198,6 +192,14 @@ class TaskRequests:
         return run is not None and any(one.agent == agent for one in KeptTask.of(run).attempts)
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _tool_result(self, call: McpCall, agent: Agent, run: Run, *, wait: bool = True) -> JsonObject:
+        """The task once it is done, or asks; with `wait` false as it is now."""
+        rendering = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_in(run))
+        if not wait and not run.status.ended:
+            return rendering.under_way(run)
+        result: JsonObject = await self._follow(call, agent, run, rendering)
+        return result
 
     async def _own(self, task_id: str, principal: ClientPrincipal) -> Run:
         """The run of a task that the principal delegated. Raises RpcError."""

@@ -22,31 +22,6 @@ from tests.support.scripted import until
 ME, YOU = ClientPrincipal("me", frozenset(("read",))), ClientPrincipal("you", frozenset(("read",)))
 
 
-def test_the_same_task_is_done_once_and_followed_by_whoever_delegates_it_again() -> None:
-    async def scene() -> None:
-        async with house(agents={"a": says("four")}) as there:
-            first = await there.delegate()
-            again = await there.delegate()
-            assert first.id == again.id
-            done = await there.ended(first)
-            later = await there.delegate()
-            assert later.id == done.id and task_of(later)["status"] == "completed"
-            assert len(there.agents["a"].contexts) == 1
-
-    run(scene())
-
-
-def test_two_who_delegate_it_at_the_same_moment_get_one_task() -> None:
-    async def scene() -> None:
-        async with house(agents={"a": says("four")}) as there:
-            both = await asyncio.gather(*(there.delegate() for _ in range(5)))
-            assert len({one.id for one in both}) == 1
-            await there.ended(both[0])
-            assert len(there.agents["a"].contexts) == 1
-
-    run(scene())
-
-
 @pytest.mark.parametrize("when", ["at the same moment", "once it is over"])
 def test_who_delegates_a_task_again_at_the_limit_gets_it(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     go = asyncio.Event()
@@ -188,21 +163,6 @@ def test_a_list_has_the_newest_tasks_whatever_pages_they_are_read_in(monkeypatch
             for number in range(7):
                 await there.done(task(f"t{number}"))
             assert [one["id"] for one in await there.tasks.list(ME)] == ["t6", "t5", "t4", "t3", "t2"]
-
-    run(scene())
-
-
-def test_a_task_that_another_process_was_given_is_found(tmp_path: Path) -> None:
-    async def scene() -> None:
-        agents = {"a": says("four")}
-        async with (
-            house(agents=agents, file=tmp_path / "s.db") as one,
-            house(agents=agents, file=tmp_path / "s.db") as two,
-        ):
-            assert await two.tasks.find("t1", "me") is None
-            done = await one.done()
-            found = await two.tasks.find("t1", "me")
-            assert found is not None and found.id == done.id and (await two.delegate()).id == done.id
 
     run(scene())
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_context.directory.evaluation import seconds_of, speeds_of, times_of
 from adapters.agent_context.security import ClientPrincipal
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed, NotFound
+from gateway.core.errors import AgentFailed
 from gateway.core.types import Run, RunRequest, RunStatus, Thread
 from tests.adapters.agent_context.directory.rig import house
 from tests.support.aio import run
@@ -73,19 +72,6 @@ def test_metrics_are_looked_up_once_a_second() -> None:
             assert (await it.directory.metrics("routed"))["runs"]["total"] == 0
             it.clock.pass_(1.1)
             assert (await it.directory.metrics("routed"))["runs"]["total"] == 1
-
-    run(scene())
-
-
-def test_there_are_metrics_of_agents_only() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            at = await it.register()
-            it.hang_up(at)
-            found = await it.directory.metrics("it")
-            assert found["status"] == "offline" and found["lastActive"].endswith("Z") and "successRate" not in found
-            with pytest.raises(NotFound):
-                await it.directory.metrics("nobody")
 
     run(scene())
 
