@@ -1,7 +1,6 @@
 """Serves clients of Agent Protocol.
 
-tasks.py  the operations: a task is a thread, a step one leg of a run; artifacts
-http.py   what they share: bodies, pages, errors
+tasks.py: the operations (a task is a thread, a step one leg of a run), bodies, pages and errors.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from collections.abc import Sequence
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from adapters.agent_protocol.inbound.http import refusal
-from adapters.agent_protocol.inbound.tasks import TaskOperations
+from adapters.agent_protocol.inbound.tasks import TaskOperations, refusal
 from adapters.agent_protocol.options import AgentProtocolServe
 from gateway.access import serving
 from gateway.contract import Gateway
