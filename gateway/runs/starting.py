@@ -125,18 +125,18 @@ class Starter:
     ) -> Run:
         self._not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
-        process: str | None = None
+        call, process = StartRun(request.id or new_id(), request, tuple(files)), None
         if entry.placed is not None or request.thread is not None:
             process = await self._lobby.place(entry, request.thread)
         if process is not None:
             try:
-                return await self._start_elsewhere(process, request, files, caller)
+                return await self._start_elsewhere(process, call, caller)
             except Undelivered as error:
                 self._lobby.gone(process, error, entry)
                 await self._roster.refresh_hosted()
                 entry = await self._roster.find(request.agent, request.protocol, request.metadata)
                 self._lobby.not_moved(entry)
-        return await self._start_here(request.id or new_id(), request, entry, files, caller=caller, told=told)
+        return await self._start_here(call, entry, caller, told=told)
 
     async def start_for(self, process: str, call: StartRun) -> Run:
         """Start a run for another process. Raises what `start` raises, Undelivered if its agent has moved on."""
@@ -145,46 +145,27 @@ class Starter:
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         self._lobby.not_moved(entry)
         caller = self._lobby.borrow(process, call.caller) if call.caller is not None else None
-        return await self._start_here(call.run, request, entry, call.files, caller=caller, told=True)
+        return await self._start_here(call, entry, caller, told=True)
 
-    async def _start_elsewhere(
-        self, process: str, request: RunRequest, files: Sequence[Attachment], caller: Caller | None
-    ) -> Run:
+    async def _start_elsewhere(self, process: str, call: StartRun, caller: Caller | None) -> Run:
         """Start a run where its agent, or the conversation, is. It counts for the limits there. Raises Undelivered."""
-        request = replace(request, traceparent=tracing.joined(request.traceparent, request.agent))
-        run = await self._elsewhere.start(process, StartRun(request.id or new_id(), request, tuple(files)), caller)
+        request = replace(call.request, traceparent=tracing.joined(call.request.traceparent, call.request.agent))
+        run = await self._elsewhere.start(process, replace(call, request=request), caller)
         if run.thread is not None:
             self._conversations.watchers.tell(run.thread, run)
         return run
 
-    async def _start_here(
-        self,
-        run_id: str,
-        request: RunRequest,
-        entry: Entry,
-        files: Sequence[Attachment],
-        *,
-        caller: Caller | None,
-        told: bool,
-    ) -> Run:
+    async def _start_here(self, call: StartRun, entry: Entry, caller: Caller | None, *, told: bool) -> Run:
         """Start a run. Of two at once by the id that a client gave, the second is a Conflict, and takes no slot."""
-        if request.id is None:
-            return await self._start_new(run_id, request, entry, files, caller=caller, told=told)
-        async with self._by_id.setdefault(run_id, asyncio.Lock()):
-            if run_id in self.live:
-                raise Conflict(f"run {run_id} exists already")
-            return await self._start_new(run_id, request, entry, files, caller=caller, told=told)
+        if call.request.id is None:
+            return await self._start_new(call, entry, caller, told=told)
+        async with self._by_id.setdefault(call.run, asyncio.Lock()):
+            if call.run in self.live:
+                raise Conflict(f"run {call.run} exists already")
+            return await self._start_new(call, entry, caller, told=told)
 
-    async def _start_new(
-        self,
-        run_id: str,
-        request: RunRequest,
-        entry: Entry,
-        files: Sequence[Attachment],
-        *,
-        caller: Caller | None,
-        told: bool,
-    ) -> Run:
+    async def _start_new(self, call: StartRun, entry: Entry, caller: Caller | None, *, told: bool) -> Run:
+        run_id, request, files = call.run, call.request, call.files
         slots = self._limits.run(
             request.protocol,
             request.principal,
@@ -227,11 +208,7 @@ class Starter:
                 preparing = entry.preparing
                 if preparing is not None:
                     preparing.prepare(live)
-            if started and live.interceptor is not None:
-                async with live.interceptor.starting():
-                    turn = await self._create(live, started, thread, slots)
-            else:
-                turn = await self._create(live, started, thread, slots)
+            await self._create(live, started, thread, slots)
         except BaseException:
             if self._slots.get(run_id) is not slots:
                 slots.free()
@@ -240,8 +217,6 @@ class Starter:
             raise
         if thread is not None:
             self._conversations.watchers.tell(thread.id, live.record.run)
-        if live.task is None:
-            self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn), slots)
         return live.record.run
 
     @staticmethod
@@ -299,21 +274,38 @@ class Starter:
         await self._commons.states.check(thread, agent, request.protocol)
         return thread
 
-    async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None, slots: Slots) -> bool:
-        """Commit the run with its first events; whether it may start. One that begins at once, without anything that
-        stands between it and its agent, may be under way then: it is sent when it is written, and told of when it is on
-        the disk. What becomes of one that is committed and whose client hears nothing of it, see `_unsent`.
+    async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None, slots: Slots) -> None:
+        """Commit the run with its first events, and begin it: one that begins at once and has nothing between itself
+        and its agent when it is written, any other when it is on the disk. Nobody is told of it before that.
         """
         run, first = live.record.run, live.log.number(started)
         here = contextvars.copy_context()
+        governor = live.interceptor if started else None
+
+        def begin(created: CreatedRun) -> None:
+            """It is there: begin it, unless it has begun."""
+            if live.task is None:
+                self._not_stopping()
+                if created.thread is not None:  # the run before may have changed it
+                    live.conversation.refreshed(created.thread)
+                live.log.created(started, first)
+                here.run(
+                    self.begin, live, live.drive() if started else self.wait_and_drive(live, created.active), slots
+                )
 
         def written(created: CreatedRun) -> None:
             if not self._stopping:
                 live.record.written()
-                if created.thread is not None:
-                    live.conversation.refreshed(created.thread)
-                live.log.created(started, first)
-                here.run(self.begin, live, live.drive(), slots)
+                begin(created)
+
+        async def commit() -> CreatedRun:
+            early = written if started and governor is None and not live.record.unseen else None
+            try:
+                return await self._store.create_run(
+                    run, first, reserved=RESERVE, soon=live.record.unseen, written=early
+                )
+            except Unsynced:  # it is there: refused, it would stay there as one that runs
+                return CreatedRun(False)
 
         if thread is not None:
             await self._owed.pay(thread.id)
@@ -322,55 +314,39 @@ class Starter:
         self._not_stopping()
         self._creating += 1
         try:
-            turn, found = await self._store.create_run(
-                run,
-                first,
-                reserved=RESERVE,
-                soon=live.record.unseen,
-                written=written if started and live.interceptor is None and not live.record.unseen else None,
-            )
-            if live.task is None:
-                self._not_stopping()
-                if found is not None:  # the run before may have changed it
-                    live.conversation.refreshed(found)
-        except Unsynced:  # it is there: refused, it would stay there as one that runs
-            turn = False
+            if governor is None:
+                begin(await commit())
+            else:
+                async with governor.starting():
+                    created = await commit()
+                begin(created)
+            live.record.synced()
         except (asyncio.CancelledError, Unavailable):
-            unheard = self._unsent(live, started, first) if live.task is None else self._given_up(live)
-            self.wait_for(asyncio.ensure_future(unheard))
+            self.wait_for(asyncio.ensure_future(self._give_up(live, started, first)))
             raise
         finally:
             self._creating -= 1
             if self._created is not None:
                 self._created.set()
-        if live.task is None:
-            live.log.created(started, first)
-        live.record.synced()
-        return turn
 
-    async def _given_up(self, live: LiveRun) -> None:
-        """Cancel a run whose client went between its creation and the disk. Its agent has it, and may have said things
-        of which the other clients of its thread hear.
+    async def _give_up(self, live: LiveRun, started: Sequence[e.Event], first: Sequence[LogEntry]) -> None:
+        """End a run whose client went, or whose gateway was told to stop, while it was being created, if it is there:
+        nobody was told of it. If it has begun its agent has it, and may have said things of which the other clients of
+        its thread hear.
         """
+        run = live.record.run
         with contextlib.suppress(InterlinguaError):
-            await self._store.commit(live.run.id, RunChange())  # behind its creation
+            if live.task is None:
+                await self._store.run(run.id)
+                live.log.created(started, first)
+                self._has(live)
+                return await live.finish(e.RunCancelled(reason=GIVEN_UP))
+            await self._store.commit(run.id, RunChange())  # behind its creation
         live.record.synced()
-        if (thread := live.record.run.thread) is not None:
-            self._conversations.watchers.tell(thread, live.record.run)
+        if run.thread is not None:
+            self._conversations.watchers.tell(run.thread, live.record.run)
         with contextlib.suppress(InterlinguaError):
             await live.cancel(GIVEN_UP)
-
-    async def _unsent(self, live: LiveRun, started: Sequence[e.Event], first: Sequence[LogEntry]) -> None:
-        """End a run whose client went, or whose gateway was told to stop, while it was being created, if it is there:
-        nobody was told of it, nor is its agent.
-        """
-        try:
-            await self._store.run(live.run.id)
-        except InterlinguaError:
-            return
-        live.log.created(started, first)
-        self._has(live)
-        await live.finish(e.RunCancelled(reason=GIVEN_UP))
 
     @property
     def stopping(self) -> bool:
