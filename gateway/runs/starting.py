@@ -289,9 +289,8 @@ class Starter:
                 if created.thread is not None:  # the run before may have changed it
                     live.conversation.refreshed(created.thread)
                 live.log.created(started, first)
-                here.run(
-                    self.begin, live, live.drive() if started else self.wait_and_drive(live, created.active), slots
-                )
+                work = live.drive() if started else self.wait_and_drive(live, created.active)
+                here.run(self.begin, live, work, slots)
 
         def written(created: CreatedRun) -> None:
             if not self._stopping:
@@ -335,12 +334,14 @@ class Starter:
         its thread hear.
         """
         run = live.record.run
-        with contextlib.suppress(InterlinguaError):
-            if live.task is None:
+        if live.task is None:
+            with contextlib.suppress(InterlinguaError):  # it is not there
                 await self._store.run(run.id)
                 live.log.created(started, first)
                 self._has(live)
-                return await live.finish(e.RunCancelled(reason=GIVEN_UP))
+                await live.finish(e.RunCancelled(reason=GIVEN_UP))
+            return
+        with contextlib.suppress(InterlinguaError):
             await self._store.commit(run.id, RunChange())  # behind its creation
         live.record.synced()
         if run.thread is not None:
