@@ -276,7 +276,11 @@ class EngineRuns:
         return live.run
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
-        return await self._store.runs(query)
+        found = await self._store.runs(query)
+        for run in found:
+            if (live := self._live.get(run.id)) is not None:
+                await live.record.created()
+        return found
 
     async def count(self, query: RunQuery) -> int:
         return await self._store.count_runs(query)

@@ -21,7 +21,7 @@ from gateway.contract import RunContext
 from gateway.contract.interception import InterceptedRun
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus, Thread
+from gateway.core.types import Answer, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread
 from gateway.runs import Engine
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support import aio, scripted
@@ -395,7 +395,10 @@ def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_written_and_is_told_
                     async with engine.runs.watch(found) as watch:
                         await watch.follow(lambda batch: numbers.append(batch.last))
 
-                asking = [engine.runs.wait(found), engine.runs.get(found), watching()]
+                async def searching() -> None:
+                    assert [run.id for run in await engine.runs.list(RunQuery())] == [found]
+
+                asking = [engine.runs.wait(found), engine.runs.get(found), searching(), watching()]
                 waiting = [starting, *map(asyncio.ensure_future, asking)]
                 done, _ = await asyncio.wait(waiting, timeout=0.05)
                 assert not done and not numbers and not news.behind
