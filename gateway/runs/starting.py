@@ -280,7 +280,7 @@ class Starter:
         """
         run, first = live.record.run, live.log.number(started)
         here = contextvars.copy_context()
-        governor = live.interceptor if started else None
+        between = live.interceptor if started else None
 
         def begin(created: CreatedRun) -> None:
             """It is there: begin it, unless it has begun."""
@@ -298,7 +298,7 @@ class Starter:
                 begin(created)
 
         async def commit() -> CreatedRun:
-            early = written if started and governor is None and not live.record.unseen else None
+            early = written if started and between is None and not live.record.unseen else None
             try:
                 return await self._store.create_run(
                     run, first, reserved=RESERVE, soon=live.record.unseen, written=early
@@ -313,10 +313,10 @@ class Starter:
         self._not_stopping()
         self._creating += 1
         try:
-            if governor is None:
+            if between is None:
                 begin(await commit())
             else:
-                async with governor.starting():
+                async with between.starting():
                     created = await commit()
                 begin(created)
             live.record.synced()
