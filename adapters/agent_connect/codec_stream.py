@@ -99,7 +99,7 @@ class StreamEncoder:
         """A snapshot that is held back, and the number of its event."""
         self._batch_bytes = 0
         self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
-        self._piece_head = _OPENING + values_update(run_id, "pending", b"")[0]
+        self._piece_head = _OPENING + _values_head(run_id, "pending")
 
     # --- what the sender calls -----------------------------------------------------------------------------------
 

@@ -127,122 +127,21 @@ def closed() -> Unavailable:
     return Unavailable("the store is closed")
 
 
-class HeldWrites:
-    """The held writes of all runs. Used on the event loop. `ripe` is called with what is due, `most` runs at a time."""
-
-    def __init__(self, ripe: Callable[[list[WriteBehind]], Any], most: int = MOST_RUNS) -> None:
-        self._ripe = ripe
-        self._most = most
-        self._runs: dict[str, WriteBehind] = {}
-        self._alarm: asyncio.TimerHandle | None = None
-        self._rings = math.inf
-        self._size = 0
-        self._quick_from = 0.0
-        self._order: list[tuple[float, int, WriteBehind]] = []  # a heap by when each is due
-        self._counter = itertools.count()
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def __contains__(self, run: object) -> bool:
-        return run in self._runs
-
-    def append(self, run: str, entries: Sequence[LogEntry]) -> int:
-        """Hold entries of a run's log. Returns their size."""
-        size = 0
-        patience = DELTA_SECONDS
-        for entry in entries:
-            size += len(entry.data)
-            if not entry.delta:
-                patience = SECONDS
-        held = self._runs.get(run)
-        if held is None or patience < held.patience:
-            held = self._hold(run, patience)
-        held.add(entries, size)
-        self._size += size
-        if self._size > MOST_BYTES:
-            self._ripe(self.take_all())
-        return size
-
-    @property
-    def quick(self) -> bool:
-        """Whether runs are over before they are due, as far as is known."""
-        return asyncio.get_running_loop().time() >= self._quick_from
-
-    def create(self, creation: Creation) -> None:
-        """Hold a new run."""
-        self._hold(creation.run.id, SECONDS).create(creation)
-
-    def save(self, record: Run, *, soon: bool) -> None:
-        """Hold a run's record, with `soon` for a shorter while; it replaces one that is held."""
-        self._hold(record.id, SOON_SECONDS if soon else SECONDS).replace(record)
-
-    def take(self, run: str) -> WriteBehind | None:
-        """Release what is held for a run."""
-        held = self._runs.pop(run, None)
-        if held is not None:
-            self._size -= held.size
-        return held
-
-    def take_all(self) -> list[WriteBehind]:
-        """Release everything, the oldest first."""
-        held = list(self._runs.values())
-        self._runs.clear()
-        self._order.clear()
-        self._size = 0
-        return held
-
-    def _hold(self, run: str, patience: float) -> WriteBehind:
-        held = self._runs.get(run)
-        if held is None:
-            held = self._runs[run] = WriteBehind(run)
-        if patience < held.patience:
-            heapq.heappush(self._order, (due := held.hurry(patience), next(self._counter), held))
-            self._ring(due)
-        return held
-
-    def _ring(self, due: float) -> None:
-        """Set the alarm to ring then, unless it rings earlier."""
-        if due >= self._rings:
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._rings = due
-        self._alarm = asyncio.get_running_loop().call_at(due, self._rang)
-
-    def _rang(self) -> None:
-        """Release a few runs: what is due, and what is due next within the time that it has waited, since writing has a
-        price for each time. Of many runs each few have their moment, and all else waits for one write, not for all.
-        """
-        self._alarm, self._rings = None, math.inf
-        now = until = asyncio.get_running_loop().time() + SLACK_SECONDS
-        order = self._order
-        ripe: list[WriteBehind] = []
-        while order and len(ripe) < self._most:
-            due, _, held = order[0]
-            if held.due == due and self._runs.get(held.run) is held:  # else it was hurried or taken since
-                if due > until:
-                    break
-                if due <= now:
-                    until = max(until, now + held.patience)
-                if held.creation is not None:
-                    self._quick_from = now + SLOW_SECONDS
-                self.take(held.run)
-                ripe.append(held)
-            heapq.heappop(order)
-        if ripe:
-            self._ripe(ripe)
-        if order:
-            self._ring(order[0][0])
-
-
 class WriteQueue:
     """Gathers what is to be written. Used on the event loop. `wake` is called when there is something to take."""
 
     def __init__(self, wake: Callable[[], None], most_runs: int = MOST_RUNS) -> None:
+        """most_runs: the most to release at a time of those whose writes are held."""
         self._wake = wake
+        self._most_runs = most_runs
         self._waiting: deque[Piece] = deque()
-        self._held = HeldWrites(self._ripe, most_runs)
+        self._held: dict[str, WriteBehind] = {}
+        self._held_bytes = 0
+        self._order: list[tuple[float, int, WriteBehind]] = []  # a heap of what is held, by when each is due
+        self._counter = itertools.count()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rings = math.inf
+        self._quick_from = 0.0
         self._usable = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.put = 0
@@ -260,7 +159,7 @@ class WriteQueue:
     def close(self) -> None:
         """Take no more, and release what is held."""
         self._usable = False
-        self._waiting += self._held.take_all()
+        self._waiting += self._let_go()
 
     def __len__(self) -> int:
         """How many pieces can be taken."""
@@ -296,8 +195,8 @@ class WriteQueue:
         future: asyncio.Future[T] = self._loop.create_future()
         durable, soon = durable and not soon, durable and soon
         if not own:
-            self._waiting += self._held.take_all()
-        elif run is not None and (held := self._held.take(run)) is not None:
+            self._waiting += self._let_go()
+        elif run is not None and (held := self._let_go_of(run)) is not None:
             self._waiting.append(held)
         self._waiting.append(WriteJob(work, run, future, durable, soon, joins, long, size, written))
         self._wake()
@@ -310,28 +209,6 @@ class WriteQueue:
         self._waiting.append(WriteJob(work))
         self._wake()
 
-    @property
-    def quick(self) -> bool:
-        """Whether it is worth while to write new runs behind."""
-        return self._usable and self._held.quick
-
-    def create(self, creation: Creation) -> None:
-        """Write a new run behind, which outlives this process as it is. While `quick`."""
-        self._held.create(creation)
-
-    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
-        """Write entries of a run's log behind. Returns their size."""
-        if not self._usable:
-            raise closed()
-        self.put += (size := self._held.append(run_id, entries))
-        return size
-
-    def save(self, record: Run, *, soon: bool) -> None:
-        """Write a run's record behind. A later record of the run replaces it."""
-        if not self._usable:
-            raise closed()
-        self._held.save(record, soon=soon)
-
     def take(self, most: int) -> list[Piece]:
         """Hand out what waits, the oldest first, up to so many pieces."""
         waiting = self._waiting
@@ -341,6 +218,99 @@ class WriteQueue:
         waiting.clear()
         return batch
 
-    def _ripe(self, held: list[WriteBehind]) -> None:
-        self._waiting += held
-        self._wake()
+    # --- what is held --------------------------------------------------------------------------------------------
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is worth while to write new runs behind: as far as is known they are over before they are due."""
+        return self._usable and asyncio.get_running_loop().time() >= self._quick_from
+
+    def create(self, creation: Creation) -> None:
+        """Write a new run behind, which outlives this process as it is. While `quick`."""
+        self._hold(creation.run.id, SECONDS).create(creation)
+
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
+        """Write entries of a run's log behind. Returns their size."""
+        if not self._usable:
+            raise closed()
+        size = 0
+        patience = DELTA_SECONDS
+        for entry in entries:
+            size += len(entry.data)
+            if not entry.delta:
+                patience = SECONDS
+        held = self._held.get(run_id)
+        if held is None or patience < held.patience:
+            held = self._hold(run_id, patience)
+        held.add(entries, size)
+        self.put += size
+        self._held_bytes += size
+        if self._held_bytes > MOST_BYTES:
+            self._waiting += self._let_go()
+            self._wake()
+        return size
+
+    def save(self, record: Run, *, soon: bool) -> None:
+        """Write a run's record behind, with `soon` after a shorter while. A later record of the run replaces it."""
+        if not self._usable:
+            raise closed()
+        self._hold(record.id, SOON_SECONDS if soon else SECONDS).replace(record)
+
+    def _hold(self, run: str, patience: float) -> WriteBehind:
+        held = self._held.get(run)
+        if held is None:
+            held = self._held[run] = WriteBehind(run)
+        if patience < held.patience:
+            heapq.heappush(self._order, (due := held.hurry(patience), next(self._counter), held))
+            self._ring(due)
+        return held
+
+    def _let_go_of(self, run: str) -> WriteBehind | None:
+        """What was held for a run."""
+        held = self._held.pop(run, None)
+        if held is not None:
+            self._held_bytes -= held.size
+        return held
+
+    def _let_go(self) -> list[WriteBehind]:
+        """All that was held, the oldest first."""
+        held = list(self._held.values())
+        self._held.clear()
+        self._order.clear()
+        self._held_bytes = 0
+        return held
+
+    def _ring(self, due: float) -> None:
+        """Set the alarm to ring then, unless it rings earlier."""
+        if due >= self._rings:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._rings = due
+        self._alarm = asyncio.get_running_loop().call_at(due, self._rang)
+
+    def _rang(self) -> None:
+        """Release a few runs: what is due, and what is due next within the time that it has waited, since writing has a
+        price for each time. Of many runs each few have their moment, and all else waits for one write, not for all.
+        """
+        self._alarm, self._rings = None, math.inf
+        now = until = asyncio.get_running_loop().time() + SLACK_SECONDS
+        order = self._order
+        ripe: list[WriteBehind] = []
+        while order and len(ripe) < self._most_runs:
+            due, _, held = order[0]
+            if held.due == due and self._held.get(held.run) is held:  # else it was hurried or let go of since
+                if due > until:
+                    break
+                if due <= now:
+                    until = max(until, now + held.patience)
+                if held.creation is not None:
+                    self._quick_from = now + SLOW_SECONDS
+                self._let_go_of(held.run)
+                ripe.append(held)
+            heapq.heappop(order)
+        if ripe:
+            self._waiting += ripe
+            self._wake()
+        if order:
+            self._ring(order[0][0])

@@ -222,10 +222,17 @@ def test_what_is_due_of_many_runs_is_written_a_few_at_a_time(tmp_path: Path, mon
     run(main())
 
 
+def released(found: list[list[str]], most: int = write_queue.MOST_RUNS) -> write_queue.WriteQueue:
+    """A queue. The runs of what it releases are put into `found`, those of each time together."""
+    queue = write_queue.WriteQueue(lambda: found.append([str(one.run) for one in queue.take(99)]), most)
+    queue.open()
+    return queue
+
+
 def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_goes_with_nothing_that_is_due_earlier() -> None:
     async def main() -> None:
         found: list[list[str]] = []
-        held = write_queue.HeldWrites(lambda runs: found.append([one.run for one in runs]))
+        held = released(found)
         held.append("early", tokens(1, 1))
         await later(write_queue.DELTA_SECONDS * 0.5)
         held.append("late", tokens(1, 1))
@@ -234,7 +241,7 @@ def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_goes_with_not
         assert found == [["acts"]]
         await later(write_queue.DELTA_SECONDS * 0.4)
         assert found == [["acts"], ["early", "late"]]
-        assert not held
+        assert not held.holds()
 
     run(main(), loop_factory=Still)
 
@@ -242,7 +249,7 @@ def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_goes_with_not
 def test_the_text_of_many_runs_that_came_bit_by_bit_is_released_bit_by_bit_and_none_later_than_it_is_due() -> None:
     async def main() -> None:
         found: list[list[str]] = []
-        held = write_queue.HeldWrites(lambda runs: found.append([one.run for one in runs]), most=2)
+        held = released(found, 2)
         for name in "abcde":
             held.append(name, tokens(1, 1))
             await later(0.01)
@@ -253,7 +260,7 @@ def test_the_text_of_many_runs_that_came_bit_by_bit_is_released_bit_by_bit_and_n
         assert found == [["a", "b"], ["c", "d"]]
         await later(0.02)
         assert found == [["a", "b"], ["c", "d"], ["e", "acts"]]
-        assert not held
+        assert not held.holds()
 
     run(main(), loop_factory=Still)
 
@@ -261,16 +268,17 @@ def test_the_text_of_many_runs_that_came_bit_by_bit_is_released_bit_by_bit_and_n
 def test_what_was_taken_meanwhile_is_not_released_again_and_what_came_since_only_when_it_is_due() -> None:
     async def main() -> None:
         found: list[list[str]] = []
-        held = write_queue.HeldWrites(lambda runs: found.append([one.run for one in runs]))
+        held = released(found)
         held.append("taken", tokens(1, 1))
         await later(write_queue.DELTA_SECONDS * 0.5)
-        assert held.take("taken") is not None
+        held.submit(lambda: None, run="taken", own=True)
+        assert found.pop() == ["taken", "taken"], "with the job that it goes before"
         held.append("taken", tokens(2, 1))
         await later(write_queue.DELTA_SECONDS * 0.5)
         assert found == []
         held.append("taken", [entry(3)])
         await later(write_queue.SECONDS)
-        assert found == [["taken"]] and not held
+        assert found == [["taken"]] and not held.holds()
         await later(write_queue.DELTA_SECONDS)
         assert found == [["taken"]]
 
