@@ -71,7 +71,7 @@ $(BIN)/python:
 $(RUN_STAMP): | $(BIN)/python
 	@echo 'installing requirements.txt into $(VENV)'
 	@$(PIP) -r requirements.txt
-	@$(PIP) --no-deps -e .
+	@$(PIP) --no-deps --config-settings editable_mode=compat -e .
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -79,7 +79,7 @@ $(RUN_STAMP): | $(BIN)/python
 $(DEV_STAMP): | $(BIN)/python
 	@echo 'installing requirements-dev.txt into $(VENV)'
 	@$(PIP) -r requirements-dev.txt
-	@$(PIP) --no-deps -e .
+	@$(PIP) --no-deps --config-settings editable_mode=compat -e .
 	@rm -f $(VENV)/.installed-*
 	@touch $(RUN_STAMP) $@
 

@@ -188,6 +188,13 @@ class AgentContextServe(McpServeOptions):
         return self.access is not None and not self.access.anonymous
 
     @property
+    def shut(self) -> str:
+        access = self.access
+        if access is None or access.anonymous or access.clients or (access.jwt is not None and access.jwt.may):
+            return ""
+        return "access"
+
+    @property
     def tasks_of(self) -> str:
         """Name of the agent whose runs are the tasks."""
         return self.coordinator or COORDINATOR

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.cli import loop
-from gateway.cli.certificate import Certificate
-from gateway.cli.codes import FAILED, OK, USAGE, count
-from gateway.cli.files import read, without
-from gateway.cli.private_files import readable
+from gateway.cli.codes import FAILED, OK, USAGE, count, read, without
+from gateway.cli.listening import Certificate
 from gateway.config import Config, Route
-from gateway.config.exposure import alone, cautions, exposed, in_clear, issuers, of_several, unasked
+from gateway.config.exposure import alone, exposed, issuers, warnings
 from gateway.contract import TargetOptions
 from gateway.core.errors import AgentBroken, InterlinguaError, Unavailable
 from gateway.store.opening import faults_of_file, probe_store
@@ -46,19 +44,9 @@ def check(
     for name, options in config.inbound.items():
         print(f"  {options.path or '/'} <- {name}")
     governing = (caution for route in config.routes if route.binding for caution in route.binding.cautions)
-    clear = in_clear(config, inbound=tls is None and not local(host))
-    strangers = () if local(host) else unasked(config)
-    several = of_several(config, workers) if workers > 1 else ()
     stored = [config.mistake(("store", "url"), fault) for fault in faults_of_file(config.store.url, config.base)]
-    for caution in (
-        *dict.fromkeys(governing),
-        *cautions(config),
-        *strangers,
-        *clear,
-        *several,
-        *stored,
-        *readable(config),
-    ):
+    served = warnings(config, shared=not local(host), tls=tls is not None, workers=workers)
+    for caution in (*dict.fromkeys(governing), *served, *stored):
         print(f"caution: {caution}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")

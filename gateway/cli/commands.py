@@ -139,7 +139,7 @@ def serve(
         from gateway.workers.supervisor import supervise
 
         raise SystemExit(supervise(listen_often(host, port, workers), greet=greet))
-    from gateway.cli.certificate import certificate
+    from gateway.cli.listening import certificate
     from gateway.cli.serve import serve as work
 
     tls = certificate(tls_cert, tls_key)
@@ -159,8 +159,8 @@ def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key
     The exit code is 1 where something is wrong, and with --connect where an agent does not answer.
     """
     configure("error")  # what would be a warning is told as a caution
-    from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
+    from gateway.cli.listening import certificate
 
     raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED), workers=workers, connect=connect))
 
@@ -383,7 +383,7 @@ def manifest(agent: str, routes: Path | None, log_level: str) -> None:
     It says what the agent can do through this gateway, and what governs it.
     """
     configure(log_level)
-    from gateway.cli.manifest import print_manifest
+    from gateway.cli.run import print_manifest
 
     raise SystemExit(print_manifest(agent, routes))
 

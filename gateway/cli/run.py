@@ -1,4 +1,4 @@
-"""`interlingua run` and `interlingua agents`, over a route table or a running gateway."""
+"""`interlingua run` and `interlingua agents`, over a route table or a running gateway; `interlingua manifest`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import UNSET
 from rich.console import Console
 
 from gateway.cli import loop
-from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
-from gateway.cli.files import chosen, read
+from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, chosen, leave, read
 from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
 from gateway.cli.view import View, table, view
 from gateway.contract.reading import meant, merged
@@ -24,7 +23,10 @@ from gateway.core import wording
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.projection import unwrap, wrap
-from gateway.core.types import JsonObject, RunStatus
+from gateway.core.types import Agent, JsonObject, RunStatus
+
+if TYPE_CHECKING:
+    from gateway.config import Config, Route
 
 CANCEL_SECONDS = 10.0
 
@@ -328,3 +330,34 @@ def _placed(value: Any, path: Sequence[str]) -> JsonObject:
         value = {name: value}
     placed: JsonObject = value
     return placed
+
+
+def print_manifest(agent: str, routes: Path | None) -> int:
+    """Print an ACP.md (AIP-44) for an agent, as the gateway offers it. Asks the agent what it can do.
+
+    Raises NotFound if there is none, and whatever its target raises.
+    """
+    from gateway.cli.local import Local
+
+    table = chosen(routes, None)
+    assert table is not None, "without a gateway there is a table"
+    config = read(table)
+
+    async def asked() -> tuple[Agent, Route]:
+        async with Local(config, serving=False) as local:
+            return await local.described(agent)
+
+    print(acp_md(config, *loop.run(asked())), end="")
+    return OK
+
+
+def acp_md(config: Config, agent: Agent, route: Route) -> str:
+    """The file for an agent of the config."""
+    from gateway.governance.printing import bridge, page
+
+    served = any(config.adapters[name].editors for name in config.inbound)
+    front = bridge(agent, route.binding, ("stdio", "websocket") if served else ("stdio",))
+    ways = [f"`interlingua stdio {agent.name}` speaks for it on standard input and output."]
+    if served:
+        ways.append("`interlingua serve` offers it to editors over WebSocket.")
+    return page(front, "\n".join([f"# {agent.name}", "", "An agent behind Interlingua.", *ways]))

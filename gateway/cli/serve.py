@@ -19,14 +19,11 @@ from gateway import tracing
 from gateway.app import App
 from gateway.cli import loop
 from gateway.cli.banner import banner
-from gateway.cli.certificate import Certificate
-from gateway.cli.codes import OK, USAGE, leave
+from gateway.cli.codes import OK, USAGE, leave, read, without
 from gateway.cli.file_changes import changes, digest
-from gateway.cli.files import read, without
-from gateway.cli.listening import BACKLOG, listen
-from gateway.cli.private_files import readable
+from gateway.cli.listening import BACKLOG, Certificate, listen
 from gateway.config import Config, DocumentError, Mistake, load
-from gateway.config.exposure import alone, cautions, exposed, in_clear, of_several, unasked
+from gateway.config.exposure import alone, cautions, exposed, warnings
 from gateway.contract import unguessable
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.registry import OPERATOR, BrokenAdapter
@@ -76,13 +73,9 @@ def serve(
         if link is not None:
             without(alone(config))
         if link is None or link.number == 1:  # one says it for all
-            clear = in_clear(config, inbound=tls is None and _shared(listener))
-            several = () if link is None else of_several(whole, link.workers)
-            strangers = unasked(config) if _shared(listener) else ()
-            for caution in (*cautions(config), *strangers, *clear, *several):
+            workers = 1 if link is None else link.workers
+            for caution in warnings(whole, shared=_shared(listener), tls=tls is not None, workers=workers):
                 log.warning("%s", caution)
-            if open_files := readable(config):
-                log.warning("%s", "; ".join(open_files))
         try:
             gateway = _Gateway(path, config, listener, host, tls=tls, greet=greet, link=link)
             loop.run(gateway.serve(watch), signals=False)

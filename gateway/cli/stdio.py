@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from gateway import registry
 from gateway.cli import loop
-from gateway.cli.codes import FAILED, OK, USAGE, leave
-from gateway.cli.files import chosen, read
+from gateway.cli.codes import FAILED, OK, USAGE, chosen, leave, read
 from gateway.cli.pipe_bridge import PipeBridge
 from gateway.contract import Adapter
 from gateway.core.errors import InterlinguaError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import which
@@ -16,6 +17,7 @@ from gateway.access import JwtOptions
 from gateway.config.models import Config
 from gateway.contract import InboundOptions, TargetOptions
 from gateway.contract.options import ProgramOrUrl, RouteLimits
+from gateway.store.opening import store_path
 from gateway.transport.guard import local
 from gateway.yaml_document import Mistake, Where
 
@@ -51,13 +53,34 @@ def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None)
     return tuple(found)
 
 
+def warnings(config: Config, *, shared: bool, tls: bool, workers: int = 1) -> tuple[Mistake, ...]:
+    """Return all that there is to warn of where a config is served. shared: other machines reach the port; tls: it
+    speaks TLS.
+    """
+    found = [*cautions(config), *in_clear(config, inbound=shared and not tls)]
+    if shared:
+        found += unasked(config)
+    if workers > 1:
+        found += of_several(config, workers)
+    return (*found, *_readable(config))
+
+
 def cautions(config: Config) -> tuple[Mistake, ...]:
-    """Return what is `exposed`, protocols open beside closed ones, what of documents is left to others, and commands
-    that cannot be started here."""
+    """Return what is `exposed`, protocols open beside closed ones or shut for everybody, what of documents is left to
+    others, and commands that cannot be started here.
+    """
     asking = ", ".join(name for name, options in config.inbound.items() if options.authenticates)
     others = [name for name, options in config.inbound.items() if asking and not options.authenticates]
     message = f"anybody may use the agents here, for which clients of {asking} have to be authenticated"
     found = [*exposed(config), *(config.mistake(("inbound", name), message) for name in others)]
+    nobody = (
+        "nobody may do anything here: name `clients`, what the bearers of a `jwt` may do, or what is for `anonymous`"
+    )
+    found += [
+        config.mistake(("inbound", name, options.shut), nobody)
+        for name, options in config.inbound.items()
+        if options.shut
+    ]
     for route in config.routes:
         if route.binding is not None:
             from gateway.governance import declined
@@ -200,3 +223,45 @@ def _reached_in_clear(url: str | None) -> str | None:
     """Return the host of a URL, if it is another machine and the connection is not encrypted."""
     parts = urlsplit(url or "")
     return parts.hostname if parts.scheme in ("http", "ws") and not local(parts.hostname or "") else None
+
+
+def _readable(config: Config) -> list[Mistake]:
+    """Warn of files of the gateway's own that others on this machine can read: the store, audit logs, the key that
+    signs them. They are created for their owner alone; those that exist are left as they are.
+    """
+    if os.name != "posix":  # there modes say nothing
+        return []
+    found = {path: where for where, path in _own_files(config) if _open_to_others(path)}
+    return [
+        config.mistake(where, f"others on this machine can read {path}: make it private (chmod 600)")
+        for path, where in found.items()
+    ]
+
+
+def _own_files(config: Config) -> Iterator[tuple[Where, Path]]:
+    store = store_path(config.store.url, str(config.base))
+    if store is not None:
+        for ending in ("", "-wal", "-shm"):
+            yield ("store", "url"), Path(f"{store}{ending}")
+    if config.audit.key is not None:
+        yield ("audit", "key"), config.base / config.audit.key
+    for index, route in enumerate(config.routes):
+        folder = route.binding.audit_folder if route.binding is not None else None
+        if folder is not None:
+            from gateway.governance.audit.files import LogFiles, log_numbers, log_path
+
+            for number in sorted(log_numbers(folder)):
+                place = LogFiles(log_path(folder, number))
+                for path in (*place.files(), *place.torn()):
+                    yield ("routes", index, "manifest"), path
+
+
+def _open_to_others(path: Path) -> bool:
+    """Whether others may read or write the file, and can reach it."""
+    try:
+        real = path.resolve(strict=True)
+        mode = real.stat().st_mode
+        allowed = stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH)
+        return bool(allowed) and all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents)
+    except OSError:
+        return False

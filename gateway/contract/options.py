@@ -137,6 +137,11 @@ class InboundOptions(Options):
         return False
 
     @property
+    def shut(self) -> str:
+        """The key below which nobody is let in, with which this is only a mistake; "" if somebody is."""
+        return ""
+
+    @property
     def judges_pages(self) -> bool:
         """Whether the inbound half knows itself which web pages may connect (`Origin`). Else the gateway does."""
         return False

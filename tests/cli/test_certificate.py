@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from gateway.cli.certificate import PASSPHRASE, Certificate
+from gateway.cli.listening import PASSPHRASE, Certificate
 from gateway.core.errors import Invalid
 from tests.cli.conftest import TABLE, interlingua
 from tests.support.certificates import authority

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.check import check
-from gateway.cli.manifest import print_manifest
+from gateway.cli.run import print_manifest
 from gateway.governance.binding import bind
 from tests.cli.conftest import interlingua
 from tests.support.processes import ROOT

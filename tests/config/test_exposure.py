@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway import registry
 from gateway.app import App
-from gateway.cli.certificate import Certificate
 from gateway.cli.check import check
+from gateway.cli.listening import Certificate
 from gateway.cli.serve import _Gateway, _shared, serve
 from gateway.config import Config, load, loads
 from gateway.config.exposure import cautions, exposed, in_clear
@@ -281,4 +282,24 @@ def test_commands_that_this_machine_cannot_start_are_cautions_of_check(
         f"caution: {file}:6 routes[4].target.command: ./agent.sh was not found in {tmp_path}",
         f"caution: {file}:7 routes[5].target.cwd: there is no folder {tmp_path / 'nowhere'}",
         f"caution: {file}:8 routes[6].target.command: agent2.py was not found in {tmp_path}",
+    ]
+
+
+NOBODY = "nobody may do anything here: name `clients`, what the bearers of a `jwt` may do, or what is for `anonymous`"
+
+
+@pytest.mark.parametrize(
+    ("access", "told"),
+    [
+        ("{}", [NOBODY]),
+        ("{jwt: {key: '0123456789abcdef0123456789abcdef', audience: here, algorithms: [HS256]}}", [NOBODY]),
+        ("{jwt: {key: '0123456789abcdef0123456789abcdef', audience: here, algorithms: [HS256], may: [read]}}", []),
+        ("{clients: [{name: ann, token: '0123456789abcdef'}]}", []),
+        ("{anonymous: [read]}", []),
+    ],
+)
+def test_a_door_that_nobody_has_a_key_of_is_a_caution(access: str, told: list[str]) -> None:
+    config = loads(f"inbound: {{agent_context: {{access: {access}}}}}", registry.scan())
+    assert [(each.line, each.where, each.message) for each in cautions(config)] == [
+        (1, "inbound.agent_context.access", message) for message in told
     ]
