@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.access import UsageLimits
 from gateway.contract import RunContext
@@ -19,7 +21,10 @@ from tests.support.aio import run
 from tests.support.scripted import Scripted, route, until, use
 
 
-def test_a_run_that_is_taken_up_again_counts_for_its_client_until_it_has_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part_of", [None, "another run"])
+def test_a_run_that_is_taken_up_again_counts_for_its_client_until_it_has_ended(
+    tmp_path: Path, part_of: str | None
+) -> None:
     request = RunRequest(agent="scripted", input={"message": "x"}, protocol="example", principal="ana")
 
     async def main() -> None:
@@ -37,13 +42,13 @@ def test_a_run_that_is_taken_up_again_counts_for_its_client_until_it_has_ended(t
 
         first = engine()
         await first.open()
-        await first.runs.start(request)
+        await first.runs.start(replace(request, part_of=part_of))
         await first.close()
         second = engine()
         await second.open()
         try:
             await until(lambda: len(second.live) == 1)
-            with pytest.raises(Limited):
+            with pytest.raises(Limited) if part_of is None else nullcontext():
                 await second.runs.start(request)
             gate.set()
             await until(lambda: not second.live)
