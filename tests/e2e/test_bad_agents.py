@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +105,38 @@ def test_an_agent_that_is_down_is_told_as_such_and_works_again_once_it_is_up(tmp
             while (answer := client.post("/runs/wait", json=body("hello again"), timeout=30)).status_code != 200:
                 assert time.monotonic() < deadline, answer.text
             assert answer.json()["output"]["values"]["message"] == "hello again"
+
+
+LATE = """\
+import json, sys, time
+def say(**more): print(json.dumps({"jsonrpc": "2.0", **more}), flush=True)
+def told(kind, text):
+    update = {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+    say(method="session/update", params={"sessionId": "s", "update": update})
+able = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "session/prompt":
+        told("agent_message_chunk", "answer to " + asked["params"]["prompt"][-1]["text"])
+    if "id" in asked:
+        results = {"initialize": able, "session/new": {"sessionId": "s"}, "session/prompt": {"stopReason": "end_turn"}}
+        say(id=asked["id"], result=results.get(asked["method"], {}))
+    if asked["method"] == "session/load":
+        for number in range(3):
+            time.sleep(0.03)
+            told("agent_message_chunk", f"history {number} ")
+"""
+
+
+def test_history_that_comes_after_a_session_was_loaded_is_not_the_answer_to_the_next_prompt(tmp_path: Path) -> None:
+    target = {"protocol": "agent_client", "command": [sys.executable, "-c", LATE]}
+    table, thread = json.dumps({"routes": [{"name": "agent", "target": target}]}), ""
+    for word in ("first", "second"):
+        with (
+            Gateway(table, tmp_path) as gateway,
+            httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=30) as client,
+        ):
+            thread = thread or client.post("/threads", json={}).json()["thread_id"]
+            asked = {"agent_id": "agent", "input": {"message": word}}
+            ended = client.post(f"/threads/{thread}/runs/wait", json=asked).json()
+            assert ended["output"]["values"]["message"] == f"answer to {word}", "the second one has loaded the session"

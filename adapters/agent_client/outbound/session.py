@@ -42,6 +42,8 @@ MOST_LENT = 1000
 _PAUSE_EVERY = 256
 """Updates between prompts after which watchers get time to take them: nothing says how far they have come."""
 _PAUSE = 0.02
+QUIET_SECONDS, QUIET_MOST = 0.1, 5.0
+"""Seconds without an update after which an agent that has loaded a session has told all; and the longest wait."""
 
 
 class SessionRecord(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -361,6 +363,16 @@ class AgentSession:
             yield
         finally:
             self._stray = moved(STRAY, self._stray, OpeningStep.OPENED)
+
+    async def quiet(self) -> None:
+        """Return once the agent tells no more of what was. Some (Gemini CLI 0.61) go on after they have answered
+        `session/load`, and that would be taken for the answer to the next prompt.
+        """
+        time, told = asyncio.get_running_loop().time, -1
+        until = time() + QUIET_MOST
+        while told != self._strays and time() < until:
+            told = self._strays
+            await asyncio.sleep(QUIET_SECONDS)
 
     def bind(self, connection: AgentConnection, name: str) -> None:
         """The agent has it open there, under that id. Raises AgentBroken."""

@@ -244,6 +244,8 @@ class AgentSessions:
                 with telling:
                     sent, lost = await self.given(session, connection, forwarded.with_session(params, name))
                     result = await connection.ask(method, sent, timeout=self._target.request_timeout, context=context)
+                    if method == "session/load":
+                        await session.quiet()
             except BaseException:
                 if not there:
                     session.detach(connection)
@@ -388,6 +390,8 @@ class AgentSessions:
                 params, _ = await self.given(session, connection, params)
                 timeout = self._target.request_timeout
                 result = await connection.ask(method, params, timeout=timeout, context=session.context)
+                if method == "session/load":
+                    await session.quiet()
         except RpcError as error:
             session.detach(connection)
             if error.error.code == AUTH_REQUIRED:
