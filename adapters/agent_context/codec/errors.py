@@ -14,8 +14,15 @@ from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LIMITED, METHOD_NOT_FOUND, RpcError
-from gateway.wire.jsonrpc.messages import ErrorObject
+from gateway.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    LIMITED,
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    RpcError,
+)
 
 
 class NoMatch(errors.NotFound):

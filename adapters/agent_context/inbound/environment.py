@@ -33,35 +33,23 @@ from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
-from gateway.mcp.server.contract import McpCall, McpClient, McpSession, ProgressToken
-from gateway.mcp.wire import PROGRESS_TOKEN, meta_of
+from gateway.mcp.server.call import Nowhere, ServedCall
+from gateway.mcp.server.contract import McpCall, McpClient, McpSession
+from gateway.mcp.wire import meta_of
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Id, RpcError
+from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
 
 
-class Aside:
-    """See `gateway.mcp.server.contract.McpCall`: everything goes over the session instead of an answer's stream."""
+class Aside(ServedCall):
+    """A notification that is served as a call: everything goes over the session instead of an answer's stream."""
 
     def __init__(self, session: McpSession, method: str, params: Raw) -> None:
-        self.session = session
-        self.client: McpClient = _unasked(session.client)
-        self.id: Id = None
-        self.method = method
-        self.params = params or Raw(b"{}")
-        self.meta: JsonObject = meta_of(self.params)
-        self.bearer: str | None = session.bearer
-
-    @property
-    def progress_token(self) -> ProgressToken | None:
-        token = self.meta.get(PROGRESS_TOKEN)
-        return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
-
-    @property
-    def log_level(self) -> str | None:
-        return self.session.log_level
+        asked = jsonrpc.Request(None, method, params)
+        super().__init__(session, Nowhere(), asked, meta_of(params), log_level=session.log_level, bearer=session.bearer)
+        self.client = _unasked(session.client)
 
     @property
     def can_ask(self) -> bool:
@@ -74,9 +62,6 @@ class Aside:
         message = jsonrpc.decode(notification)
         if isinstance(message, jsonrpc.Notification):
             self.session.tell(message.method, message.params)
-
-    async def drain(self) -> None:
-        """See `Call`. What a session cannot take is dropped."""
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         return await self.session.ask(method, params, timeout=timeout)

@@ -22,7 +22,6 @@ from gateway.core.errors import AgentGone, Invalid
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp import versions
 from gateway.mcp.runs import ELICITATION, Given, WaitingRuns, keys, questions
-from gateway.mcp.runs.keys import RESUME
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
@@ -157,7 +156,7 @@ class AcknowledgedQuestions:
             message = read(params, MessageParams)
         except RpcError:
             return False
-        key = message.beside.get(RESUME if by_handle else CORRELATION)
+        key = message.beside.get(keys.RESUME if by_handle else CORRELATION)
         future = self._waiting.get((session, str(key)))
         if message.content.type != RESPONSE or future is None or future.done():
             return False
@@ -175,14 +174,14 @@ class AcknowledgedQuestions:
     def open(self, session: McpSession, meta: JsonObject) -> Iterator[asyncio.Future[Raw]]:
         """While the block lasts, the answer to the question with this `_meta` may come in a message."""
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        keys = [(session, str(meta[key])) for key in (RESUME, CORRELATION) if key in meta]
-        for key in keys:
+        marks = [(session, str(meta[key])) for key in (keys.RESUME, CORRELATION) if key in meta]
+        for key in marks:
             self._waiting[key] = future
         try:
             yield future
         finally:
             future.cancel()
-            for key in keys:
+            for key in marks:
                 if self._waiting.get(key) is future:
                     del self._waiting[key]
 
