@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gateway.core.types import JsonObject
 from gateway.yaml_document import Document, DocumentError, Mistake, Where, text_of
@@ -42,6 +43,16 @@ class MarkdownPage:
     def refuse(self, where: Where, message: str, code: str = "") -> None:
         """Note a mistake at a key."""
         self.document.refuse(where, message, code=code)
+
+
+def at(value: Any, where: Where) -> Any:
+    """What is at a path of keys and numbers in a document; None where there is nothing."""
+    for step in where:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
 
 
 def shown(path: Path) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.core.types import JsonObject
 from gateway.governance import schemas
-from gateway.governance.front_matter import MarkdownPage, Misplaced, read, resolve, workspace_of
+from gateway.governance.front_matter import MarkdownPage, Misplaced, at, read, resolve, workspace_of
 from gateway.yaml_document import DocumentError, Mistake, Where
 
 AIP44: Where = ("metadata", "aip44")
@@ -292,14 +292,9 @@ def load_policy(path: Path) -> Policy:
 
 def reference(page: MarkdownPage, where: Where, workspace: Path) -> Path | None:
     """The file that the key refers to; None where it refers to none, or to one that it may not (which is noted)."""
-    given: Any = page.raw
-    for step in where:
-        try:
-            given = given[step]
-        except (KeyError, IndexError, TypeError):
-            return None
+    given = at(page.raw, where)
     if not isinstance(given, str):
-        return None  # the schema says so
+        return None  # there is none, or the schema says that it is no text
     try:
         return resolve(given, of=page.path, workspace=workspace)
     except Misplaced as error:

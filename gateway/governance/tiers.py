@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gateway.core.types import Agent, JsonObject
+from gateway.governance.front_matter import at
 from gateway.governance.manifests import Manifest
 
 REVISION: Final = "b7f0005493b98de32fabee3e9540e2b64da68535"
@@ -62,7 +63,7 @@ def promised_but_missing(manifest: Manifest, can: JsonObject) -> tuple[str, ...]
 
     Any of them is a failed start.
     """
-    return tuple(".".join(way) for way in _leaves(promised(manifest)) if not _at(can, way))
+    return tuple(".".join(way) for way in _leaves(promised(manifest)) if at(can, way) is not True)
 
 
 def _over(base: JsonObject, top: JsonObject) -> JsonObject:
@@ -98,21 +99,10 @@ def _leaves(given: JsonObject, way: tuple[str, ...] = ()) -> Iterator[tuple[str,
             yield (*way, key)
 
 
-def _at(given: Any, way: tuple[str, ...]) -> bool:
-    for step in way:
-        given = given.get(step) if isinstance(given, dict) else None
-    return given is True
-
-
 def revision_of(agent: Agent) -> str | None:
     """The revision that an agent says it tracks (`_meta.aip44.acp_rev` of its `initialize`), if it says one."""
-    for extra in agent.extra.values():
-        found = extra.get("_meta")
-        for step in ("aip44", "acp_rev"):
-            found = found.get(step) if isinstance(found, dict) else None
-        if isinstance(found, str):
-            return found
-    return None
+    told = (at(extra, ("_meta", "aip44", "acp_rev")) for extra in agent.extra.values())
+    return next((revision for revision in told if isinstance(revision, str)), None)
 
 
 def same_revision(one: str, other: str) -> bool:

@@ -44,13 +44,12 @@ class Appender:
         self,
         place: files.LogFiles,
         *,
-        redactor: Redactor,
         signer: EntrySigner | None,
         algorithm: str = "sha256",
-        rotate_bytes: int = 16 * 1024 * 1024,
+        rotate_bytes: int,
     ) -> None:
         self._place = place
-        self._redactor = redactor
+        self._redactor = Redactor()
         self._signer = signer
         self._rotate_bytes = rotate_bytes
         self.algorithm = algorithm

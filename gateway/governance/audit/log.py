@@ -26,12 +26,13 @@ from gateway.governance.audit.event import AuditEntry, AuditEvent, LogHead
 from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.heads import POINTER_SECONDS, HeadKeeper, Pointer
 from gateway.governance.audit.keys import EntrySigner
-from gateway.governance.audit.redact import Redactor, snapshot
+from gateway.governance.audit.redact import snapshot
 from gateway.governance.audit.retention import Upkeep
 
 BATCH_EVENTS = 1024
 BATCH_BYTES = 1024 * 1024
 WAITING_BYTES = 64 * 1024 * 1024
+"""Of events that may wait for the disk."""
 ROTATE_BYTES = 16 * 1024 * 1024
 
 
@@ -56,7 +57,6 @@ class AuditLog:
     `rotate_bytes`: a file that has grown so large is closed. `head`: the newest entry that is known from elsewhere; a
     log that lacks it does not open. `on_head` is called on the loop with number and hash of the newest durable entry,
     soon after it became that, one call at a time, not for every entry; what it raises is logged and it is called again.
-    `waiting`: bytes of events that may wait for the disk.
     """
 
     def __init__(
@@ -68,21 +68,17 @@ class AuditLog:
         rotate_bytes: int = ROTATE_BYTES,
         head: LogHead | None = None,
         on_head: OnHead | None = None,
-        waiting: int = WAITING_BYTES,
     ) -> None:
         """Raises Invalid for an algorithm that an audit event cannot name."""
         _known(algorithm)
         self._place = LogFiles(path)
-        self._appender = Appender(
-            self._place, redactor=Redactor(), signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes
-        )
+        self._appender = Appender(self._place, signer=signer, algorithm=algorithm, rotate_bytes=rotate_bytes)
         self._head_known = head
         self._signer = signer
         self._terms = Terms(algorithm=algorithm)
         self._pointer: HeadKeeper | None = None
         self._pointing = False
         self._upkeep = Upkeep(self._place, self._put, lambda: self._appender.newest, self._kept)
-        self._most_waiting = waiting
         self._waiting = 0
         self._queue: queue.SimpleQueue[tuple[Piece, asyncio.Future[AuditEntry]] | None] = queue.SimpleQueue()
         self._keeper = HeadKeeper(on_head) if on_head is not None else None
@@ -187,9 +183,9 @@ class AuditLog:
         except UnicodeEncodeError as error:
             raise Invalid("audit event: no Unicode text") from error
         size = len(piece.raw)
-        if size > self._most_waiting:
-            raise TooLarge(f"audit event: {size} bytes, over the limit of {self._most_waiting}")
-        if self._waiting + size > self._most_waiting:
+        if size > WAITING_BYTES:
+            raise TooLarge(f"audit event: {size} bytes, over the limit of {WAITING_BYTES}")
+        if self._waiting + size > WAITING_BYTES:
             raise Unavailable("the audit log cannot keep up")
         future: asyncio.Future[AuditEntry] = self._loop.create_future()
         self._waiting += size

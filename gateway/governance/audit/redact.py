@@ -24,6 +24,8 @@ SECRETS = frozenset((
 """Keys whose values are left out; upper and lower case are the same."""
 
 DEEPEST = 64
+LONGEST_VALUE = 64 * 1024
+"""Bytes of a value that is written whole."""
 
 
 def snapshot(event: AuditEvent) -> bytes:
@@ -46,10 +48,9 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Redactor:
-    """Makes of a snapshot what may be written. `limit` is in bytes."""
+    """Makes of a snapshot what may be written."""
 
-    def __init__(self, limit: int = 64 * 1024) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._typed = msgspec.json.Decoder(AuditEvent)
         self._decoder = msgspec.json.Decoder(float_hook=self._float)
         self._floats = 0
@@ -71,11 +72,11 @@ class Redactor:
             if value is None:
                 continue
             value = holder[key] = self._clean(value, DEEPEST)
-            if len(raw) > self._limit:
+            if len(raw) > LONGEST_VALUE:
                 encoded = canonical({"": value}, simple=simple)[len('{"":') : -1]
-                if len(encoded) > self._limit:
+                if len(encoded) > LONGEST_VALUE:
                     hashes[key if holder is event else f"metadata.{key}"] = digest(encoded)
-                    holder[key] = redacted(f"{len(encoded)} bytes, over the limit of {self._limit}")
+                    holder[key] = redacted(f"{len(encoded)} bytes, over the limit of {LONGEST_VALUE}")
         if hashes:
             metadata.setdefault("interlingua", {})["sha256"] = hashes
         return Ready(event, simple)

@@ -69,14 +69,13 @@ def verify(
     head: LogHead | None = None,
     keyring: Keyring | None = None,
     any_form: bool = False,
-    most: int = MOST_MISTAKES,
 ) -> Report:
     """Read files, in the order of `logs`, as one log, and report its mistakes.
 
     `after` is the entry before the first, where older files are elsewhere. `head`, `keyring` and `any_form` are
     `ChainCheck`'s. Raises Unavailable for a file that cannot be read.
     """
-    verification = _Verification(ChainCheck(after, head=head, keyring=keyring, any_form=any_form), most)
+    verification = _Verification(ChainCheck(after, head=head, keyring=keyring, any_form=any_form))
     for path in paths:
         try:
             with path.open("rb") as file:
@@ -89,12 +88,11 @@ def verify(
 
 
 class _Verification:
-    """The files of one log, read in order until there are `most` mistakes (`more`)."""
+    """The files of one log, read in order until there are MOST_MISTAKES (`more`)."""
 
-    def __init__(self, chain: ChainCheck, most: int) -> None:
+    def __init__(self, chain: ChainCheck) -> None:
         self.more = False
         self._chain = chain
-        self._most = most
         self._mistakes: list[LogMistake] = []
         self._files = self._entries = self._number = 0
         self._first = self._path = Path()
@@ -112,7 +110,7 @@ class _Verification:
             if named is not None and named != self._chain.seq:
                 what = f"the file is named after entry {named} and begins with {self._chain.seq}"
                 self._mistakes.append(LogMistake(str(path), 1, "seq", "chain.seq_gap", what))
-            if len(self._mistakes) >= self._most:
+            if len(self._mistakes) >= MOST_MISTAKES:
                 self.more = True
                 return
 

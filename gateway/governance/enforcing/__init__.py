@@ -6,8 +6,7 @@
     governor.py     `RouteGovernor`: a route's rules for adapters (gateway/contract/governing.py)
     gate.py         `RunGate`: holds back the events of the run until their calls are decided
     judge.py        decides the calls of a run, records the decisions, asks approvers
-    calls.py        one tool call: its facts and the table of its phases
-    approval.py     the question about it, and the people whose answers count
+    calls.py        one tool call: its facts, the table of its phases, the question about it, whose answers count
     session.py      records one session
     journal.py      one audit log, the states of its sessions, and the budgets of its policies
     restoring.py    restores from a log what was spent and what has no end

@@ -18,8 +18,7 @@ from gateway.contract import InterceptedRun
 from gateway.contract.governing import CallNews, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, IllegalEvent, InterlinguaError, Unavailable
-from gateway.governance.enforcing.approval import why_not
-from gateway.governance.enforcing.calls import WAITING, CallPhase, GovernedCall
+from gateway.governance.enforcing.calls import WAITING, CallPhase, GovernedCall, why_not
 from gateway.governance.enforcing.judge import REFUSED, Judge
 from gateway.governance.enforcing.session import AuditedSession
 from gateway.governance.policy import Kind, PolicyRules

@@ -24,7 +24,7 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.memory import Recalled
 from gateway.core.types import Answer, Artifact, Failure, Interrupt, JsonObject, Run, RunStatus, ThreadUpdate
 from gateway.governance.audit.aip44 import State
-from gateway.governance.enforcing.approval import own
+from gateway.governance.enforcing.calls import own
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.session import SKILLS, by, instructions, session_of

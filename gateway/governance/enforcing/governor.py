@@ -14,12 +14,13 @@ from gateway.governance.binding import Binding, Roots
 from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.session import AuditedSession, by
+from gateway.governance.front_matter import at
 from gateway.governance.manifests import AIP44
 from gateway.governance.policy import PolicyRules
 from gateway.governance.printing import capabilities
 from gateway.governance.skills import Skill
 from gateway.governance.tiers import ANOTHER, REVISION, revision_of, same_revision, speaks
-from gateway.yaml_document import Mistake, Where
+from gateway.yaml_document import Mistake
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class RouteGovernor:
         for what in self._missing(capabilities(agent)):
             own = (*AIP44, "capabilities", *what.split("."))
             needed = "mcp_servers" if what in self._unreached(capabilities(agent)) else "tier"
-            key = own if _is_at(page.raw, own) else (*AIP44, needed)
+            key = own if at(page.raw, own) is not None else (*AIP44, needed)
             found.append(page.mistake(key, f"promises {what}, which agent {agent.name} cannot do"))
         return found
 
@@ -166,11 +167,3 @@ class RouteGovernor:
         hows = sorted({one.transport for one in self.binding.manifest.mcp_servers} - {"stdio"})
         able = can.get("agent", {}).get("mcpCapabilities", {})
         return [f"agent.mcpCapabilities.{how}" for how in hows if able.get(how) is not True]
-
-
-def _is_at(raw: Json, way: Where) -> bool:
-    for step in way:
-        if not isinstance(raw, dict) or step not in raw:
-            return False
-        raw = raw[step]
-    return True

@@ -18,9 +18,8 @@ from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError, Unavailable
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
 from gateway.governance.audit.aip44 import State
-from gateway.governance.enforcing import approval
-from gateway.governance.enforcing.approval import AskedApproval
-from gateway.governance.enforcing.calls import CallPhase, GovernedCall
+from gateway.governance.enforcing import calls
+from gateway.governance.enforcing.calls import AskedApproval, CallPhase, GovernedCall
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.governance.enforcing.session import ANONYMOUS, AuditedSession
 from gateway.governance.matching import TURN
@@ -173,7 +172,7 @@ class Judge:
                 call.follow(told)
         if call.phase is not CallPhase.ALLOWED:
             del self.calls[name]
-            raise Denied(approval.why_not(call))
+            raise Denied(calls.why_not(call))
         return name
 
     async def _settle(self, call: GovernedCall) -> None:
@@ -212,7 +211,7 @@ class Judge:
             await self.ask(call)
         del self.calls[TURN]
         if call.phase is not CallPhase.ALLOWED:
-            raise Denied(approval.why_not(call))
+            raise Denied(calls.why_not(call))
 
     async def answering(self, interrupt: Interrupt, answer: Answer) -> bool:
         """Decide, before an answer is taken, whether it ends the question. False: it counts, and more are needed.
@@ -223,7 +222,7 @@ class Judge:
         asked = self._asked.get(interrupt.id) or await self._recalled(interrupt)
         if asked is None:
             return True
-        call, by = asked.call, approval.signatory(answer)
+        call, by = asked.call, calls.signatory(answer)
         role = min(by.roles, default="")
         if not asked.yes(answer):
             if answer.outcome is not Outcome.CANCELLED:
@@ -233,7 +232,7 @@ class Judge:
             await self._judge(call)
         if call.decision.kind is Kind.DENY:
             return True  # and it is not released
-        approval.check(call, by)
+        calls.check(call, by)
         enough = call.decision.released({*call.signed, by})
         await self.session.answered(call, by.id, role, approved=True, enough=enough)
         call.signed.add(by)
@@ -261,7 +260,7 @@ class Judge:
             if (shown_before := self.calls.get(event.call)) is not None:
                 shown_before.to(CallPhase.ENDED)
         elif isinstance(event, e.Interrupted):
-            call = approval.recalled(event.interrupt)
+            call = calls.recalled(event.interrupt)
             if call is not None:
                 self.before[call.id] = (event.interrupt.id, call)
         elif isinstance(event, e.Resumed):
@@ -334,12 +333,12 @@ class Judge:
         self,
         call: GovernedCall,
         question: Interrupt | None = None,
-        grants: Callable[[Answer], bool] = approval.approves,
+        grants: Callable[[Answer], bool] = calls.approves,
     ) -> Answer:
         """Have the call approved, by the agent's question or one of ours. It is then ALLOWED or REFUSED."""
         asked, _ = self.before.get(call.id, ("", None))
         if question is None:
-            question = approval.question(call, self._name(call))
+            question = calls.question(call, self._name(call))
         else:
             question = replace(question, id=self._unused(question.id))
         call.to(CallPhase.ASKING)
@@ -350,7 +349,7 @@ class Judge:
         try:
             call.logged()
             if question.id != asked:  # else it was recorded before a restart
-                await self.session.waits(call, approval.approvers(call.decision))
+                await self.session.waits(call, calls.approvers(call.decision))
             about = self._asked[question.id] = AskedApproval(call, grants)
             with self.run.approval(call.tool, call.id, call.decision.policy) as note:
                 answer = await self.run.ask(question)
@@ -364,7 +363,7 @@ class Judge:
         if self.closed:
             return answer  # `over` records the call
         if self.granted(question, about, answer):
-            call.allow(approval.signatory(answer).id or ANONYMOUS)
+            call.allow(calls.signatory(answer).id or ANONYMOUS)
         else:
             why = "nobody approved it" if answer.outcome is Outcome.CANCELLED else "it was rejected"
             await self.refuse(call, call.decision.why if call.decision.kind is Kind.DENY else why)
@@ -453,14 +452,14 @@ class Judge:
     def _decision(self, rules: PolicyRules, call: GovernedCall, countable: bool) -> Decision:
         said = [(call.tool, call.server), *(call.earlier - {(call.tool, call.server)})]
         for tool, _ in said:
-            if not approval.within(self.run.run.request, tool):
+            if not calls.within(self.run.run.request, tool):
                 return Decision(kind=Kind.DENY, policy=None, why=f"whoever asked for the run has no tool {tool}")
         how: dict[str, Any] = {"risk": call.risk, "at": self.session.now(), "countable": countable}
         return strictest([rules.call(tool, server=server, **how) for tool, server in said])
 
     async def _recalled(self, interrupt: Interrupt) -> AskedApproval | None:
         """Recall a question of before a restart whose call was not told again. The current rules decide it."""
-        call = approval.recalled(interrupt)
+        call = calls.recalled(interrupt)
         if call is None:
             return None
         await self._judge(call)

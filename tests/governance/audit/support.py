@@ -11,7 +11,7 @@ import msgspec
 from gateway.governance.audit import Actor, AuditEntry, AuditEvent, AuditSubject, EntrySigner
 from gateway.governance.audit.appender import Appender, Piece
 from gateway.governance.audit.files import LogFiles, log_path
-from gateway.governance.audit.redact import Redactor, snapshot
+from gateway.governance.audit.redact import snapshot
 
 
 def event(number: int = 0, **more: Any) -> AuditEvent:
@@ -35,7 +35,6 @@ def appender(
 ) -> Appender:
     return Appender(
         LogFiles(log_path(folder, 1)),
-        redactor=Redactor(),
         rotate_bytes=rotate_bytes,
         signer=signer,
         algorithm=algorithm,

@@ -16,6 +16,7 @@ import pytest
 
 from gateway.core.errors import Invalid, TooLarge, Unavailable
 from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, Terms, files, heads, verify
+from gateway.governance.audit import log as log_module
 from gateway.governance.audit.canonical import canonical
 from gateway.governance.audit.files import log_path
 from gateway.governance.audit.heads import HeadKeeper
@@ -185,9 +186,11 @@ def test_a_file_that_somebody_else_touched_is_not_written_to_again(
     run(scenario())
 
 
-def test_an_event_that_is_none_is_refused_alone(tmp_path: Path) -> None:
+def test_an_event_that_is_none_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "WAITING_BYTES", 100_000)
+
     async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1), waiting=100_000) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             bad = msgspec.structs.replace(event(), action="NO")
             first, wrong, last = log.append(event(1)), log.append(bad), log.append(event(2))
             assert ((await first).seq, (await last).seq) == (0, 1)
@@ -203,9 +206,11 @@ def test_an_event_that_is_none_is_refused_alone(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk) -> None:
+def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "WAITING_BYTES", 2_000)
+
     async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1), waiting=2_000) as log:
+        async with AuditLog(log_path(tmp_path, 1)) as log:
             disk.go.clear()
             taken: list[asyncio.Future[AuditEntry]] = []
             with pytest.raises(Unavailable, match="cannot keep up"):

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.core.errors import Invalid
 from gateway.governance.audit import AppliedPolicy, AuditSubject, verify
+from gateway.governance.audit import redact as redact_module
 from gateway.governance.audit.appender import Appender
 from gateway.governance.audit.canonical import LARGEST, canonical, digest
 from gateway.governance.audit.files import LogFiles, log_path
@@ -41,9 +42,10 @@ def test_what_usually_is_a_secret_is_left_out(key: str) -> None:
     assert redact({f"{key}s-of": "kept"}) == {f"{key}s-of": "kept"}
 
 
-def test_a_value_over_the_limit_leaves_its_hash() -> None:
+def test_a_value_over_the_limit_leaves_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redact_module, "LONGEST_VALUE", 50)
     long = {"v": "x" * 100}
-    made = Redactor(limit=50)(snapshot(event(input=long, output={"small": 1}, metadata={"acme": long}))).event
+    made = Redactor()(snapshot(event(input=long, output={"small": 1}, metadata={"acme": long}))).event
     assert made["input"] == redacted("108 bytes, over the limit of 50")
     assert made["output"] == {"small": 1}
     assert made["metadata"]["acme"] == made["input"]
@@ -62,13 +64,12 @@ def test_the_largest_integers_and_all_other_values_are_kept() -> None:
     assert redact({"token": 1}) == {"token": {"$redacted": True, "reason": "secret"}}
 
 
-def test_a_log_with_floats_is_what_its_hashes_say(tmp_path: Path) -> None:
+def test_a_log_with_floats_is_what_its_hashes_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, value in enumerate((1.5, 1.0, 1e21, [0.1, 1e-7], {"a": 2.0, "b": 3})):
         for limit in (64 * 1024, 1):
             folder = tmp_path / f"{number}-{limit}"
-            log = Appender(
-                LogFiles(log_path(folder, 1)), redactor=Redactor(limit=limit), rotate_bytes=1 << 20, signer=None
-            )
+            monkeypatch.setattr(redact_module, "LONGEST_VALUE", limit)
+            log = Appender(LogFiles(log_path(folder, 1)), rotate_bytes=1 << 20, signer=None)
             log.open(None, 0)
             log.write([piece(input={"v": value}), piece(input={"v": 1})])
             log.close()
@@ -78,10 +79,11 @@ def test_a_log_with_floats_is_what_its_hashes_say(tmp_path: Path) -> None:
                 assert first["input"] == {"v": value}
 
 
-def test_what_is_as_long_as_the_limit_is_kept() -> None:
+def test_what_is_as_long_as_the_limit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     value = {"v": "x" * 100}
     for limit, kept in ((107, False), (108, True), (109, True)):
-        made = Redactor(limit=limit)(snapshot(event(input=value))).event
+        monkeypatch.setattr(redact_module, "LONGEST_VALUE", limit)
+        made = Redactor()(snapshot(event(input=value))).event
         assert (made["input"] == value) is kept
 
 

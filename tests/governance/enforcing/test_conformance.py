@@ -20,7 +20,7 @@ from gateway.core.errors import Denied, InterlinguaError, Unavailable
 from gateway.core.types import Answer, Interrupt, RunStatus
 from gateway.governance.audit import files
 from gateway.governance.binding import Roots
-from gateway.governance.enforcing import RouteGovernor, approval
+from gateway.governance.enforcing import RouteGovernor, calls
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.judge import Judge
@@ -251,7 +251,7 @@ CHECKS: list[tuple[Scene, Strip]] = [
     (ungranted_is_never_shown, any_grant),
     (approval_is_waited_for, put(PolicyRules, "call", always(Kind.ALLOW))),
     (approval_is_waited_for, put(RunGate, "_may_be_shown", true)),
-    (only_approvers_approve, put(approval, "check", lambda *_: None)),
+    (only_approvers_approve, put(calls, "check", lambda *_: None)),
     (only_approvers_approve, put(Judge, "answering", true)),
     (a_quorum_is_waited_for, one_is_enough),
     (a_quorum_is_waited_for, put(Judge, "answering", true)),

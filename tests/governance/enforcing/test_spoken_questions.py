@@ -9,8 +9,9 @@ import pytest
 from gateway.contract.governing import APPROVAL, APPROVALS
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Identity, Interrupt, Outcome
-from gateway.governance.enforcing.approval import (
+from gateway.governance.enforcing.calls import (
     AskedApproval,
+    GovernedCall,
     approvers,
     approves,
     check,
@@ -21,7 +22,6 @@ from gateway.governance.enforcing.approval import (
     whom,
     why_not,
 )
-from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.manifests import Signer
 from gateway.governance.matching import TURN
 from gateway.governance.policy import ApprovalWay, Decision, Kind, Need, Signatory
