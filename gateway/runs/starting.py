@@ -9,6 +9,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -66,6 +67,8 @@ RETRY_SECONDS = 0.5
 INTERRUPTED = "interrupted by a newer run"
 GIVEN_UP = "it was given up while it was being created"
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
+UNSYNCED = CreatedRun(False)
+"""A run that is written and cannot be synced: refused, it would stay there as one that runs."""
 
 
 class Starter:
@@ -278,34 +281,19 @@ class Starter:
         """Commit the run with its first events, and begin it: one that begins at once and has nothing between itself
         and its agent when it is written, any other when it is on the disk. Nobody is told of it before that.
         """
-        run, first = live.record.run, live.log.number(started)
-        here = contextvars.copy_context()
+        run, first, unseen = live.record.run, live.log.number(started), live.record.unseen
         between = live.interceptor if started else None
+        there = partial(self._there, live, started, first, slots)
+        written: Callable[[CreatedRun], None] | None = None
+        if started and between is None and not unseen:
+            here = contextvars.copy_context()
 
-        def begin(created: CreatedRun) -> None:
-            """It is there: begin it, unless it has begun."""
-            if live.task is None:
-                self._not_stopping()
-                if created.thread is not None:  # the run before may have changed it
-                    live.conversation.refreshed(created.thread)
-                live.log.created(started, first)
-                work = live.drive() if started else self.wait_and_drive(live, created.active)
-                here.run(self.begin, live, work, slots)
+            def written(created: CreatedRun) -> None:
+                if not self._stopping:
+                    live.record.written()
+                    here.run(there, created)
 
-        def written(created: CreatedRun) -> None:
-            if not self._stopping:
-                live.record.written()
-                begin(created)
-
-        async def commit() -> CreatedRun:
-            early = written if started and between is None and not live.record.unseen else None
-            try:
-                return await self._store.create_run(
-                    run, first, reserved=RESERVE, soon=live.record.unseen, written=early
-                )
-            except Unsynced:  # it is there: refused, it would stay there as one that runs
-                return CreatedRun(False)
-
+        create = partial(self._store.create_run, run, first, reserved=RESERVE, soon=unseen, written=written)
         if thread is not None:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
@@ -314,11 +302,17 @@ class Starter:
         self._creating += 1
         try:
             if between is None:
-                begin(await commit())
+                try:
+                    created = await create()
+                except Unsynced:
+                    created = UNSYNCED
             else:
                 async with between.starting():
-                    created = await commit()
-                begin(created)
+                    try:
+                        created = await create()
+                    except Unsynced:
+                        created = UNSYNCED
+            there(created)
             live.record.synced()
         except (asyncio.CancelledError, Unavailable):
             self.wait_for(asyncio.ensure_future(self._give_up(live, started, first)))
@@ -327,6 +321,22 @@ class Starter:
             self._creating -= 1
             if self._created is not None:
                 self._created.set()
+
+    def _there(
+        self,
+        live: LiveRun,
+        started: Sequence[e.Event],
+        first: Sequence[LogEntry],
+        slots: Slots,
+        created: CreatedRun,
+    ) -> None:
+        """A new run is there: begin it, unless it has begun."""
+        if live.task is None:
+            self._not_stopping()
+            if created.thread is not None:  # the run before may have changed it
+                live.conversation.refreshed(created.thread)
+            live.log.created(started, first)
+            self.begin(live, live.drive() if started else self.wait_and_drive(live, created.active), slots)
 
     async def _give_up(self, live: LiveRun, started: Sequence[e.Event], first: Sequence[LogEntry]) -> None:
         """End a run whose client went, or whose gateway was told to stop, while it was being created, if it is there:
