@@ -45,19 +45,6 @@ def test_the_best_free_agent_is_taken_and_the_next_when_it_is_full() -> None:
     run(scene())
 
 
-def test_work_is_spread_over_agents_that_are_as_good() -> None:
-    async def scene() -> None:
-        queue = lines(per_agent=4)
-        equals = [Candidate(id=name) for name in "abc"]
-        for number in range(6):
-            with queue.enter(0, number, "x") as place:
-                place.want(equals)
-                assert place.taken() is not None
-        assert [queue.running(name) for name in "abc"] == [2, 2, 2]
-
-    run(scene())
-
-
 def test_an_agent_that_becomes_free_goes_to_the_highest_priority_and_of_those_to_the_oldest() -> None:
     async def scene() -> None:
         queue, order = lines(), []
@@ -114,15 +101,6 @@ def test_a_place_that_is_left_gives_back_what_it_was_given_and_holds_nobody_up()
                 assert third.agent is not None and first.agent is None
             assert first.agent is not None and second.agent is None
         assert queue.running("a") == 0 and queue.waiting == 0
-
-    run(scene())
-
-
-def test_waiting_for_news_ends_with_its_time() -> None:
-    async def scene() -> None:
-        with lines().enter(0, 1, "x") as place:
-            place.want([])
-            assert not await place.news(0.01)
 
     run(scene())
 
