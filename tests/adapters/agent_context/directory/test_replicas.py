@@ -351,3 +351,25 @@ def test_a_revocation_that_cannot_be_read_holds_and_keeps_nobody_from_the_rest(t
             assert (await there.status("bad"), await there.status()) == ("revoked", "active")
 
     run(scene())
+
+
+def test_a_run_that_begins_before_a_revocation_is_known_there_ends_once_it_is(tmp_path: Path) -> None:
+    async def scene() -> None:
+        asked = asyncio.Event()
+
+        async def never(method: str, params: object) -> object:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async with two(tmp_path) as (here, there):
+            await there.register(at=session(never))
+            await here.look()
+            await here.directory.revoking.revoke("it")
+            started = await there.start()
+            await asked.wait()
+            await there.look()
+            ended = await there.engine.runs.wait(started.id, timeout=30)
+            assert ended is not None and ended.status is RunStatus.CANCELLED
+
+    run(scene())
