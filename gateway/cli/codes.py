@@ -38,6 +38,11 @@ def read(path: Path, code: int = USAGE) -> Config:
     from gateway.config import DocumentError, load
     from gateway.registry import BrokenAdapter
 
+    if path == DEFAULT_ROUTES and not path.exists():
+        leave(
+            code,
+            'there is no routes.yaml here; name the route table that you mean, or see README.md, "Your own agents"',
+        )
     try:
         return load(path)
     except DocumentError as error:

@@ -174,7 +174,7 @@ def test_signing_that_is_required_needs_a_key(tmp_path: Path) -> None:
     (tmp_path / "routes.yaml").write_text(json.dumps({**json.loads(table()), "audit": {"key": "gone.pem"}}))
 
     async def story() -> None:
-        with pytest.raises(Invalid, match=r"gone\.pem: no private key that can be read"):
+        with pytest.raises(Invalid, match=r"gone\.pem: no private key that can be read: no such file or directory$"):
             await App(load(tmp_path / "routes.yaml")).start()
 
     aio.run(story())

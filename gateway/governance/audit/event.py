@@ -86,7 +86,7 @@ class LogHead(msgspec.Struct, frozen=True):
         """Parse SEQ:HASH. Raises ValueError."""
         seq, colon, value = text.strip().partition(":")
         if not colon or not seq.isascii() or not seq.isdigit() or not re.fullmatch("[0-9a-f]{32,128}", value):
-            raise ValueError(f"{text!r} is not SEQ:HASH")
+            raise ValueError(f"{text!r} is not SEQ:HASH, an entry's number and its hash in hex")
         return cls(int(seq), value)
 
 

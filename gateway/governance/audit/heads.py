@@ -22,7 +22,7 @@ from gateway.core.types import JsonObject
 from gateway.governance.audit.canonical import canonical
 from gateway.governance.audit.event import GATEWAY, SCHEMA, LogHead
 from gateway.governance.audit.files import log_number, log_path, sync_folder, write
-from gateway.governance.audit.keys import EntrySigner, Keyring
+from gateway.governance.audit.keys import EntrySigner, Keyring, reason
 
 EVERY_SECONDS = 0.1
 RETRY_SECONDS = 1.0
@@ -245,7 +245,7 @@ def read(path: Path, keyring: Keyring | None) -> LogHead:
         said = msgspec.convert(document, _Said)
         head = LogHead.parse(f"{said.head_seq}:{said.head_hash}")
     except (OSError, ValueError) as error:
-        raise Invalid(f"{path}: no head pointer: {error}") from error
+        raise Invalid(f"{path}: no head pointer: {reason(error)}") from error
     if keyring is not None:
         payload = canonical({key: value for key, value in document.items() if key != "signature"})
         wrong = keyring.check(said.signature, payload, said.pinned_at)

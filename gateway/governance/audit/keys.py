@@ -44,7 +44,7 @@ class EntrySigner:
         try:
             key = load_pem_private_key(path.read_bytes(), None)
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise Invalid(f"{path}: no private key that can be read: {error}") from error
+            raise Invalid(f"{path}: no private key that can be read: {reason(error)}") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise Invalid(f"{path}: not an Ed25519 key")
         return cls(key)
@@ -110,7 +110,7 @@ class Keyring:
                 gone = msgspec.json.decode(revoked.read_bytes(), type=_Revoked).keys
             return cls(keys, frozenset(key if isinstance(key, str) else key.id for key in gone))
         except (OSError, ValueError) as error:
-            raise Invalid(f"{path}: no keyring: {error}") from error
+            raise Invalid(f"{path}: no keyring: {reason(error)}") from error
         except Invalid as error:
             raise Invalid(f"{path}: {error}", path=error.path) from error
 
@@ -139,6 +139,11 @@ def keyring(*signers: EntrySigner) -> bytes:
     """The keyring file of some keys."""
     ring = {"$schema": "agentgovernance/v1", "doctype": "keyring", "keys": [signer.public() for signer in signers]}
     return json.dumps(ring, indent=2).encode() + b"\n"
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be used, without its name."""
+    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def thumbprint(key: Ed25519PublicKey) -> str:
