@@ -47,7 +47,6 @@ from gateway.recording import Recorder
 from gateway.registry import OPERATOR
 from gateway.routing import FixedPaths, Identify, LateRoutes, awaiting, served
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
 from gateway.store.opening import open_store
 from gateway.transport.asgi import refusals
@@ -94,7 +93,7 @@ class App:
         self.gateway = Engine(
             open_store(config.store.url, str(config.base), fsync=config.store.fsync),
             public_url=str(config.public_url or address),
-            rules=Rules(artifact_limit=config.store.artifact_limit),
+            artifact_limit=config.store.artifact_limit,
             limits=UsageLimits(
                 client=config.limits.client,
                 door=config.limits.door,

@@ -25,7 +25,6 @@ from gateway.runs.log import LogWatch, decoded
 from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
 from gateway.runs.post import PostOffice
 from gateway.runs.recovery import Claimed, Recovery
-from gateway.runs.rules import Rules
 from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads, ThreadWatchers
@@ -49,19 +48,22 @@ class Engine:
         store: Store,
         *,
         public_url: str = "",
-        rules: Rules | None = None,
+        artifact_limit: int = 64_000_000,
+        cancel_grace: float = 5.0,
         limits: UsageLimits | None = None,
         new_id: Callable[[], str] = unguessable,
         recorder: RunRecorder | None = None,
     ) -> None:
-        """new_id: see `Gateway.new_id`."""
+        """artifact_limit: the bytes that a file may have. cancel_grace: seconds in which an agent may end a run that is
+        cancelled. new_id: see `Gateway.new_id`.
+        """
         self.store = store
         self.new_id = new_id
         self.limits = limits or UsageLimits()
         self.public_url = public_url
         self.agents = Roster(store)
         self._owed: Callable[[Delivery], None] = _ignore_delivery
-        rules, recorder = rules or Rules(), recorder or Unrecorded()
+        recorder = recorder or Unrecorded()
         self.post = PostOffice(store, self._rung)
         """Calls to and of the other processes on the store."""
         self._followed = FollowedRuns(store, self.post)
@@ -76,7 +78,8 @@ class Engine:
             self.conversations,
             states,
             public_url=public_url,
-            rules=rules,
+            artifact_limit=artifact_limit,
+            cancel_grace=cancel_grace,
             limits=self.limits,
             owed=self._owes,
             elsewhere=self._elsewhere,
@@ -93,7 +96,7 @@ class Engine:
         self.post.serve(WatchRun, self._watched)
         self.threads = EngineThreads(store, self.conversations, states)
         self.files = EngineFiles(
-            store, self.agents, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
+            store, self.agents, self.conversations, public_url=public_url, artifact_limit=artifact_limit
         )
         self.records = EngineRecords(store)
         self.backchannel = EngineBackchannel(store, self.agents, self.conversations, self.post, self._lobby)

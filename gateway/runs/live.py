@@ -45,7 +45,6 @@ from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
 from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Clock, Questions
-from gateway.runs.rules import Rules
 from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext, UntoldCaller
@@ -59,13 +58,14 @@ BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
 
-class Commons(msgspec.Struct, frozen=True):
+class Commons(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine's runs share. The callbacks are called synchronously, after the commit, and must not raise."""
 
     store: Store
     threads: Threads
     states: States
-    rules: Rules
+    artifact_limit: int
+    cancel_grace: float
     public_url: str
     """URLs of files begin with it."""
     recorder: RunRecorder
@@ -337,7 +337,7 @@ class LiveRun:
             url=f"{self._commons.public_url}/artifacts/{self.run.id}/{artifact_id}",
             metadata=metadata or {},
         )
-        limit = self._commons.rules.artifact_limit
+        limit = self._commons.artifact_limit
         artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
         self.artifacts.append(artifact)
         return artifact
@@ -441,13 +441,10 @@ class LiveRun:
         async with self.record.lock:
             if self.thread is not None:  # runs before it may have changed it
                 self.conversation.refreshed(await self._store.thread(self.thread.id))
-            async with self.starting():
+            starting = contextlib.nullcontext() if self.interceptor is None else self.interceptor.starting()
+            async with starting:
                 run = replace(self.run, status=RunStatus.RUNNING, dispatched=not self.held, updated_at=time.time())
                 await self.record.write((e.RunStarted(),), run)
-
-    def starting(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Entered while the start is committed."""
-        return contextlib.nullcontext() if self.interceptor is None else self.interceptor.starting()
 
     async def finish(self, end: e.Event) -> None:
         """Commit the end, once; tell everyone. The last step of the run's own task, which is carried out whole."""
@@ -568,7 +565,7 @@ class LiveRun:
     def _stop_agent(self) -> None:
         """Tell the agent to stop, and wait no longer for it than the grace."""
         self._commons.calling(asyncio.ensure_future(self.call_cancel()))
-        asyncio.get_running_loop().call_later(self._commons.rules.cancel_grace, self._grace_over)
+        asyncio.get_running_loop().call_later(self._commons.cancel_grace, self._grace_over)
 
     async def call_cancel(self) -> None:
         """Tell the agent to stop; whatever comes of it is counted or logged, never raised. In a task of its own."""

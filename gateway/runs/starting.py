@@ -52,7 +52,6 @@ from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import Commons, LiveRun
 from gateway.runs.log import RESERVE, RunLog
 from gateway.runs.parts import in_chunks
-from gateway.runs.rules import Rules
 from gateway.runs.run_record import of_error
 from gateway.runs.states import States
 from gateway.runs.threads import UPLOADS, Threads
@@ -82,7 +81,8 @@ class Starter:
         states: States,
         *,
         public_url: str,
-        rules: Rules,
+        artifact_limit: int,
+        cancel_grace: float,
         limits: UsageLimits,
         owed: Callable[[Delivery], None],
         elsewhere: RunsElsewhere,
@@ -101,8 +101,18 @@ class Starter:
         self._limits = limits
         self._slots: dict[str, Slots] = {}
         """The limits' slots that runs in progress take, by id."""
-        calls = self._ended, owed, self.wait_for
-        self._commons = Commons(store, conversations, states, rules, public_url, recorder, *calls)
+        self._commons = Commons(
+            store=store,
+            threads=conversations,
+            states=states,
+            artifact_limit=artifact_limit,
+            cancel_grace=cancel_grace,
+            public_url=public_url,
+            recorder=recorder,
+            ended=self._ended,
+            owed=owed,
+            calling=self.wait_for,
+        )
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
         self._memory = EndedRuns()
@@ -188,7 +198,7 @@ class Starter:
             if files or thread is not None or request.prompt is not None or agent.capabilities.files:
                 uploaded = () if thread is None else await self._uploaded(thread)
                 folder = f"{self._commons.public_url}/artifacts/{run_id if thread is None else thread.id}"
-                limit = self._commons.rules.artifact_limit
+                limit = self._commons.artifact_limit
                 mine = given(request, files, uploaded, entry, agent, folder=folder, limit=limit)
                 request = mine.request
             filled = None if mine is None else mine.filled
@@ -239,7 +249,7 @@ class Starter:
     async def _store_files(self, given: GivenFiles, thread: Thread | None) -> None:
         """Store a request's files, which the run claims when it is created."""
         for artifact, content in given.stored:
-            await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._commons.rules.artifact_limit)
+            await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._commons.artifact_limit)
         if thread is not None and not thread.attributes.get(UPLOADS):
             await self._conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
 

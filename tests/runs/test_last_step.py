@@ -13,7 +13,6 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from gateway.tracing import metrics
@@ -159,7 +158,7 @@ def test_a_grace_that_is_over_while_the_end_is_being_written_costs_the_run_nothi
 
         scripted = Scripted(agent)
         scripted.on_cancel = stop.set
-        async with engine((route(), scripted), store=store, rules=Rules(cancel_grace=0.01)) as gateway:
+        async with engine((route(), scripted), store=store, cancel_grace=0.01) as gateway:
             started = await gateway.runs.start(request())
             await gateway.runs.cancel(started.id)
             await asyncio.wait_for(store.reached.wait(), LONG)

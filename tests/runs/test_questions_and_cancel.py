@@ -12,7 +12,6 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, Invalid
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from tests.support.aio import Clock, later, run
 from tests.support.scripted import Scripted, engine, request, route, until
 
@@ -206,7 +205,7 @@ def test_an_agent_that_ignores_the_cancel_is_left_after_the_grace_and_that_is_co
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        async with engine((route(), Scripted(deaf)), rules=Rules(cancel_grace=0.05)) as gateway:
+        async with engine((route(), Scripted(deaf)), cancel_grace=0.05) as gateway:
             started = await gateway.runs.start(request())
             done = await gateway.runs.cancel(started.id, wait=True)
             assert done.status is RunStatus.CANCELLED

@@ -22,7 +22,6 @@ from gateway.core.errors import (
 )
 from gateway.core.types import IfBusy, Run, RunQuery, RunStatus
 from gateway.runs import Engine, starting
-from gateway.runs.rules import Rules
 from tests.support.aio import Clock, later, run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
@@ -349,7 +348,7 @@ def test_a_busy_thread_does_as_the_request_says(strategy: IfBusy) -> None:
 
         from gateway.core.types import Thread
 
-        async with engine((route(), Scripted(agent)), rules=Rules(cancel_grace=0.05)) as gateway:
+        async with engine((route(), Scripted(agent)), cancel_grace=0.05) as gateway:
             await gateway.threads.create(Thread(id="t", created_at=0, updated_at=0))
             first = await gateway.runs.start(request("first", thread="t"))
             second = request("second", thread="t", if_busy=strategy)

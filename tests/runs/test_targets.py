@@ -22,7 +22,6 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBusy, AgentError, AgentFailed, AgentForgot, AgentGone, AgentTimeout, Unavailable
 from gateway.core.types import Agent, JsonObject, Run, RunStatus, Thread
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store.opening import open_store
 from tests.support import scripted
 from tests.support.scripted import AGENT, Script, Scripted, until
@@ -101,7 +100,7 @@ def grouped(
 
 @asynccontextmanager
 async def engine(group: TargetGroup, file: Path | None = None) -> AsyncIterator[Engine]:
-    made = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), public_url="", rules=Rules())
+    made = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), public_url="")
     made.use([Entry(group.route, group, group)])
     await made.open()
     try:

@@ -18,7 +18,6 @@ from gateway.core import projection
 from gateway.core.errors import AgentFailed, Unsupported
 from gateway.core.types import Agent, AgentCapabilities, Json, RunRequest
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store import Store
 from gateway.store.opening import open_store
 
@@ -112,14 +111,14 @@ def use(engine: Engine, *agents: tuple[Route, Scripted]) -> None:
 async def engine(
     *agents: tuple[Route, Scripted],
     file: Path | None = None,
-    rules: Rules | None = None,
+    cancel_grace: float = 5.0,
     store: Store | None = None,
     public_url: str = "",
     recorder: RunRecorder | None = None,
 ) -> AsyncIterator[Engine]:
     """An open engine; its store is in memory or in `file`, or the one given."""
     store = store or open_store(f"sqlite:///{file}" if file else "sqlite://")
-    made = Engine(store, public_url=public_url, rules=rules, recorder=recorder)
+    made = Engine(store, public_url=public_url, cancel_grace=cancel_grace, recorder=recorder)
     use(made, *agents)
     await made.open()
     try:

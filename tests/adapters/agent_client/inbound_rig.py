@@ -21,7 +21,6 @@ from gateway.contract import RunContext, TargetOptions, ThreadContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, RunQuery, ThreadUpdate
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, MemoryPipe, pair
 from tests.support.scripted import AGENT, Script, Scripted, engine, faultless, route
@@ -154,11 +153,11 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 @asynccontextmanager
 async def rig(
-    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, **options: Any
+    *agents: tuple[Route, Scripted], file: Path | None = None, cancel_grace: float = 5.0, **options: Any
 ) -> AsyncIterator[Rig]:
     """An inbound half with these agents. AssertionError at the end if an error was logged, or a task failed."""
     with faultless():
-        async with engine(*agents, file=file, rules=rules) as made, AsyncExitStack() as stack:
+        async with engine(*agents, file=file, cancel_grace=cancel_grace) as made, AsyncExitStack() as stack:
             yield Rig(made, AgentClientServe(**options), stack)
 
 

@@ -17,7 +17,6 @@ from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.core.types import Run, Thread
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store.opening import open_store
 from tests.support.scripted import request, until
 
@@ -55,12 +54,12 @@ def text(ended: Run) -> str:
 
 
 @contextlib.asynccontextmanager
-async def house(*how: str, file: Path | None = None, rules: Rules | None = None, **target: Any) -> AsyncIterator[House]:
+async def house(*how: str, file: Path | None = None, cancel_grace: float = 5.0, **target: Any) -> AsyncIterator[House]:
     """The agent is `outbound_program.py`, unless `target` names another."""
     default = {} if "url" in target else {"command": (sys.executable, str(PROGRAM), *how)}
     options = AgentClientTarget.model_validate({"protocol": PROTOCOL, **default, **target})
     outbound = AgentClientOutbound(options)
-    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=rules)
+    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), cancel_grace=cancel_grace)
     route = Route(name="prog", target=options)
     engine.use([Entry(route, outbound)])
     await engine.open()

@@ -12,7 +12,6 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, Unavailable
 from gateway.core.types import Interrupt, Outcome, RunStatus
-from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import asking, rig, scripted
 from tests.support.aio import run
@@ -175,7 +174,7 @@ def test_a_session_that_is_closed_while_its_run_is_being_started_ends_the_prompt
 
 def test_an_agent_that_does_not_hear_of_it_is_given_up() -> None:
     async def main() -> None:
-        async with rig(scripted(held(asyncio.Event)), rules=Rules(cancel_grace=0.05)) as gateway:
+        async with rig(scripted(held(asyncio.Event)), cancel_grace=0.05) as gateway:
             editor = await gateway.connect()
             session = await editor.new()
             turn = await editor.start(session)

@@ -13,7 +13,6 @@ import pytest
 from gateway.core import events as e
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout
 from gateway.core.types import Answer, RunStatus
-from gateway.runs.rules import Rules
 from tests.adapters.agent_client.outbound_house import house, text
 from tests.support.aio import run
 from tests.support.scripted import request, until
@@ -182,7 +181,7 @@ def test_a_cancel_answers_the_open_permission_and_the_run_ends_with_the_agents_a
 
 def test_a_stuck_agent_is_replaced_after_the_grace() -> None:
     async def body() -> None:
-        async with house(rules=Rules(cancel_grace=0.2), stop_timeout=0.5) as it:
+        async with house(cancel_grace=0.2, stop_timeout=0.5) as it:
             thread = await it.thread("t1")
             first = text(await it.ask("pid", thread))
             stuck = await it.engine.runs.start(request("stuck", agent="prog", thread=thread))

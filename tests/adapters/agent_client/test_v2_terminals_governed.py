@@ -15,7 +15,6 @@ from gateway.core import events as e
 from gateway.core.types import Run, RunStatus
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store.opening import open_store
 from tests.adapters.agent_client.governed_rules import Rules as Told
 from tests.adapters.agent_client.outbound_agent import OPTIONS, Rig, settled
@@ -36,7 +35,7 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
 
     scripted = Ruled(script, agent=AGENT)
     scripted.cancel = it.outbound.cancel  # type: ignore[method-assign]
-    engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), rules=Rules(cancel_grace=0.2))
+    engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), cancel_grace=0.2)
     enforcement = Enforcement(engine.records, engine.store.spend)
     engine.on_opened(enforcement.open)
     engine.accompany(closing=enforcement.aclose)

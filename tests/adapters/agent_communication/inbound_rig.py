@@ -25,7 +25,6 @@ from gateway.mcp.server.contract import InputRequired, McpClient, ProgressToken
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
 from gateway.mcp.wire import META_LOG_LEVEL
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 from tests.support.scripted import AGENT, Script, Scripted, engine, faultless, route
 
@@ -197,11 +196,11 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, **options: Any
+    *agents: tuple[Route, Scripted], file: Path | None = None, cancel_grace: float = 5.0, **options: Any
 ) -> AsyncIterator[Rig]:
     """An inbound half with these agents. AssertionError at the end if an error was logged, or a task failed."""
     with faultless():
-        async with engine(*agents, file=file, rules=rules) as made:
+        async with engine(*agents, file=file, cancel_grace=cancel_grace) as made:
             found = Rig(made, AgentCommunicationServe(**options))
             yield found
             await found.inbound.runs.settled()

@@ -32,7 +32,6 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import AgentCapabilities, Interrupt, InterruptSpec, Outcome
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support import scripted
 from tests.support.scripted import AGENT, Scripted, failer, filer, route
@@ -164,7 +163,7 @@ class Server:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with scripted.engine(*self._table(), rules=Rules(cancel_grace=0.1)) as self.engine:
+        async with scripted.engine(*self._table(), cancel_grace=0.1) as self.engine:
             assert ADAPTER.serve is not None
             inbound = ADAPTER.serve(self.options, self.engine)
             app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])

@@ -18,7 +18,6 @@ from gateway.governance.audit import Report, verify
 from gateway.governance.binding import Binding, bind
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store import Store
 from gateway.store.opening import open_store
 from tests.governance.audit.support import files_of
@@ -118,7 +117,7 @@ async def house(
     *,
     binding: Binding | None = None,
     attach: Script | None = None,
-    rules: Rules | None = None,
+    cancel_grace: float = 0.2,
     store: Store | None = None,
     half: type[Scripted] = Ruled,
     listed: Callable[[], Awaitable[None]] | None = None,
@@ -127,7 +126,7 @@ async def house(
     """An open one, its store in the folder. `listed`: called when its log is open and no run goes on yet."""
     outbound = half(script, attach=attach)
     outbound.asks = False
-    engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
+    engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), cancel_grace=cancel_grace)
     enforcement = Enforcement(
         engine.records, engine.store.spend, driven=engine.driven_elsewhere, taken_over=engine.taken_over
     )

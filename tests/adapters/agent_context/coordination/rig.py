@@ -25,7 +25,6 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, Standing
 from gateway.runs import Engine
-from gateway.runs.rules import Rules
 from gateway.store.opening import open_store
 from tests.support.scripted import AGENT, Script, Scripted, route, until
 
@@ -143,7 +142,7 @@ async def house(
 ) -> AsyncIterator[House]:
     """`agents` by name; a candidate for each that is not among `candidates`. `gateway`: what the coordinator sees."""
     store = open_store(f"sqlite:///{file}" if file else "sqlite://")
-    engine = Engine(store, rules=Rules(cancel_grace=grace), limits=limits)
+    engine = Engine(store, cancel_grace=grace, limits=limits)
     known = {one.id for one in candidates}
     directory = FakeDirectory(*candidates, *(candidate(name) for name in agents if name not in known))
     made = {name: one if isinstance(one, Scripted) else Scripted(one) for name, one in agents.items()}
