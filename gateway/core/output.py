@@ -166,7 +166,7 @@ class Output:
     def apply(self, event: e.Event) -> bool:
         """Fold one event in. True if the document has changed."""
         if type(event) is e.PartDelta:
-            if event.part == self._growing and self._fold.grow(event.delta):
+            if event.part == self._growing and event.delta and self._fold.grow(event.delta):
                 self._said = event.delta
                 self._spans[event.part][1] += len(event.delta)
                 return True

@@ -7,8 +7,8 @@ import json
 import msgspec
 import pytest
 
+from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core import projection
 from gateway.core.output import SEPARATOR, Output, OutputParts, PartOf
 from gateway.core.stream import Opener
 from gateway.core.types import Agent, Artifact, Json, Role
@@ -36,6 +36,23 @@ def _document(*events: e.Event, agent: Agent = MESSAGE) -> Json:
 
 def test_text_is_put_where_the_schema_wants_it() -> None:
     assert _document(e.PartDelta(part="t", delta="Hel"), e.PartDelta(part="t", delta="lo")) == {"message": "Hello"}
+
+
+def test_what_a_change_is_said_to_have_added_is_what_it_has_added_and_no_text_adds_nothing() -> None:
+    output, before = Output(MESSAGE), delta.ABSENT
+    said = ["Hel", "lo", "", "!", "\ud83d", "\ude00", "ö", ""]
+    texts: list[e.Event] = [e.PartDelta(part="t", delta=text) for text in said]
+    made = Artifact(id="a", name="n", run="r", created_at=0.0, url="u")
+    other = [e.PartDelta(part="o", delta="more"), e.PartDelta(part="o", delta=""), e.PartDelta(part="o", delta="s")]
+    for event in Opener().feed([*texts, e.ArtifactAdded(artifact=made), *texts, *other]):
+        changed = output.apply(event)
+        after = output.document if not output.empty else delta.ABSENT
+        if not changed:
+            assert after == before
+        elif output.delta is not delta.ABSENT:
+            assert delta.combine(before, output.delta) == after
+        before = after
+    assert output.document["message"] == "Hello!😀ö" * 2 + "mores"
 
 
 def test_messages_are_a_blank_line_apart_and_only_the_assistants_count() -> None:
