@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from websockets.sync.client import ClientConnection, connect
 
 from tests.support import peers
 from tests.support.processes import Gateway, Process
@@ -140,3 +141,46 @@ def test_history_that_comes_after_a_session_was_loaded_is_not_the_answer_to_the_
             asked = {"agent_id": "agent", "input": {"message": word}}
             ended = client.post(f"/threads/{thread}/runs/wait", json=asked).json()
             assert ended["output"]["values"]["message"] == f"answer to {word}", "the second one has loaded the session"
+
+
+TWICE = """\
+import json, sys
+loads = 0
+able = {"loadSession": True, "sessionCapabilities": {"close": {}}}
+def say(**more): print(json.dumps({"jsonrpc": "2.0", **more}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    method = asked["method"]
+    loads = {"session/new": 1, "session/load": loads + 1, "session/close": 0}.get(method, loads)
+    if method == "session/prompt":
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "well. "}}
+        for _ in range(loads):
+            say(method="session/update", params={"sessionId": "s", "update": update})
+    if "id" in asked:
+        results = {"initialize": {"protocolVersion": 1, "agentCapabilities": able}, "session/new": {"sessionId": "s"}}
+        say(id=asked["id"], result=results.get(method, {"stopReason": "end_turn"}))
+"""
+
+
+def test_an_agent_that_tells_twice_in_a_session_that_is_loaded_twice_is_told_once(tmp_path: Path) -> None:
+    """As it is where each editor starts an agent of its own."""
+    target = {"protocol": "agent_client", "command": [sys.executable, "-c", TWICE]}
+    with Gateway(json.dumps({"routes": [{"name": "agent", "target": target}]}), tmp_path) as gateway:
+        session, told = "", []
+        for _ in range(2):
+            with connect(f"{gateway.url.replace('http', 'ws')}/agent-client/agent") as editor:
+
+                def asked(method: str, editor: ClientConnection = editor, **params: Any) -> Any:
+                    editor.send(json.dumps({"jsonrpc": "2.0", "id": method, "method": method, "params": params}))
+                    while (message := json.loads(editor.recv(30))).get("id") != method:
+                        told.append(message["params"]["update"]["sessionUpdate"])
+                    return message["result"]
+
+                asked("initialize", protocolVersion=1, clientCapabilities={})
+                setup = {"cwd": str(tmp_path), "mcpServers": []}
+                if session:
+                    asked("session/load", sessionId=session, **setup)
+                else:
+                    session = asked("session/new", **setup)["sessionId"]
+                asked("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "how are you?"}])
+        assert told.count("agent_message_chunk") == 2

@@ -232,6 +232,10 @@ class AgentSessions:
             profile = known.profile if known else self._connections.profile(context.caller)
             connection = await session.lease.connect(self._connections.shared(context, profile))
             there = session.open and session.name == name
+            if there and method == "session/load":
+                # it may be an editor that was started again, whose agent would be new: there are agents (Mistral Vibe
+                # 3.0) that tell all twice where a session is loaded that is open
+                await self._tell_closed(session)
             if not there:
                 session.bind(connection, name)
             loads = connection.offers("loadSession") and not connection.offers("sessionCapabilities", "resume")
