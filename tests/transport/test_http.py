@@ -18,7 +18,7 @@ import uvloop
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid, Unavailable
 from gateway.transport.guard import Guard
 from gateway.transport.http import FilePart, HttpAuth, HttpClient, StreamResponse, Unreachable, segment
-from gateway.transport.http.body import PIECE, Gunzip
+from gateway.transport.http.response import PIECE, Gunzip
 from tests.support import aio
 from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
-from gateway.transport.http.body import HELD_BYTES
 from gateway.transport.http.connection import HEAD_BYTES, CallConnection
+from gateway.transport.http.response import HELD_BYTES
 from tests.support import aio
 
 

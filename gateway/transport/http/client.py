@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from gateway.core.errors import AgentTimeout, InterlinguaError, Invalid, Unavailable
 from gateway.transport.deadline import Deadline
-from gateway.transport.http.body import UNLIMITED, StreamResponse
 from gateway.transport.http.outgoing import (
     BearerTokens,
     BytesBody,
@@ -24,7 +23,7 @@ from gateway.transport.http.outgoing import (
     TlsFiles,
     with_params,
 )
-from gateway.transport.http.response import HttpResponse
+from gateway.transport.http.response import UNLIMITED, HttpResponse, StreamResponse
 from gateway.transport.tap import TAP, WHOLE_BYTES, BodyNotes, NotedWork, Said, current
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from typing import cast
 import httptools
 
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
-from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.outgoing import Pieces
-from gateway.transport.http.response import ResponseHeaders
+from gateway.transport.http.response import ResponseHeaders, StreamResponse
 
 HEAD_BYTES = 64 * 1024
 """The longest head, and the most bytes of trailers, of interim responses or of chunk extensions in one go."""

@@ -19,7 +19,6 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.deadline import Deadline
-from gateway.transport.http.body import StreamResponse
 from gateway.transport.http.connection import CallConnection, StaleConnection
 from gateway.transport.http.outgoing import (
     ONE_WRITE,
@@ -32,7 +31,7 @@ from gateway.transport.http.outgoing import (
     header_line,
     with_params,
 )
-from gateway.transport.http.response import Unreachable
+from gateway.transport.http.response import StreamResponse, Unreachable
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard
