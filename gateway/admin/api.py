@@ -141,11 +141,12 @@ class AdminApi:
 
     async def _agents(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Every agent: what it is, where it is, how its runs went since the gateway started."""
-        entries = [entry for entry in self._engine.agents.entries if not entry.hidden]
+        agents = self._engine.agents
+        entries = [entry for entry in agents.entries if not entry.hidden]
         await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in entries))
         everybody = await self._overlooker.all()
         figures = {metric.name: metric for metric in everybody.metrics()}
-        return _json({"agents": [_agent(entry, figures) for entry in entries]})
+        return _json({"agents": [_agent(entry, figures) for entry in (*entries, *agents.unlisted)]})
 
     async def _protocols(self, who: Identity | None, request: HttpRequest) -> Reply:
         """Every protocol: its door, if clients are served, and what it cannot say."""

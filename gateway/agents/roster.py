@@ -100,6 +100,11 @@ class Roster:
         self._rebuild()
 
     @property
+    def unlisted(self) -> Sequence[Entry]:
+        """Targets that stand for many agents, and do not say for which."""
+        return [entry for entry in self.configured if entry.many is not None and entry.reason]
+
+    @property
     def hosts(self) -> Mapping[str, Hosting]:
         """The inbound halves that host agents, by protocol."""
         return self._hosted.halves

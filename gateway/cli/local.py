@@ -64,7 +64,7 @@ class Local:
         say for which.
         """
         agents = self._app.gateway.agents
-        away = [(host, AgentGone(host.reason)) for host in agents.configured if host.many is not None and host.reason]
+        away = [(host, AgentGone(host.reason)) for host in agents.unlisted]
         described = await asyncio.gather(*map(_described, agents.entries))
         return [*zip(agents.entries, described, strict=True), *away]
 

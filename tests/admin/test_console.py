@@ -178,12 +178,15 @@ def test_an_operator_enters_a_token_which_no_cookie_keeps(tmp_path: Path) -> Non
 def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
     script = "import sys; sys.exit('no model is configured')"
     target = f"{{protocol: agent_client, command: {json.dumps([sys.executable, '-c', script])}}}"
-    with Gateway(f"routes:\n  - name: coder\n    target: {target}\n", tmp_path) as running:
+    tools = f"{{protocol: agent_context, command: {json.dumps([sys.executable, '-c', script])}, agents: '*'}}"
+    table = f"routes:\n  - name: coder\n    target: {target}\n  - name: tools\n    target: {tools}\n"
+    with Gateway(table, tmp_path) as running:
         begun_at = httpx2.post(
             f"{running.url}/agent-connect/runs", json={"agent_id": "coder", "input": {"message": "hello"}}, timeout=60
         )
         assert "no model is configured" in begun_at.text
-        assert "exited with 1: no model is configured" in seen(running, "readiness", "coder")["cell"]
+        for agent in ("coder", "tools"):  # one of them stands for many, of which none is known
+            assert "exited with 1: no model is configured" in seen(running, "readiness", agent)["cell"]
 
 
 def test_a_run_of_very_many_events_is_seen_at_once_and_held_in_few_rows(gateway: Gateway, http: httpx2.Client) -> None:
