@@ -21,7 +21,7 @@ from gateway.core import choices, delta, wording
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import forms
-from gateway.mcp.fields import FormDialect
+from gateway.mcp.forms import FormDialect
 
 ANSWER: Final = "_answer"
 """In an answer's value: what a client of this protocol said in full, where that is more than the option."""

@@ -163,7 +163,7 @@ class UpstreamEnd(AgentEnd):
         if waiting is not None:
             await waiting
 
-    # --- gateway.mcp.client.channel.Channel -------------------------------------------------------------------------
+    # --- gateway.mcp.client.session.Channel -------------------------------------------------------------------------
 
     @property
     def name(self) -> str:

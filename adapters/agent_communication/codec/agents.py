@@ -14,8 +14,7 @@ from adapters.agent_communication.wire import PROTOCOL
 from gateway.core import delta, projection
 from gateway.core.errors import AgentBroken
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
-from gateway.mcp.runs import schemas
-from gateway.mcp.runs.documents import Documents, with_meta
+from gateway.mcp.runs.documents import Documents, as_object, with_meta
 
 _CONFIG: Final = "configSchema"
 
@@ -103,4 +102,4 @@ def template_of(agent: Agent) -> JsonObject | None:
     """Its entry in `agents/templates/list`; None if it takes no configuration."""
     if not agent.config_schema:
         return None
-    return {**entry_of(agent), _CONFIG: schemas.as_object(agent.config_schema)}
+    return {**entry_of(agent), _CONFIG: as_object(agent.config_schema)}

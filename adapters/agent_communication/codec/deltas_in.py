@@ -20,7 +20,7 @@ from gateway.core import events as e
 from gateway.core.delta import ABSENT, DeltaError, Fold, Json, split
 from gateway.core.errors import AgentBroken
 from gateway.core.types import Agent, Artifact, JsonObject, Role
-from gateway.mcp.runs import schemas
+from gateway.mcp.runs.documents import resolve
 
 PART: Final = "output"
 MESSAGE: Final = "message"
@@ -42,14 +42,14 @@ class Defaults:
     def __init__(self, schema: JsonObject, root: JsonObject | None = None, depth: int = _DEPTH) -> None:
         self.schema = schema
         root = schema if root is None else root
-        resolved = schemas.resolve(schema, root)
+        resolved = resolve(schema, root)
         properties = resolved.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         self._fields = frozenset(properties)
         self._values: dict[str, Json] = {}
         self._inner: dict[str, Defaults] = {}
         for name, each in properties.items():
-            field = schemas.resolve(each, root)
+            field = resolve(each, root)
             if "default" in field and not _is_idle(field["default"]):
                 self._values[name] = field["default"]
             if depth and isinstance(field.get("properties"), dict):

@@ -133,7 +133,7 @@ class AgentCalls:
         if asked.name == tools.ANSWER and asked.name not in self._runs.names(call.session):
             return await self._answer_tool(call, arguments)
         agent = await self._runs.agent(call.session, asked.name)
-        follower = self._follower(call, agent, ToolRendering(self._runs, call, agent))
+        follower = self._follower(call, agent, ToolRendering(self._runs.tools, call, agent))
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
         else:
@@ -187,4 +187,4 @@ class AgentCalls:
             return tools.refused(Invalid(f"{tools.RESUME_PATH}: no run has this question", path=tools.RESUME_PATH))
         except Invalid as error:
             return tools.refused(error)
-        return await self._follower(call, agent, ToolRendering(self._runs, call, agent)).go(run)
+        return await self._follower(call, agent, ToolRendering(self._runs.tools, call, agent)).go(run)

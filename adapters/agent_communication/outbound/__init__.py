@@ -3,8 +3,7 @@
 server.py   the target: sessions with it, the agents and templates that are there
 agents.py   one of them
 created.py  agents made of a template, one for each configuration
-turn.py     one run; its call may be sent again with an answer
-request.py  what is sent for a run, and what is said of it besides deltas
+turn.py     one run: what is sent, and what is said of it; its call may be sent again with an answer
 """
 
 from __future__ import annotations

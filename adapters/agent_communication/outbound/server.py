@@ -15,7 +15,7 @@ from gateway.core.errors import AgentError
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
-from gateway.mcp.client.target_server import TargetList, TargetNews, TargetPools, few, gateway_info
+from gateway.mcp.client.target import TargetList, TargetNews, TargetPools, few, gateway_info
 from gateway.mcp.wire import declares
 
 log = logging.getLogger(__name__)

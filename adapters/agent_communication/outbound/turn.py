@@ -7,29 +7,91 @@ import contextlib
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 
 from adapters.agent_communication.codec.deltas_in import PART, Defaults, DeltaDecoder
-from adapters.agent_communication.outbound import request
-from adapters.agent_communication.outbound.request import data_of
+from adapters.agent_communication.codec.deltas_out import NOTIFICATION
 from adapters.agent_communication.outbound.server import QUESTIONS
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
 from gateway.contract import RunContext
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.delta import NO_DIFF, Fold
-from gateway.core.errors import InterlinguaError
-from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome
+from gateway.core.errors import InterlinguaError, Invalid
+from gateway.core.types import Agent, Answer, Failure, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import forms
 from gateway.mcp.client import called_run as calls
+from gateway.mcp.client.called_run import ServerRequests, capabilities
 from gateway.mcp.client.contract import UpstreamSession
-from gateway.mcp.client.server_requests import ServerRequests, capabilities
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
 from gateway.mcp.runs.questions import as_input
-from gateway.mcp.wire import META
+from gateway.mcp.wire import META, PROGRESS_TOKEN, passed_on
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
+
+OF_THE_CALL: Final = frozenset({"name", "input", "config", META, "inputResponses", "requestState", "task"})
+"""Members of `params` that the gateway says itself."""
+
+
+def run_params(context: RunContext, name: str, given: Json, *, configured: bool) -> JsonObject:
+    """The params of `agents/run` for the agent `name` and the input `given`. Raises Invalid for one that is no object.
+
+    What a client of the same protocol sent besides goes along as it is. So does, with `configured`, the run's
+    configuration: the protocol has no place for it, but another gateway reads it, and nobody minds.
+    """
+    check_input(given)
+    request = context.run.request
+    said = request.creation if request.protocol == PROTOCOL else {}
+    meta = said.get(META)
+    meta = {**(meta if isinstance(meta, dict) else {}), **request.metadata}
+    if meta:
+        meta = {key: value for key, value in meta.items() if passed_on(key, value)}
+    if context.traceparent is not None:
+        meta["traceparent"] = context.traceparent
+    extra = {key: value for key, value in said.items() if key not in OF_THE_CALL} if said else {}
+    if configured and request.config:
+        extra["config"] = request.config
+    return {**extra, "name": name, "input": given, **({META: meta} if meta else {})}
+
+
+def check_input(given: Json) -> None:
+    """Raises Invalid for an input that is no object."""
+    if not isinstance(given, dict):  # which ends acp-sdk's server for Python
+        raise Invalid("the agent's input is an object", path="/input")
+
+
+def noted(method: str, params: Raw) -> list[e.Event]:
+    """Another notification about the run, for clients of the same protocol; nothing where it cannot be read."""
+    try:
+        data = jsonrpc.unpack(params) if params else None
+        if isinstance(data, dict):
+            data.pop(PROGRESS_TOKEN, None)
+        return [e.Custom(name=PROTOCOL, data=delta.sound({NOTIFICATION: method, "params": data}))]
+    except (ValueError, RecursionError):
+        return []
+
+
+def run_failed(error: RpcError) -> e.RunFailed:
+    """The end of a run that was answered with an error; clients of the same protocol hear it in the agent's words."""
+    said = error.error
+    origin: JsonObject = {"code": said.code, "message": delta.sound(said.message)}
+    data = data_of(error)
+    if data is not None:
+        origin["data"] = data
+    failure = Failure(code=error.code, message=delta.sound(str(error)) or "the agent failed")
+    return e.RunFailed(failure=failure, origin={"error": origin})
+
+
+def data_of(error: RpcError) -> Json:
+    """The data of an error; None where there is none, or it cannot be read."""
+    data = error.error.data
+    try:
+        return delta.sound(jsonrpc.unpack(data) if isinstance(data, Raw) else data)
+    except (ValueError, RecursionError):
+        return None
+
 
 LEAVE_SECONDS = 1.0
 """How long to follow another gateway's run in order to cancel it."""
@@ -163,7 +225,7 @@ class AgentRunTurn(calls.CalledRun):
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
         """Convert a notification to events, unless it was told before."""
-        told = self._decoder.feed(params) if method == RUN_PROGRESS else request.told(method, params)
+        told = self._decoder.feed(params) if method == RUN_PROGRESS else noted(method, params)
         return self._repeats.new(told)
 
     def again(self) -> None:
@@ -175,7 +237,7 @@ class AgentRunTurn(calls.CalledRun):
 
     def failed(self, error: RpcError) -> e.RunFailed:
         """The end of a run whose agent has answered with an error."""
-        return request.failed(error)
+        return run_failed(error)
 
     # --- the call -----------------------------------------------------------------------------------------------------
 
@@ -184,12 +246,12 @@ class AgentRunTurn(calls.CalledRun):
         context = self.context
         configured = not self._home.configured
         given = context.run.request.input
-        request.check(given)  # what is wrong is said before anything is started
+        check_input(given)  # what is wrong is said before anything is started
         if configured and context.run.request.config and context.run.request.protocol != PROTOCOL:
             context.lost("config")
         async with self._home.use(context, self._declared) as (session, name):
             recalled = await context.recall(fresh=True)
-            params = request.params(context, name, recalled.input, configured=configured)
+            params = run_params(context, name, recalled.input, configured=configured)
             result = await self._answered(session, params)
             self.over = True
         return self._decoder.result(result)

@@ -36,8 +36,7 @@ from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.contract import UpstreamSession
-from gateway.mcp.client.target import Target
-from gateway.mcp.client.target_server import TargetList, TargetNews, few
+from gateway.mcp.client.target import Target, TargetList, TargetNews, few
 from gateway.mcp.wire import LISTEN, declares
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError

@@ -27,7 +27,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Invalid
 from gateway.core.memory import Recalled
 from gateway.core.types import NULL, Answer, Artifact, Interrupt, Json, JsonObject, Outcome
-from gateway.mcp.client import server_requests
+from gateway.mcp.client import called_run
 from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN, declares, passed_on
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
@@ -147,10 +147,10 @@ def capabilities(caller: Caller | None) -> JsonObject:
     """The capabilities declared for a run: messages, questions, and those of the run's client if it speaks this
     protocol.
     """
-    return server_requests.capabilities(caller, wire.PROTOCOL, QUESTIONS)
+    return called_run.capabilities(caller, wire.PROTOCOL, QUESTIONS)
 
 
-class AgentQuestions(server_requests.ServerRequests):
+class AgentQuestions(called_run.ServerRequests):
     """Answers the requests that belong to one run."""
 
     async def message(self, payload: Json) -> JsonObject:

@@ -18,7 +18,7 @@ from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
-from gateway.mcp.client.target_server import TargetPools, gateway_info
+from gateway.mcp.client.target import TargetPools, gateway_info
 from gateway.mcp.wire import CANCELLED, META, declares
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet

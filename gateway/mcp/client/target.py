@@ -1,17 +1,166 @@
-"""The outbound half of a route: one agent of a target, or all that live there."""
+"""A route's target, for adapters: the sessions with its server, what that lists, news that a list has changed; and the
+outbound half, for one agent of the target or all that live there.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Generic, Never, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+import msgspec
+from msgspec import Raw
+
 from gateway.contract import Outbound, RunContext
-from gateway.core.errors import Unsupported
-from gateway.core.types import Agent
+from gateway.core import delta
+from gateway.core.errors import InterlinguaError, NotFound, Unsupported
+from gateway.core.types import Agent, JsonObject
+from gateway.core.version import version
+from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
+from gateway.mcp.options import McpTarget
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 5.0
+MOST_TOLD: Final = 100
+"""Names in an error."""
 
 Entry = TypeVar("Entry")
+Lease = Callable[[], AbstractAsyncContextManager[UpstreamSession]]
+
+
+class TargetPools:
+    """The sessions with one target: a pool for each set of capabilities that the gateway declares as a client.
+
+    make: makes the pool. heard: is passed the notifications that belong to no call.
+    """
+
+    def __init__(self, make: Callable[[JsonObject], UpstreamPool], heard: Callable[[str, Raw], None]) -> None:
+        self._make = make
+        self._heard = heard
+        self._pools: dict[bytes, UpstreamPool] = {}
+
+    def lease(self, capabilities: JsonObject, *, alone: bool = True) -> AbstractAsyncContextManager[UpstreamSession]:
+        """See `UpstreamPool.lease`."""
+        key = msgspec.json.encode(capabilities, order="deterministic")
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = self._make(capabilities)
+            pool.on_notification(self._heard)
+        return pool.lease(alone=alone)
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `gateway.contract.Supervised`."""
+        known = [pool.reachable for pool in self._pools.values() if pool.reachable is not None]
+        return any(known) if known else None
+
+    async def aclose(self) -> None:
+        """End all sessions."""
+        await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
+
+
+def gateway_info() -> JsonObject:
+    """The gateway's name and version for the handshake."""
+    return {"name": "interlingua", "title": "Interlingua", "version": version()}
+
+
+class TargetList(Generic[Entry]):
+    """What a target has of one kind, by name. `fetch` asks for it."""
+
+    def __init__(self, kind: str, fetch: Callable[[], Awaitable[Mapping[str, Entry]]]) -> None:
+        self._kind = kind
+        self._fetch = fetch
+        self._asking: asyncio.Future[Mapping[str, Entry]] | None = None
+
+    async def all(self) -> Mapping[str, Entry]:
+        """All that is there. Calls at the same time share one request. Raises what `fetch` does."""
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._fetch())
+            self._asking.add_done_callback(self._done)
+        return await asyncio.shield(self._asking)
+
+    async def one(self, name: str | None) -> Entry:
+        """One of them, by default the only one. Raises NotFound with the names there are."""
+        there = await self.all()
+        if name is None and len(there) == 1:
+            return next(iter(there.values()))
+        if name is not None and name in there:
+            return there[name]
+        names = few(there) or "none"
+        if name is None:
+            raise NotFound(f"the server has {len(there)} agents, and the route names none of them; there are: {names}")
+        raise NotFound(f"the server has no {self._kind} {name}; there are: {names}")
+
+    async def aclose(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+
+    def _done(self, asking: asyncio.Future[Mapping[str, Entry]]) -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()
+
+
+def few(names: Collection[str]) -> str:
+    """Names to tell a person; the first of them, where there are very many."""
+    told = ", ".join(delta.sound(name) for name in sorted(names)[:MOST_TOLD])
+    return told if len(names) <= MOST_TOLD else f"{told} and {len(names) - MOST_TOLD} more"
+
+
+class TargetNews:
+    """Who is told when what a target lists has changed. `lease`: see `listen`."""
+
+    def __init__(self, target: McpTarget, lease: Lease) -> None:
+        self._target = target
+        self._lease = lease
+        self._changed: list[Callable[[], None]] = []
+        self._listening: asyncio.Task[None] | None = None
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Register a callback. From the first one on a session stays open to hear of changes."""
+        self._changed.append(changed)
+        if self._listening is None:
+            news = listen(self._target, self._lease, self.tell)
+            self._listening = asyncio.create_task(news, name="news of agents")
+
+    def tell(self) -> None:
+        """The list may have changed."""
+        for changed in self._changed:
+            changed()
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+
+
+async def listen(target: McpTarget, lease: Lease, changed: Callable[[], None]) -> Never:
+    """Until it is cancelled. A session by `lease`, which has subscribed to what has to be, hears of changes by itself.
+
+    Each but the first counts as a change, too: what has changed while there was none, or (remote) unheard for long, is
+    told nobody.
+    """
+    heard = False
+    while True:
+        try:
+            async with lease() as session:
+                if heard:
+                    changed()
+                heard = True
+                await asyncio.wait([session.closed], timeout=target.idle if target.url else None)
+        except InterlinguaError as error:
+            log.info("no news of the agents: %s", error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+
 Entry_contra = TypeVar("Entry_contra", contravariant=True)
 
 

@@ -1,4 +1,4 @@
-"""Interrupts to an MCP client: as a form where it takes forms, else as an answer to its call. Pure.
+"""Interrupts to an MCP client: as a form where it takes forms, else as an answer to its call. Keeps no state.
 
 The answer that carries a question also has a handle. The next call that brings the handle in its `_meta` answers the
 question: with its `input` (or a tool's arguments), or with an outcome in place of an answer.
@@ -6,7 +6,7 @@ question: with its `input` (or a tool's arguments), or with an outcome in place 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Raw
 
@@ -16,7 +16,8 @@ from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp import forms
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
-from gateway.mcp.server.contract import McpClient
+from gateway.mcp.server.contract import McpCall, McpClient
+from gateway.mcp.wire import ELICIT
 from gateway.wire.jsonrpc import RpcError
 
 ANSWER: Final = "answer"
@@ -110,3 +111,36 @@ def takes(interrupt: Interrupt, key: str) -> bool:
     """Whether an answer may be an object with that key."""
     properties = interrupt.answer_schema.get("properties")
     return isinstance(properties, dict) and key in properties
+
+
+class QuestionFormat(Protocol):
+    """Puts questions in the words of a protocol. Keeps no state."""
+
+    def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
+        """The request (method, params) that puts the question to the client of that call; None if there is none.
+
+        Cheap, and asked more than once. In a modern revision it is not sent but handed back with the call.
+        """
+
+    def again(self, params: JsonObject, why: str) -> JsonObject:
+        """The same params once more, to be told with it why the answer to them did not fit."""
+
+    def answer(self, interrupt: Interrupt, result: Json) -> Answer:
+        """The answer in the client's result. Raises the tree's errors or ValueError if there is none: a refusal."""
+
+
+class Elicitation:
+    """`elicitation/create`, as far as the client takes forms and the question has one (gateway/mcp/forms.py)."""
+
+    def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
+        params = elicitation(interrupt, call.client)
+        return None if params is None else (ELICIT, params)
+
+    def again(self, params: JsonObject, why: str) -> JsonObject:
+        return {**params, "message": f"{why}\n\n{params.get('message', '')}"}
+
+    def answer(self, interrupt: Interrupt, result: Json) -> Answer:
+        return forms.elicitation_answer(interrupt, result)
+
+
+ELICITATION: Final = Elicitation()

@@ -17,10 +17,9 @@ from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs.client_runs import ClientRuns, left
 from gateway.mcp.runs.log_messages import INFO, Log, wanted
-from gateway.mcp.runs.open_questions import OpenQuestions
-from gateway.mcp.runs.question_format import ELICITATION, QuestionFormat
-from gateway.mcp.runs.rendering import Events, Rendering
-from gateway.mcp.runs.waiting_runs import state_of
+from gateway.mcp.runs.open_questions import OpenQuestions, state_of
+from gateway.mcp.runs.questions import ELICITATION, QuestionFormat
+from gateway.mcp.runs.tools import Events
 from gateway.mcp.server.contract import InputRequired, McpCall
 from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
@@ -29,6 +28,33 @@ LAGGING = 32
 FILES: Final = frozenset({e.ArtifactAdded})
 HEARD: Final = e.BESIDE | {e.Interrupted, e.Resumed, *e.TERMINAL}
 """Events that concern a call whose client is told nothing on the way."""
+
+
+class Rendering(Protocol):
+    """How a run is told. Made for one call; called by `RunFollower` alone, in the order of the run."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is told before the end. Does not change."""
+
+    @property
+    def losses(self) -> Counter[str]:
+        """Losses so far, by name."""
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        """Whole JSON-RPC notifications for these events: every one of the run, in order.
+
+        Tokens may come joined. `snapshot` is the document after the last of them, where it is known.
+        """
+
+    def last(self, run: Run) -> list[bytes]:
+        """The same for what was held back until the end."""
+
+    async def result(self, run: Run, end: e.Event | None) -> Any:
+        """The answer for a run that has ended, or the error that is it. `end` is its last event, where it was seen."""
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
+        """The answer that carries a question, or the error that does; `output` is the document so far (JSON)."""
 
 
 class Native(Protocol):

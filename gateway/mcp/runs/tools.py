@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Raw
 
-from gateway.contract import fitting
+from gateway.contract import Snapshot, fitting
+from gateway.core import choices, projection
 from gateway.core import delta as deltas
 from gateway.core import events as e
-from gateway.core import projection
 from gateway.core.errors import Invalid
 from gateway.core.stopping import cut_short
-from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObject, Run, RunStatus
+from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObject, Outcome, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import questions
 from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, told
+from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import PROGRESS
 
+Events = Sequence[tuple[int, e.Event]]
 ANSWER: Final = "interlingua_answer"
 """The name of the tool that answers a question."""
 RESUME_PATH: Final = "/arguments/resume"
 """Where a call of it has the handle in its params."""
+_NONE: Final[Counter[str]] = Counter()
 JUDGES: Final = 256
 """Agents whose output schemas are kept ready; all are forgotten where there is one more."""
 
@@ -215,6 +219,85 @@ def text_in(change: Json, steps: Sequence[str]) -> str:
         else:
             return ""
     return change if isinstance(change, str) else ""
+
+
+# --- a run as a tool's result ---
+
+
+class Refusals:
+    """The questions of a run that were not granted, for the model that reads the result of its tool call. Fed every
+    event of the run, in order.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, Interrupt] = {}
+        self._said: dict[str, None] = {}
+
+    def feed(self, events: Iterable[tuple[int, e.Event]]) -> None:
+        """Note the questions, and what became of them."""
+        for _, event in events:
+            if type(event) is e.Interrupted:
+                self._open[event.interrupt.id] = event.interrupt
+            elif type(event) is e.Resumed:
+                asked = self._open.pop(event.interrupt, None)
+                if asked is not None and (said := _refusal(asked, event.answer)) is not None:
+                    self._said[said] = None
+
+    def told(self, result: JsonObject) -> JsonObject:
+        """The result of a tool with a text that says what was refused; as it was if nothing was."""
+        if not self._said:
+            return result
+        return {**result, "content": [*result["content"], {"type": "text", "text": "\n".join(self._said)}]}
+
+
+def _refusal(asked: Interrupt, answer: Answer) -> str | None:
+    """One line about an answer that refuses; None for any other."""
+    question = asked.message or f"The agent asks: {asked.kind}"
+    if answer.outcome is not Outcome.ANSWERED:
+        return f'"{question}" was {answer.outcome.value}.'
+    found = choices.offered(asked.answer_schema)
+    if found is None:
+        return None
+    value = answer.value.get(found[1]) if found[1] is not None and isinstance(answer.value, dict) else answer.value
+    chosen = next((choice for choice in found[0] if choice.value == value), None)
+    return f'"{question}" was answered "{chosen.label}".' if chosen is not None and chosen.refuses else None
+
+
+class ToolRendering:
+    """Renders a run for a model, as the result of a tool."""
+
+    def __init__(self, tools: Tools, call: McpCall, agent: Agent) -> None:
+        self._agent = agent
+        self._version = call.client.version
+        self._tools = tools
+        token = call.progress_token
+        self._refusals = Refusals()
+        self._made: list[Artifact] = []
+        self._progress = None if token is None else ToolProgress(agent, self._version, token)
+
+    @property
+    def tells(self) -> bool:
+        return self._progress is not None
+
+    @property
+    def losses(self) -> Counter[str]:
+        return _NONE  # the result has it all
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        self._refusals.feed(events)
+        for _, event in events:
+            if type(event) is e.ArtifactAdded:
+                self._made.append(event.artifact)
+        return [] if self._progress is None else self._progress.feed(events)
+
+    def last(self, run: Run) -> list[bytes]:
+        return []
+
+    async def result(self, run: Run, end: e.Event | None) -> JsonObject:
+        return self._refusals.told(self._tools.result(self._agent, run, self._version, self._made))
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
+        return self._tools.interrupted(self._agent, run, interrupt, output)
 
 
 # --- content -----------------------------------------------------------------------------------------------------

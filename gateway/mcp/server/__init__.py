@@ -1,12 +1,11 @@
 """Serving MCP clients, whatever the adapter says over it.
 
 contract.py  what an adapter brings (Service) and what it gets (McpCall, McpSession)
-server.py    McpServer: the routes, and converse for every other connection
+server.py    McpServer: the routes, WebSockets, and converse for every other connection
 hub.py       what all transports share: who is there
 call.py      one request, and what becomes of it
-state.py     the states of a session
-session.py   clients that shake hands; modern.py those that need not (2026-07-28)
-pipe.py      over a Pipe: standard input and output, a WebSocket (socket.py), HTTP+SSE
+session.py   clients that shake hands, the states of their sessions; modern.py those that need not (2026-07-28)
+pipe.py      over a Pipe: standard input and output, a WebSocket, HTTP+SSE
 http/        Streamable HTTP and HTTP+SSE
 """
 

@@ -15,7 +15,7 @@ from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unsupporte
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.contract import InputRequired, McpSession, ProgressToken, Service
-from gateway.transport.rpc.serving import plain_errors
+from gateway.transport.rpc.incoming import plain_errors
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request, RpcError
 

@@ -16,8 +16,7 @@ from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.hub import Admit, Hub, anything
 from gateway.mcp.server.modern import ModernSession, enveloped, notified
-from gateway.mcp.server.session import HandshakeSession
-from gateway.mcp.server.state import SessionEvent
+from gateway.mcp.server.session import HandshakeSession, SessionEvent
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc

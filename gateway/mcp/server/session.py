@@ -1,11 +1,16 @@
-"""A client that shook hands (2024-11-05 to 2025-11-25), whatever it is connected by."""
+"""A client that shook hands (2024-11-05 to 2025-11-25), whatever it is connected by; and the states of its session.
+
+A session is ready once `initialize` was answered, which may come again.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from msgspec import UNSET, Raw
 
@@ -27,11 +32,41 @@ from gateway.mcp.server.call import (
 )
 from gateway.mcp.server.contract import McpClient
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.state import McpSessionState, SessionEvent, after
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request, RpcError
 
 log = logging.getLogger(__name__)
+
+
+class McpSessionState(enum.StrEnum):
+    """Where a session is."""
+
+    NEW = "not initialized"
+    READY = "initialized"
+    ENDED = "ended"
+
+
+class SessionEvent(enum.StrEnum):
+    """The events that change a session's state."""
+
+    INITIALIZED = "an answered initialize"
+    GONE = "the end of its connection"
+
+
+TABLE: Final[Mapping[tuple[McpSessionState, SessionEvent], McpSessionState]] = {
+    (McpSessionState.NEW, SessionEvent.INITIALIZED): McpSessionState.READY,
+    (McpSessionState.READY, SessionEvent.INITIALIZED): McpSessionState.READY,
+    (McpSessionState.NEW, SessionEvent.GONE): McpSessionState.ENDED,
+    (McpSessionState.READY, SessionEvent.GONE): McpSessionState.ENDED,
+}
+
+
+def after(state: McpSessionState, event: SessionEvent) -> McpSessionState:
+    """Return the state that follows. Raises Refused where the event may not happen."""
+    if (state, event) not in TABLE:
+        raise Refused(f"{event} in a session that is {state}")
+    return TABLE[state, event]
+
 
 NOBODY = McpClient(versions.V2025_03_26)
 """Before `initialize`: what a client speaks that does not say."""

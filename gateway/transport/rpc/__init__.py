@@ -2,10 +2,8 @@
 
 peer.py     Peer: one connection; what adapters use
 handler.py  Handler: what an adapter implements
-incoming.py reads messages: order, batches, garbage
-asking.py   our requests and their answers
-serving.py  the other end's requests and our answers
-outbox.py   writes messages: order, bounds, few writes
+incoming.py reads messages: order, batches, garbage; serves the other end's requests
+outgoing.py writes messages: order, bounds, few writes; our requests and their answers
 """
 
 from gateway.transport.rpc.peer import Peer

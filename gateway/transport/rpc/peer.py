@@ -15,11 +15,9 @@ from msgspec import Raw
 from gateway.core.errors import AgentGone
 from gateway.transport.flag import Flag
 from gateway.transport.pipe import Direct, Pipe, Telling
-from gateway.transport.rpc.asking import Answer, OutgoingRequests
 from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
-from gateway.transport.rpc.incoming import MessageReader
-from gateway.transport.rpc.outbox import Outbox
-from gateway.transport.rpc.serving import IncomingRequests, plain_errors
+from gateway.transport.rpc.incoming import IncomingRequests, MessageReader, plain_errors
+from gateway.transport.rpc.outgoing import Answer, Outbox, OutgoingRequests
 from gateway.transport.tap import TAP, PeerTap, about
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc

@@ -1,12 +1,12 @@
 """JSON-RPC 2.0 without IO: decodes bytes to messages and encodes messages (jsonrpc.org/specification).
 
 messages.py  Request, Notification, Response, MessageBatch, Malformed; the error codes; RpcError
-decoding.py  bytes -> one of those; `params` and `result` are not decoded
+decoding.py  bytes -> one of those; `params` and `result` are not decoded; params -> structs, for who wants them
 encoding.py  messages -> bytes, never with a line break inside
-reading.py   params -> structs; refuses what cannot be stored; failing.py  InterlinguaErrors -> error answers
+failing.py   InterlinguaErrors -> error answers
 """
 
-from gateway.wire.jsonrpc.decoding import Glimpse, apart, decode, glimpse, unpack
+from gateway.wire.jsonrpc.decoding import Glimpse, apart, check, converted, decode, glimpse, read, unpack
 from gateway.wire.jsonrpc.encoding import encoded, error, notification, raw, request, result
 from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
@@ -30,7 +30,6 @@ from gateway.wire.jsonrpc.messages import (
     RpcError,
     with_reason,
 )
-from gateway.wire.jsonrpc.reading import check, converted, read
 
 __all__ = [
     "ABSENT",

@@ -14,7 +14,7 @@ from gateway.core import choices, delta
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
-from gateway.mcp.runs.rendering import Refusals
+from gateway.mcp.runs.tools import Refusals
 from tests.adapters.agent_client.codec_cases import (
     ANY,
     META,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adapters.agent_communication.outbound.request import told
+from adapters.agent_communication.outbound.turn import told
 from gateway.core import events as e
 from gateway.core.errors import AgentError, NotFound
 from gateway.core.types import JsonObject

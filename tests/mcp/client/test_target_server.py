@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import Unavailable
-from gateway.mcp.client import target_server
+from gateway.mcp.client import target as target_server
 from gateway.mcp.options import McpTarget
 from tests.support.aio import run
 from tests.support.scripted import until

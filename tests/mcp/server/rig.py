@@ -37,7 +37,7 @@ from gateway.mcp import versions, wire
 from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server import InputRequired, McpCall, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.call import ServedCall
-from gateway.mcp.server.http.post_answer import ResponseOut
+from gateway.mcp.server.http.streams import ResponseOut
 from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject

@@ -12,7 +12,7 @@ from starlette.types import Message
 from websockets.asyncio.client import connect
 
 from gateway.mcp import versions
-from gateway.mcp.server.http.post_answer import numbered
+from gateway.mcp.server.http.streams import numbered
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http import server as streams
 from tests.mcp.server.rig import SESSION, Client, client, initialize, modern_client, rig, stated, tool

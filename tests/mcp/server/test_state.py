@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.errors import Refused
-from gateway.mcp.server.state import McpSessionState, SessionEvent, after
+from gateway.mcp.server.session import McpSessionState, SessionEvent, after
 
 
 def test_a_session_that_has_ended_does_not_begin_again() -> None:

@@ -9,8 +9,8 @@ from starlette.types import Message
 
 from gateway.mcp import versions
 from gateway.mcp.server.http import session as sessions
-from gateway.mcp.server.http.post_answer import numbered
 from gateway.mcp.server.http.session import StreamableSession
+from gateway.mcp.server.http.streams import numbered
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.mcp.server.rig import SESSION, Client, client, initialize, raw, rig, stalled, tool

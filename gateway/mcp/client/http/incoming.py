@@ -10,7 +10,7 @@ from functools import partial
 from gateway.core.errors import InterlinguaError
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
-from gateway.transport.rpc.serving import plain_errors
+from gateway.transport.rpc.incoming import plain_errors
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Request, RpcError
 

@@ -17,7 +17,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.call import Nowhere, read
 from gateway.mcp.server.http.endpoint import answer, no_message
-from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut
+from gateway.mcp.server.http.streams import PostAnswer, ResponseOut
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
 from gateway.transport.asgi import HttpRequest, Reply, WhileConnected

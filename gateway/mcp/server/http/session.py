@@ -14,12 +14,10 @@ from gateway.access import EXPIRED, Visit
 from gateway.core.errors import AgentBroken, AgentGone, Refused
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
-from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut, numbered
-from gateway.mcp.server.http.standalone import StandaloneStream
+from gateway.mcp.server.http.streams import PostAnswer, ResponseOut, StandaloneStream, numbered
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.session import HandshakeSession
-from gateway.mcp.server.state import SessionEvent
-from gateway.transport.rpc.asking import OutgoingRequests
+from gateway.mcp.server.session import HandshakeSession, SessionEvent
+from gateway.transport.rpc.outgoing import OutgoingRequests
 from gateway.transport.streamable_http.server import MessageStream, SessionTable
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, Response, RpcError

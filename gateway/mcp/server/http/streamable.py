@@ -14,8 +14,8 @@ from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
 from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, answer, json, no_message, not_served, refusal, same
-from gateway.mcp.server.http.post_answer import PostAnswer
 from gateway.mcp.server.http.session import Message, StreamableSession, StreamableSessions
+from gateway.mcp.server.http.streams import PostAnswer
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import unsupported
 from gateway.transport.asgi import HttpRequest, Reply
