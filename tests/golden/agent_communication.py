@@ -14,7 +14,7 @@ import msgspec
 from adapters.agent_communication.codec import agents, deltas_out
 from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
-from adapters.agent_communication.outbound import request
+from adapters.agent_communication.outbound import turn
 from adapters.agent_communication.wire import RUN_PROGRESS
 from gateway.core import events as e
 from gateway.core.types import Agent, Artifact, Interrupt, Run
@@ -44,10 +44,10 @@ def _heard(messages: Iterable[jsonrpc.Message], given: Any) -> list[e.Event]:
         if isinstance(message, Notification) and message.method == RUN_PROGRESS:
             events += decoder.feed(message.params)
         elif isinstance(message, Notification):
-            events += request.told(message.method, message.params)
+            events += turn.noted(message.method, message.params)
         elif isinstance(message, Response) and message.error is not None:
             error = message.error
-            events.append(request.failed(RpcError(error.code, error.message, error.data)))
+            events.append(turn.run_failed(RpcError(error.code, error.message, error.data)))
         elif isinstance(message, Response):
             events.append(decoder.result(message.result))
     assert decoder.losses == given.get("losses", {})

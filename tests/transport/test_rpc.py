@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone, AgentTimeout, Conflict
-from gateway.transport.rpc import Peer, outbox
+from gateway.transport.rpc import Peer, outgoing
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, RpcError
 from tests.support import aio
@@ -343,7 +343,7 @@ def test_an_incoming_request_can_be_cancelled_and_is_answered() -> None:
 def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(
     eager: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "PAUSE", 60.0)  # whatever this machine is at, no pause
+    monkeypatch.setattr(outgoing, "PAUSE", 60.0)  # whatever this machine is at, no pause
 
     async def main() -> None:
         async with one(eager=eager) as (peer, far):
@@ -366,7 +366,7 @@ def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(
 def test_what_is_said_after_a_pause_goes_out_at_once_and_what_follows_it_in_one_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox, "PAUSE", 60.0)
+    monkeypatch.setattr(outgoing, "PAUSE", 60.0)
 
     async def main() -> None:
         async with one(eager=True) as (peer, far):
@@ -378,7 +378,7 @@ def test_what_is_said_after_a_pause_goes_out_at_once_and_what_follows_it_in_one_
             assert [len(messages) for messages in peer.pipe.sends] == [1]
             await settled()
             assert [len(messages) for messages in peer.pipe.sends] == [1, 2]
-            monkeypatch.setattr(outbox, "PAUSE", 0.0)
+            monkeypatch.setattr(outgoing, "PAUSE", 0.0)
             assert [m["params"] for m in await hear(far, 3)] == [[0], [1], [2]]
 
     aio.run(main())
@@ -526,7 +526,7 @@ def test_a_peer_that_was_never_started_closes_its_pipe() -> None:
 def test_what_is_sent_in_the_turn_of_the_loop_in_which_a_connection_is_closed_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox, "PAUSE", 60.0)
+    monkeypatch.setattr(outgoing, "PAUSE", 60.0)
 
     async def main() -> None:
         async with one(eager=True) as (peer, far):

@@ -26,7 +26,7 @@ from adapters.agent_context.wire import messages as params
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import PageParams, PromptParams
 from gateway.core import delta
-from gateway.core.errors import InterlinguaError, NotFound
+from gateway.core.errors import InterlinguaError, Limited, NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
 from gateway.mcp.runs.paging import listed, page
@@ -181,7 +181,7 @@ class Resources:
         body = await self._body(uri, call.session, principal)
         wanted = self._wanted.setdefault(call.session, {})
         if len(wanted) >= MOST_SUBSCRIPTIONS and uri not in wanted:
-            raise RpcError(wire.NOT_FOUND, f"no more than {MOST_SUBSCRIPTIONS} subscriptions")
+            raise Limited(f"no more than {MOST_SUBSCRIPTIONS} subscriptions")
         wanted[uri] = None
         self._seen.setdefault(uri, _digest(body))
         return {}

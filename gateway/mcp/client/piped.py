@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentBroken, AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
@@ -20,13 +21,19 @@ from gateway.wire.jsonrpc import Id, Malformed, RpcError
 
 MOST_ASKED = 100
 """Requests of a server under way at once; more are refused."""
+_OF_ANSWERS = frozenset(("jsonrpc", "result", "error", "protocolVersion"))
 
 
 class PipedChannel:
-    """See `Channel`. Owns its pipe. Made on the running loop."""
+    """See `Channel`. Owns its pipe. Made on the running loop.
 
-    def __init__(self, pipe: Pipe, calls: OutgoingCalls) -> None:
+    prints: whether its server may print other things among its messages, as programs do on standard output.
+    """
+
+    def __init__(self, pipe: Pipe, calls: OutgoingCalls, *, prints: bool = False) -> None:
         self.version = ""
+        self._prints = prints
+        self._greeting: Id = None
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._calls = calls
         heard = _Heard(self, calls)
@@ -60,12 +67,35 @@ class PipedChannel:
         """See `Channel`: a pipe's session lasts as long as the pipe."""
 
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
-        cancel = None if method == wire.INITIALIZE else _no_longer_wanted
+        if method == wire.INITIALIZE:
+            return await self._greet(params)
+        named = None if call is None else call.named
         try:
-            return await self.peer.request(method, params, cancel=cancel, named=None if call is None else call.named)
+            return await self.peer.request(method, params, cancel=_no_longer_wanted, named=named)
         except asyncio.CancelledError:
             self._calls.gave_up()
             raise
+
+    async def _greet(self, params: JsonObject) -> Raw:
+        """`initialize`, which is never cancelled, and the only request that the server has then."""
+
+        def named(id: Id) -> None:
+            self._greeting = id
+
+        try:
+            return await self.peer.request(wire.INITIALIZE, params, named=named)
+        finally:
+            self._greeting = None
+
+    def unreadable(self, what: Unreadable | Malformed) -> None:
+        """The server said what is no message. Before it has shaken hands, that can only be its answer to `initialize`,
+        unless it prints; then it is if it looks like one.
+        """
+        self._calls.garbage(what.reason, what.start, what.size)
+        if self._greeting is not None and (not self._prints or _is_like_an_answer(what.start)):
+            shown = what.start.decode("utf-8", "replace")
+            why = f"{self.name} answered {wire.INITIALIZE} with what is no message ({what.reason}): {shown}"
+            self.peer.fail(self._greeting, AgentBroken(why))
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
         self.peer.notify(method, params)
@@ -102,7 +132,16 @@ class _Heard:
         return self._calls.heard(method, params)
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        self._calls.garbage(what.reason, what.start, what.size)
+        self._channel.unreadable(what)
+
+
+def _is_like_an_answer(start: bytes) -> bool:
+    """Whether an object that is no message was meant to be an answer: a line of a log has other members."""
+    try:
+        members = msgspec.json.decode(start, type=dict[str, Raw])
+    except (ValueError, RecursionError):
+        return False
+    return not members or not _OF_ANSWERS.isdisjoint(members)
 
 
 def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:

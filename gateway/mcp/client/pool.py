@@ -128,7 +128,7 @@ class Connector:
     async def _made(self, transport: str) -> tuple[Channel, OutgoingCalls]:
         calls = OutgoingCalls(self.name, self._unowned, self._keyed)
         if transport not in ("streamable", "sse"):
-            return PipedChannel(await self._pipe(), calls), calls
+            return PipedChannel(await self._pipe(), calls, prints=self._target.url is None), calls
         from gateway.mcp.client.http import SsePipe, StreamableChannel
 
         address = self._address(transport)

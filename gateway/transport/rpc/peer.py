@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.flag import Flag
 from gateway.transport.pipe import Direct, Pipe, Telling
 from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
@@ -234,6 +234,10 @@ class Peer:
     def forget(self, id: Id) -> None:
         """Wait no more for the answer to a request of `send_request`: one that still comes is counted as late."""
         self._asking.forget(id)
+
+    def fail(self, id: Id, why: InterlinguaError) -> None:
+        """Fail our request with this id, if it still waits for its answer."""
+        self._asking.fail(id, why)
 
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification. Never waits; call `drain` after many. Raises AgentGone."""

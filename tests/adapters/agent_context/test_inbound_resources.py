@@ -92,6 +92,24 @@ def test_a_resource_that_there_is_not_is_not_found(uri: str) -> None:
     run(main())
 
 
+def test_one_subscription_too_many_is_refused_as_a_limit_and_the_client_may_free_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resources, "MOST_SUBSCRIPTIONS", 1)
+
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            await client.ask("resources/subscribe", uri="agent://tasks")
+            error = await refused(client.ask("resources/subscribe", uri=METRICS, meta={"correlationId": "u"}))
+            assert (error.code, error.message) == (-32029, "no more than 1 subscriptions")
+            assert error.data == {"code": "limited", "retryable": True, "retryAfter": 1.0, "correlationId": "u"}
+            assert await client.ask("resources/subscribe", uri="agent://tasks") == {}
+            await client.ask("resources/unsubscribe", uri="agent://tasks")
+            assert await client.ask("resources/subscribe", uri=METRICS) == {}
+
+    run(main())
+
+
 def test_metrics_tell_numbers_and_nothing_that_anybody_said() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client:

@@ -9,11 +9,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection
 
-from gateway.core.errors import AgentGone, AgentTimeout, Unavailable
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Unavailable
 from tests.mcp.client.rig import Listens, answer, http, notification, pool, result, stream
 from tests.support.aio import run
 from tests.support.raw_http import Exchange
+from tests.support.websockets import library_serving
 
 SERVER = """
 import json, os, sys
@@ -23,6 +25,9 @@ for line in sys.stdin:
     message = json.loads(line)
     method, id = message["method"], message.get("id")
     if method == "initialize" and MODE == "silent":
+        continue
+    if method == "initialize" and MODE.startswith("{"):
+        print(json.dumps({"level": "info", "message": "begins"}), MODE, sep="\\n", flush=True)
         continue
     if MODE == "modern":
         opened = opened or method
@@ -94,6 +99,8 @@ def test_a_process_that_closes_its_output_ends_the_call() -> None:
         ("silent", "AgentTimeout", "not ready within 0.5 s"),
         ("refuses", "AgentFailed", "refused initialize: not today"),
         ("future", "AgentFailed", "2030-01-01"),
+        ("{}", "AgentBroken", r"answered initialize with what is no message .*: \{\}"),
+        ('{"protocolVersion": "2025-11-25"}', "AgentBroken", r'no message .*: \{"protocolVersion": "2025-11-25"\}'),
     ],
 )
 def test_a_server_that_does_not_shake_hands_is_not_leased(mode: str, wanted: str, why: str) -> None:
@@ -103,6 +110,20 @@ def test_a_server_that_does_not_shake_hands_is_not_leased(mode: str, wanted: str
                 async with made.lease():
                     pass
             assert type(caught.value).__name__ == wanted and made.reachable is False
+
+    run(story())
+
+
+def test_a_websocket_that_answers_the_handshake_with_no_message_is_not_waited_for() -> None:
+    async def garbled(server: ServerConnection) -> None:
+        async for _ in server:
+            await server.send("hello?")
+
+    async def story() -> None:
+        async with library_serving(garbled) as url, pool(url=url) as made:
+            with pytest.raises(AgentBroken, match=r"answered initialize with what is no message .*: hello\?"):
+                async with made.lease():
+                    pass
 
     run(story())
 

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from gateway.core.errors import AgentGone, AgentTimeout, Unavailable, Unsupported
 from gateway.mcp import versions
 from gateway.mcp.server import McpSession
-from gateway.mcp.server.http import standalone
+from gateway.mcp.server.http import streams
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -292,7 +292,7 @@ def test_news_do_not_crowd_out_a_question() -> None:
 
 
 def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standalone, "RETURN_SECONDS", 0.5)
+    monkeypatch.setattr(streams, "RETURN_SECONDS", 0.5)
 
     async def case() -> None:
         async with rig() as there, client(there.mcp) as here:
@@ -316,7 +316,7 @@ def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_get_that_another_takes_over_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standalone, "RETURN_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "RETURN_SECONDS", 0.05)
 
     async def case() -> None:
         async with rig() as there, client(there.mcp) as here, here.listen() as first:
