@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adapters.agent_communication.outbound.turn import told
+from adapters.agent_communication.outbound.turn import noted
 from gateway.core import events as e
 from gateway.core.errors import AgentError, NotFound
 from gateway.core.types import JsonObject
@@ -48,7 +48,7 @@ def test_half_a_character_in_an_error_ends_the_run_all_the_same() -> None:
 
 def test_a_notification_that_cannot_be_read_is_left_out() -> None:
     deep = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)
-    assert told("notifications/message", deep) == []
+    assert noted("notifications/message", deep) == []
 
 
 def test_names_with_half_a_character_can_be_told() -> None:
