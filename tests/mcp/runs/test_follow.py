@@ -44,7 +44,7 @@ class Rig:
         return await self.runs.start(request, call, **how)
 
     async def follow(self, call: McpCall, run: Run, **how: Any) -> Any:
-        rendering = ToolRendering(self.runs, call, AGENT)
+        rendering = ToolRendering(self.runs.tools, call, AGENT)
         return await RunFollower(self.runs, call, AGENT, rendering, **how).go(run)
 
 
