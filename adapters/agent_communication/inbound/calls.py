@@ -42,14 +42,8 @@ class Notifications:
 
     def __init__(self, call: McpCall) -> None:
         self._call = call
-
-    @property
-    def needed(self) -> bool:
-        return self.ends or self._call.log_level is not None
-
-    @property
-    def ends(self) -> bool:
-        return self._call.method == RUN
+        self.ends = call.method == RUN
+        self.needed = self.ends or call.log_level is not None
 
     def takes(self, event: e.Custom) -> bool:
         return event.name == PROTOCOL and NOTIFICATION in (event.data or ())

@@ -245,35 +245,36 @@ class AgentRunTurn(calls.CalledRun):
         """Call `agents/run`, again after each question that it ends with."""
         context = self.context
         configured = not self._home.configured
-        given = context.run.request.input
-        check_input(given)  # what is wrong is said before anything is started
-        if configured and context.run.request.config and context.run.request.protocol != PROTOCOL:
+        request = context.run.request
+        check_input(request.input)  # what is wrong is said before anything is started
+        if configured and request.config and request.protocol != PROTOCOL:
             context.lost("config")
         async with self._home.use(context, self._declared) as (session, name):
             recalled = await context.recall(fresh=True)
             params = run_params(context, name, recalled.input, configured=configured)
-            result = await self._answered(session, params)
+            call = params
+            while True:
+                try:
+                    result = await session.call(RUN, call, listener=self)
+                    break
+                except RpcError as error:
+                    question = question_of(error)
+                    if question is None:
+                        raise
+                call = await self._answering(session, params, question)
             self.over = True
         return self._decoder.result(result)
 
-    async def _answered(self, session: UpstreamSession, run: JsonObject) -> Raw:
-        """Return the result. ServerRequests a question that another gateway could not ask; the next call answers it."""
-        params = run
-        while True:
-            try:
-                return await session.call(RUN, params, listener=self)
-            except RpcError as error:
-                question = question_of(error)
-                if question is None:
-                    raise
-            try:
-                answer = await self.ask(question.interrupt)
-            except asyncio.CancelledError:
-                if self.stopped:
-                    await self._leave(session, question.answered(run, forms.CANCELLED))
-                raise
-            self.again()
-            params = question.answered(run, answer)
+    async def _answering(self, session: UpstreamSession, run: JsonObject, question: ForeignQuestion) -> JsonObject:
+        """Ask what another gateway could not ask. Returns the params of the next call, which answers."""
+        try:
+            answer = await self.ask(question.interrupt)
+        except asyncio.CancelledError:
+            if self.stopped:
+                await self._leave(session, question.answered(run, forms.CANCELLED))
+            raise
+        self.again()
+        return question.answered(run, answer)
 
     async def _leave(self, session: UpstreamSession, params: JsonObject) -> None:
         """Cancel a waiting run of another gateway, by a call that follows it and is cancelled."""

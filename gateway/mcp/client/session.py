@@ -168,11 +168,11 @@ class ClientSession:
             "clientInfo": self._info,
         }
         try:
-            answer = await self._request(wire.INITIALIZE, hello, None)
+            answer = await self._channel.request(wire.INITIALIZE, hello, None)
         except RpcError as error:
             code = error.error.code
             if (code not in _TO_MODERN and code not in _PARAMS) or not await self._discovered():
-                raise
+                raise _tellable(error) from None
             return
         self._agree(_object(answer, wire.INITIALIZE, self._channel.name))
         await self._channel.notify(wire.INITIALIZED)
@@ -194,7 +194,7 @@ class ClientSession:
         """Whether it speaks a revision without handshake. Only asked with reason: servers exist that die of it."""
         self._channel.speak(versions.MODERN[-1])
         try:
-            answer = await self._request(wire.DISCOVER, self._params({}, None, {}), None)
+            answer = await self._channel.request(wire.DISCOVER, self._params({}, None, {}, True), None)
         except AgentFailed as error:  # an answer, of whatever kind
             log.debug("%s: %s is answered %s", self._channel.name, wire.DISCOVER, error)
             self._channel.speak("")
@@ -216,10 +216,25 @@ class ClientSession:
         listener: CallListener | Hearing | None = None,
         timeout: float | None = None,
     ) -> Raw:
-        if timeout is None:
-            return await self._heard(method, params or {}, listener)
-        async with self._within(timeout, method):
-            return await self._heard(method, params or {}, listener)
+        if timeout is not None:
+            async with self._within(timeout, method):
+                return await self.call(method, params, listener=listener)
+        call = (
+            listener
+            if listener is None or isinstance(listener, OutgoingCall)
+            else self._calls.begin(cast(CallListener, listener))
+        )
+        params, modern = params or {}, versions.modern(self.version)
+        try:
+            if modern:
+                return await self._worked_off(method, params, call)
+            result = await self._channel.request(method, self._params(params, call, {}, modern), call)
+            return self._checked(method, result)
+        except RpcError as error:
+            raise _tellable(error) from None
+        finally:
+            if call is not None and call is not listener:
+                self._calls.end(call)
 
     @contextlib.asynccontextmanager
     async def _within(self, seconds: float | None, method: str) -> AsyncIterator[None]:
@@ -238,22 +253,12 @@ class ClientSession:
     async def tell(self, method: str, params: JsonObject) -> None:
         await self._channel.notify(method, params)
 
-    async def _heard(self, method: str, params: JsonObject, listener: CallListener | Hearing | None) -> Raw:
-        if listener is None or isinstance(listener, OutgoingCall):
-            return await self._call(method, params, listener)
-        call = self._calls.begin(cast(CallListener, listener))
-        try:
-            return await self._call(method, params, call)
-        finally:
-            self._calls.end(call)
-
-    async def _call(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
-        if not versions.modern(self.version):
-            return self._checked(method, await self._request(method, self._params(params, call, {}), call))
+    async def _worked_off(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
+        """A call in 2026-07-28: sent again with the answers to what the server asks, until its result is complete."""
         answers: JsonObject = {}
         pause = PAUSES[0]
         for _ in range(MOST_ROUNDS):
-            result = await self._request(method, self._params(params, call, answers), call)
+            result = await self._channel.request(method, self._params(params, call, answers, True), call)
             if _kind(self._checked(method, result)) != wire.INPUT_REQUIRED:
                 return result
             wanted = self._wanted_of(method, result)
@@ -289,23 +294,12 @@ class ClientSession:
                 seen.add(cursor)
                 params = {"cursor": cursor}
 
-    async def _request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
-        """See `Channel.request`. What an error says can be written down, whatever its server sent."""
-        try:
-            return await self._channel.request(method, params, call)
-        except RpcError as error:
-            said = error.error
-            message = delta.sound(said.message)
-            if message is said.message:
-                raise
-            raise RpcError(said.code, message, said.data) from None
-
-    def _params(self, params: JsonObject, call: OutgoingCall | None, more: JsonObject) -> JsonObject:
+    def _params(self, params: JsonObject, call: OutgoingCall | None, more: JsonObject, modern: bool) -> JsonObject:
         """The params to send, with the progress token, the answers to questions, and the revision's own `_meta`."""
         meta: JsonObject = {}
         if call is not None:
             meta[wire.PROGRESS_TOKEN] = call.token
-        if versions.modern(self.version):
+        if modern:
             meta[wire.META_VERSION] = self.version
             meta[wire.META_CAPABILITIES] = self._capabilities
             meta[wire.META_CLIENT] = self._info
@@ -384,6 +378,13 @@ def _kind(result: Raw) -> Any:
     with contextlib.suppress(ValueError, RecursionError):
         return jsonrpc.unpack(result, _Kind).resultType
     return None
+
+
+def _tellable(error: RpcError) -> RpcError:
+    """A server's error whose message can be written down, whatever the server sent."""
+    said = error.error
+    message = delta.sound(said.message)
+    return error if message is said.message else RpcError(said.code, message, said.data)
 
 
 def _object(result: Raw, method: str, name: str) -> JsonObject:

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from gateway.contract import Batch, Snapshot
+from gateway.contract import Batch, Gateway, Snapshot
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.stream import coalesce
@@ -113,16 +113,13 @@ class RunFollower:
         heeded = native is not None and native.needed and runs.documents.native(agent) is not None
         self._native = native if heeded else None
         self._quiet = not (rendering.tells or wanted(call.log_level, INFO))
-        self._counted: Counter[str] = Counter()
-        self._end: e.Event | None = None
-        self._snapshot: Snapshot | None = None
-
-    @property
-    def hears(self) -> bool:
+        self.hears = not self._quiet or (heeded and native is not None and native.ends)
         """Whether the run is followed from its beginning. If not, its client is told of it once it has stopped, or once
         its agent has said something beside its output.
         """
-        return not self._quiet or (self._native is not None and self._native.ends)
+        self._counted: Counter[str] = Counter()
+        self._end: e.Event | None = None
+        self._snapshot: Snapshot | None = None
 
     async def go(self, run: Run) -> Any:
         """Tell the client of the run from its beginning, and return the answer of its call, or raise it.
@@ -132,25 +129,26 @@ class RunFollower:
         """
         self._run = run
         self._log = Log(self._call, run)
-        self._questions = OpenQuestions(self._runs, self._call, run.id, self._asker, self._log)
+        gateway = self._runs.of(self._call.session)
         try:
-            return await self._follow()
+            if not (self.hears or run.interrupts):  # then nothing is worth a look before it stops
+                ended = await gateway.runs.ended(run.id, FILES if self._native is None else e.BESIDE)
+                if ended is not None:
+                    return await self._ended(ended)
+            self._questions = OpenQuestions(self._runs, self._call, run.id, self._asker, self._log)
+            try:
+                return await self._follow(gateway)
+            finally:
+                self._questions.leave()
         except (asyncio.CancelledError, AgentGone, Unanswerable):
             if not self._left:
                 self._runs.cancel(self._run.id)
             raise
-        finally:
-            self._questions.leave()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _follow(self) -> Any:
-        gateway = self._runs.of(self._call.session)
-        asked = bool(self._run.interrupts)  # what its questions come to is told with the result
-        if not (self.hears or asked):  # then nothing is worth a look before it stops
-            run = await gateway.runs.ended(self._run.id, FILES if self._native is None else e.BESIDE)
-            if run is not None:
-                return await self._ended(run)
+    async def _follow(self, gateway: Gateway) -> Any:
+        """Event by event. What the questions of a run come to is told with its result."""
         async with gateway.runs.watch(self._run.id) as watch:
 
             def take(batch: Batch) -> Awaitable[None] | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
-from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -67,7 +65,19 @@ class Nowhere:
 class ServedCall:
     """See `gateway.mcp.server.contract.McpCall`."""
 
-    __slots__ = ("_out", "bearer", "client", "id", "log_level", "meta", "method", "over", "params", "session")
+    __slots__ = (
+        "_out",
+        "bearer",
+        "client",
+        "id",
+        "log_level",
+        "meta",
+        "method",
+        "over",
+        "params",
+        "progress_token",
+        "session",
+    )
 
     def __init__(
         self,
@@ -86,6 +96,9 @@ class ServedCall:
         self.method = request.method
         self.params = _params(request.params)
         self.meta = meta
+        token = meta.get(wire.PROGRESS_TOKEN)
+        told = isinstance(token, str | int | float) and not isinstance(token, bool)
+        self.progress_token: ProgressToken | None = token if told else None
         self.log_level = log_level
         self.over = False
         """It is answered: no message belongs to it any more."""
@@ -98,11 +111,6 @@ class ServedCall:
     def answered(self) -> None:
         """It is answered, or will not be."""
         self.over = True
-
-    @property
-    def progress_token(self) -> ProgressToken | None:
-        token = self.meta.get(wire.PROGRESS_TOKEN)
-        return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
 
     @property
     def can_ask(self) -> bool:
@@ -131,13 +139,11 @@ def _params(given: Raw) -> Raw:
     return EMPTY if not given or bytes(memoryview(given)[:1]) == b"n" else given
 
 
-async def watched(request: AbstractContextManager[Watched], work: Awaitable[Any]) -> Any:
-    """The result of the work on a request, which is traced and counted."""
-    with request as told:
-        result = await work
-        if isinstance(result, dict) and result.get("isError") is True:
-            told.tool_failed()
-        return result
+def noted(request: Watched, result: Any) -> Any:
+    """The result of a request that is traced and counted: whether it says that a tool failed is, too."""
+    if isinstance(result, dict) and result.get("isError") is True:
+        request.tool_failed()
+    return result
 
 
 async def serve(service: Service, call: ServedCall) -> Any:

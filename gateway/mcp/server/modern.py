@@ -15,7 +15,7 @@ from gateway.access import Visit
 from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refused, serve, watched
+from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, noted, read, refused, serve
 from gateway.mcp.server.contract import SUBSCRIBED, InputRequired, McpClient, ServerIdentity
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
@@ -158,7 +158,8 @@ class ModernSession:
         """
         try:
             seen = self.hub.requests(request.method, request.params, request.id, version=self.client.version)
-            return await watched(seen, self._serve(out, request, meta))
+            with seen as told:
+                return noted(told, await self._serve(out, request, meta))
         finally:
             self.end()
 

@@ -25,10 +25,10 @@ from gateway.mcp.server.call import (
     Out,
     ServedCall,
     failure,
+    noted,
     read,
     refused,
     serve,
-    watched,
 )
 from gateway.mcp.server.contract import McpClient
 from gateway.mcp.server.hub import Hub
@@ -132,10 +132,12 @@ class HandshakeSession(ABC):
     async def serve(self, call: ServedCall) -> Any:
         """Its result. Raises RpcError. What needs no service is done before the first wait."""
         version = self.client.version if self.initialized else ""
-        request = self.hub.requests(call.method, call.params, call.id, session=self.id, version=version)
-        return await watched(request, self._result(call))
+        with self.hub.requests(call.method, call.params, call.id, session=self.id, version=version) as request:
+            own = self._own(call)
+            return own if own is not None else noted(request, await serve(self.hub.service, call))
 
-    async def _result(self, call: ServedCall) -> Any:
+    def _own(self, call: ServedCall) -> Any:
+        """The result of a request that needs no service; None for any other. Raises RpcError."""
         if call.method == wire.PING:
             return {}
         try:
@@ -150,7 +152,7 @@ class HandshakeSession(ABC):
                 return {}
         except Invalid as wrong:
             raise refused(self.hub.service, call, jsonrpc.INVALID_PARAMS, wrong) from None
-        return await serve(self.hub.service, call)
+        return None
 
     def untaken(self, request: Request, why: InterlinguaError) -> RpcError:
         """The answer to a request that is not taken, whatever it asks."""

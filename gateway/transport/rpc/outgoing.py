@@ -180,14 +180,22 @@ class OutgoingRequests:
     async def request(
         self,
         method: str,
-        params: Any,
-        timeout: float | None,
-        cancel: Canceller | None,
-        named: Callable[[Id], None] | None,
+        params: Any = None,
         *,
+        timeout: float | None = None,
+        cancel: Canceller | None = None,
+        named: Callable[[Id], None] | None = None,
         sink: RequestSink | None = None,
     ) -> Raw:
-        """Implements `Peer.request`. Leaves nothing here, however it ends. `sink` replaces the `outbox`."""
+        """Send a request and wait for its result. `params` is any value msgspec encodes, or a Raw.
+
+        The request is queued before the first wait, and `named` is called with its id. If the timeout (seconds) passes
+        or the caller is cancelled, the notification that `cancel` makes is sent. Leaves nothing here, however it ends.
+        `sink` replaces the `outbox`.
+
+        Raises RpcError for an error answer, AgentTimeout, AgentBroken if the answer cannot be read, AgentGone when
+        the connection ends first.
+        """
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         sink = sink or self._outbox
         id = self.send(method, params, partial(_wake, future), sink)

@@ -10,12 +10,10 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from msgspec import Raw
-
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.flag import Flag
 from gateway.transport.pipe import Direct, Pipe, Telling
-from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
+from gateway.transport.rpc.handler import Handler, PeerCounts
 from gateway.transport.rpc.incoming import IncomingRequests, MessageReader, plain_errors
 from gateway.transport.rpc.outgoing import Answer, Outbox, OutgoingRequests
 from gateway.transport.tap import TAP, PeerTap, about
@@ -76,6 +74,8 @@ class Peer:
         self._grace = grace
         self._outbox = Outbox(pipe, queue_bytes, self._begin_writing)
         self._asking = OutgoingRequests(pipe.name, self._outbox, first_id)
+        self.request = self._asking.request
+        """Send a request and wait for its result: see `OutgoingRequests.request`."""
         self._serving = IncomingRequests(pipe.name, handler, self._outbox, errors)
         self._incoming = MessageReader(
             pipe,
@@ -205,25 +205,6 @@ class Peer:
         return self._gone
 
     # --- out -------------------------------------------------------------------------------------------------------
-
-    async def request(
-        self,
-        method: str,
-        params: Any = None,
-        *,
-        timeout: float | None = None,
-        cancel: Canceller | None = None,
-        named: Callable[[Id], None] | None = None,
-    ) -> Raw:
-        """Send a request and wait for its result. `params` is any value msgspec encodes, or a Raw.
-
-        The request is queued before the first wait, and `named` is called with its id. If the timeout (seconds) passes
-        or the caller is cancelled, the notification that `cancel` makes is sent.
-
-        Raises RpcError for an error answer, AgentTimeout, AgentBroken if the answer cannot be read, AgentGone when
-        the connection ends first.
-        """
-        return await self._asking.request(method, params, timeout, cancel, named)
 
     def send_request(self, method: str, params: Any, answered: Callable[[Answer], None]) -> Id:
         """Send a request; returns its id. `answered` is given its answer, or the error, where that stands among the

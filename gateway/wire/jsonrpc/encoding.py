@@ -89,7 +89,10 @@ def _empty(value: Any) -> bool:
 
 
 def _bytes(message: _Message) -> bytes:
-    data = encoded(message)
+    try:
+        data = _encode(message)
+    except UnicodeEncodeError:
+        data = _escaped(message)
     if LF in data or CR in data:  # of a Raw, where it can only be space; an int is looked for four times faster
         data = data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data

@@ -87,7 +87,7 @@ class StreamableSession(HandshakeSession):
     def take(self, messages: list[Message]) -> PostAnswer | None:
         """Handle what was POSTed; what answers it, None where nothing does. `bearer` is that of the POST by now."""
         self.standalone.heard()
-        wanted = sum(1 for message in messages if isinstance(message, Request) or _to_answer(message))
+        wanted = sum(map(_to_answer, messages))
         answer = PostAnswer(str(next(self._names)), self.hub.options.replay, wanted) if wanted else None
         for message in messages:
             if isinstance(message, Request) and answer is not None:
@@ -96,7 +96,7 @@ class StreamableSession(HandshakeSession):
                 self._notified(message)
             elif isinstance(message, Response):
                 self._answered(message)
-            elif isinstance(message, Malformed) and _to_answer(message) and answer is not None:
+            elif isinstance(message, Malformed) and not message.answer and answer is not None:
                 id = None if message.id is UNSET else message.id
                 answer.reply(jsonrpc.error(id, ErrorObject(message.code, message.reason)))
             elif isinstance(message, Malformed):
@@ -224,8 +224,8 @@ class StreamableSession(HandshakeSession):
 
 
 def _to_answer(message: Message) -> bool:
-    """Whether it was meant to be a request."""
-    return isinstance(message, Malformed) and not message.answer
+    """Whether it is a request, or was meant to be one."""
+    return isinstance(message, Request) or (isinstance(message, Malformed) and not message.answer)
 
 
 class StreamableSessions:

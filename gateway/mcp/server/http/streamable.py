@@ -15,7 +15,6 @@ from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
 from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, answer, json, no_message, not_served, refusal, same
 from gateway.mcp.server.http.session import Message, StreamableSession, StreamableSessions
-from gateway.mcp.server.http.streams import PostAnswer
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import unsupported
 from gateway.transport.asgi import HttpRequest, Reply
@@ -81,7 +80,10 @@ class StreamableEndpoint(McpEndpoint):
             answer = session.take(_taken(message, session))
             if answer is None:
                 return Reply(202)
-            return await self._answered(exchange, session, answer, isinstance(message, MessageBatch))
+            if await answer.silent(self.options.keep_alive):  # nothing is said before the answers
+                return json(answer.messages if isinstance(message, MessageBatch) else answer.messages[0])
+            await self._stream(exchange, session, answer.stream)
+            return None
 
     async def _initialize(self, exchange: HttpRequest, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
@@ -104,19 +106,13 @@ class StreamableEndpoint(McpEndpoint):
             return answer(status, request.id, error.error)
         return Reply(200, jsonrpc.result(request.id, result), [(SESSION, session.id.encode())])
 
-    async def _answered(
-        self, exchange: HttpRequest, session: StreamableSession, answer: PostAnswer, several: bool
-    ) -> Reply | None:
-        """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
-        if await answer.silent(self.options.keep_alive):
-            return json(answer.messages if several else answer.messages[0])
-        stream = answer.stream
+    async def _stream(self, exchange: HttpRequest, session: StreamableSession, stream: MessageStream) -> None:
+        """What is said before the answers to a POST, and the answers."""
         session.carry(stream)
         first = _primer(session, stream)
         longest = self.options.max_stream if first else None  # others may have no event yet to go on behind
         await stream.write(exchange, self.options.keep_alive, first=first, longest=longest)
         session.keep(stream)
-        return None
 
     # --- GET -------------------------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ class ResponseOut:
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
         if self._asking is None:
             raise Unsupported(f"{method} cannot be asked over this connection")
-        return await self._asking.request(method, params, timeout, given_up, None, sink=self.answer)
+        return await self._asking.request(method, params, timeout=timeout, cancel=given_up, sink=self.answer)
 
 
 RETURN_SECONDS = 15.0
@@ -171,7 +171,9 @@ class StandaloneStream:
             self._questions[id] = question
 
         try:
-            return await self._asking.request(method, params, timeout, given_up, named, sink=question)
+            return await self._asking.request(
+                method, params, timeout=timeout, cancel=given_up, named=named, sink=question
+            )
         finally:
             question.close()
             self._questions.pop(question.id, None)
