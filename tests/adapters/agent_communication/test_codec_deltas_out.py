@@ -173,6 +173,12 @@ def told_of(agent: Agent, *events: e.Event) -> list[Any]:
     return [each["delta"] for each in said(DeltaEncoder(agent), *events)]
 
 
+def test_an_empty_piece_of_text_says_nothing_and_repeats_nothing() -> None:
+    pieces = [e.PartDelta(part="a", delta=text) for text in ("One", " two", "", " three", "")]
+    told = told_of(MESSAGE, e.PartStarted(part="a", message="m"), *pieces)
+    assert told == [{"message": "One"}, {"message": " two"}, {"message": " three"}]
+
+
 def test_messages_are_a_blank_line_apart_whatever_comes_between_them() -> None:
     assert told_of(
         MESSAGE,
