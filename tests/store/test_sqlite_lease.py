@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.store import leases
 from gateway.store.leases import identify, process_start
 from gateway.store.sqlite import lease, schema
 
@@ -94,3 +95,18 @@ def test_an_owner_is_dead_when_its_process_or_its_lease_is_gone(row: dict[str, A
         connection.close()
         child.kill()
         child.communicate()
+
+
+def test_a_lease_that_has_ever_run_out_has_a_gap_also_once_it_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(leases, "_awake_or_asleep", lambda: now[0])
+    held = leases.HeldLease(10.0)
+    assert not held.lapsed, "it is not taken yet"
+    for moment in (100.0, 103.0, 113.0):
+        now[0] = moment
+        held.extended()
+        assert not held.lapsed
+    now[0] = 123.5
+    assert held.lapsed
+    held.extended()
+    assert held.lapsed
