@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 import math
 import time
 from collections import deque
@@ -137,8 +136,7 @@ class WriteQueue:
         self._waiting: deque[Piece] = deque()
         self._held: dict[str, WriteBehind] = {}
         self._held_bytes = 0
-        self._order: list[tuple[float, int, WriteBehind]] = []  # a heap of what is held, by when each is due
-        self._counter = itertools.count()
+        self._order: list[tuple[float, str]] = []  # a heap of runs, by when each is due
         self._alarm: asyncio.TimerHandle | None = None
         self._rings = math.inf
         self._quick_from = 0.0
@@ -261,7 +259,7 @@ class WriteQueue:
         if held is None:
             held = self._held[run] = WriteBehind(run)
         if patience < held.patience:
-            heapq.heappush(self._order, (due := held.hurry(patience), next(self._counter), held))
+            heapq.heappush(self._order, (due := held.hurry(patience), run))
             self._ring(due)
         return held
 
@@ -298,15 +296,15 @@ class WriteQueue:
         order = self._order
         ripe: list[WriteBehind] = []
         while order and len(ripe) < self._most_runs:
-            due, _, held = order[0]
-            if held.due == due and self._held.get(held.run) is held:  # else it was hurried or let go of since
+            due, run = order[0]
+            if (held := self._held.get(run)) is not None and held.due == due:  # else it was hurried or let go of since
                 if due > until:
                     break
                 if due <= now:
                     until = max(until, now + held.patience)
                 if held.creation is not None:
                     self._quick_from = now + SLOW_SECONDS
-                self._let_go_of(held.run)
+                self._let_go_of(run)
                 ripe.append(held)
             heapq.heappop(order)
         if ripe:
