@@ -136,7 +136,7 @@ class WriteQueue:
         self._waiting: deque[Piece] = deque()
         self._held: dict[str, WriteBehind] = {}
         self._held_bytes = 0
-        self._order: list[tuple[float, str]] = []  # a heap of runs, by when each is due
+        self._order: list[tuple[float, str]] = []  # a heap of names, which keeps no run that has left
         self._alarm: asyncio.TimerHandle | None = None
         self._rings = math.inf
         self._quick_from = 0.0
