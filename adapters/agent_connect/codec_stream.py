@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_connect import codec_thread, wire
+from adapters.agent_connect import codec_threads, wire
 from adapters.agent_connect.codec import CANCELLED, beyond, cancelled, errcode, interrupt_payload
-from adapters.agent_connect.codec_thread import link
+from adapters.agent_connect.codec_threads import link
 from gateway.contract import Batch, Snapshot
 from gateway.core import delta as deltas
 from gateway.core import events as e
@@ -59,7 +59,7 @@ class StreamEncoder:
     """One client's stream of one run. Feed it batches until it is `done`.
 
     agent: None where it is not known any more: then all snapshots are the log's.
-    after: (n, partial) of the last frame delivered, see `codec_request.cursor`.
+    after: (n, partial) of the last frame delivered, see `codec.cursor`.
     joining: begin with the state as it is now: what came before the first batch that reaches the newest event is
         not repeated.
     folding: False if the batches do not begin with the run's first event.
@@ -303,7 +303,7 @@ class StreamEncoder:
             self._out.append((number, (stop_update(self._run_id, event.stop_reason),)))
         document = self._final(event, batch, run)
         if self._files and "messages" not in origin:
-            origin["messages"] = msgspec.to_builtins(codec_thread.file_messages(self._files, document, self._pointer))
+            origin["messages"] = msgspec.to_builtins(codec_threads.file_messages(self._files, document, self._pointer))
         self._out.append((number, values_update(self._run_id, "success", document, origin)))
 
     def _final(self, event: e.RunFinished, batch: Batch, run: Run) -> bytes:

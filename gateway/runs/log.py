@@ -30,7 +30,7 @@ from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent, Run
 from gateway.store import LogEntry, RunChange, Store, Unsynced
 from gateway.store.records import size_of
-from gateway.transport.deadline import CLOCK_SLACK
+from gateway.transport.waiting import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
 

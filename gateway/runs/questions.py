@@ -17,7 +17,7 @@ from gateway.core.errors import Conflict, InterlinguaError
 from gateway.core.stream import Item
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs.run_record import RunRecord
-from gateway.transport.deadline import Deadline
+from gateway.transport.waiting import Deadline
 
 CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
 

@@ -35,8 +35,8 @@ from gateway.core.types import (
 )
 from gateway.store import Store
 from gateway.store.records import new_id
-from gateway.transport.flag import Flag
 from gateway.transport.tasks import TaskSet
+from gateway.transport.waiting import Flag
 
 log = logging.getLogger(__name__)
 

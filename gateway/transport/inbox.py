@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.transport.flag import Flag
 from gateway.transport.pipe import Unreadable
+from gateway.transport.waiting import Flag
 
 
 class Inbox:

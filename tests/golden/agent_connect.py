@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_connect import codec, codec_agent, codec_thread, decode, decode_agent
+from adapters.agent_connect import codec, codec_agents, codec_threads, decode
 from adapters.agent_connect.codec_stream import StreamEncoder
 from adapters.agent_connect.decode import RunFailure, RunQuestion, RunSuccess, StreamDecoder, Verdict, interrupt
 from gateway.contract import Batch
@@ -59,14 +59,14 @@ def _waited(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
 def _described(chunks: Iterable[bytes], given: Any) -> Any:
     """An answer of `GET /agents/{id}/descriptor`, as the agent it describes; its own words, kept whole, left out."""
     descriptor = msgspec.json.decode(b"".join(chunks))
-    found = decode_agent.agent(descriptor, "the descriptor")
+    found = codec_agents.agent(descriptor, "the descriptor")
     assert found.extra == {"agent_connect": descriptor}
     return msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(found, extra={})))
 
 
 def _found(chunks: Iterable[bytes], given: Any) -> Any:
     """An answer of `POST /agents/search`, as (id, name, version) of each."""
-    return [list(agent) for agent in decode_agent.found(msgspec.json.decode(b"".join(chunks)), "the search")]
+    return [list(agent) for agent in codec_agents.found(msgspec.json.decode(b"".join(chunks)), "the search")]
 
 
 # --- writes: what clients are given ------------------------------------------------------------------------------
@@ -87,18 +87,18 @@ def _wait(value: Any, given: Any) -> bytes:
     run = _run(value)
     files = msgspec.convert((given or {}).get("artifacts", []), list[Artifact])
     return (
-        codec.encode_wait(run, codec_thread.file_messages(files, run.output, (given or {}).get("text_output"))) + b"\n"
+        codec.encode_wait(run, codec_threads.file_messages(files, run.output, (given or {}).get("text_output"))) + b"\n"
     )
 
 
 def _descriptor(value: Any, given: Any) -> bytes:
     """The answer of `GET /agents/{id}/descriptor`."""
-    return codec_agent.encode_descriptor(msgspec.convert(value, Agent)) + b"\n"
+    return codec_agents.encode_descriptor(msgspec.convert(value, Agent)) + b"\n"
 
 
 def _search(value: Any, given: Any) -> bytes:
     """The answer of `POST /agents/search`."""
-    return codec_agent.encode_agents(msgspec.convert(value, list[Agent])) + b"\n"
+    return codec_agents.encode_agents(msgspec.convert(value, list[Agent])) + b"\n"
 
 
 def _run(value: Any) -> Run:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.transport.deadline import TICK, Deadline, Timer
+from gateway.transport.waiting import TICK, Deadline, Timer
 from tests.support import aio
 from tests.support.aio import later
 

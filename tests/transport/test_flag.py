@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import Flag
 from tests.support.aio import run
 
 KINDS = pytest.mark.parametrize("kind", [Flag, asyncio.Event])

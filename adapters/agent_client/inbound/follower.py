@@ -22,7 +22,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Denied, InterlinguaError, Invalid, Unavailable
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome, Run, RunStatus
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 

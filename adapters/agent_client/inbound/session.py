@@ -36,7 +36,7 @@ from gateway.core.errors import (
     Unsupported,
 )
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import Flag
 
 log = logging.getLogger(__name__)
 

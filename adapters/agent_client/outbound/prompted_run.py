@@ -22,7 +22,7 @@ from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import AgentTimeout, Conflict, Invalid, Unsupported
 from gateway.core.types import Artifact, Json, JsonObject
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 

@@ -21,7 +21,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError, TooLarge
 from gateway.core.files import Attachment
 from gateway.core.types import Answer, Interrupt, JsonObject, ThreadUpdate
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from adapters.agent_connect import codec, codec_agent, wire
+from adapters.agent_connect import codec, codec_agents, wire
 from adapters.agent_connect.inbound import parameters
 from adapters.agent_connect.inbound.runs import RunOperations
 from adapters.agent_connect.inbound.threads import ThreadOperations
@@ -49,19 +49,19 @@ class AgentOperations:
         agents = self._gateway.agents
         if name is None and version is None:  # then only those that are told of need to be described
             page = agents.names(wire.PROTOCOL)[offset : offset + limit]
-            return Reply(200, codec_agent.encode_agents(await agents.list(wire.PROTOCOL, page)))
+            return Reply(200, codec_agents.encode_agents(await agents.list(wire.PROTOCOL, page)))
         found = [
             agent
             for agent in await agents.list(wire.PROTOCOL)
-            if (name is None or name in codec_agent.names(agent)) and version in (None, agent.version)
+            if (name is None or name in codec_agents.names(agent)) and version in (None, agent.version)
         ]
-        return Reply(200, codec_agent.encode_agents(found[offset : offset + limit]))
+        return Reply(200, codec_agents.encode_agents(found[offset : offset + limit]))
 
     async def get(self, request: HttpRequest) -> Reply:
         """`GET /agents/{agent_id}`. A name will do for the id."""
         return Reply(
             200,
-            codec_agent.encode_agent(await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)),
+            codec_agents.encode_agent(await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)),
         )
 
     async def errors(self, request: HttpRequest) -> Reply:
@@ -69,7 +69,7 @@ class AgentOperations:
         prose documentation asks for it.
         """
         agent = await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)
-        return Reply(200, codec.encode_errors(codec_agent.own_errors(agent)))
+        return Reply(200, codec.encode_errors(codec_agents.own_errors(agent)))
 
     async def configure(self, request: HttpRequest) -> Reply:
         """`POST /agents/{agent_id}/instances`: an `Agent` that is this one with a configuration for all of its runs.
@@ -79,7 +79,7 @@ class AgentOperations:
         wanted = await parameters.body(request, wire.instance_create, self._limit)
         config = (wanted.get("config") or {}).get("configurable") or {}
         agent = await self._gateway.agents.create(request.path_params["agent_id"], wire.PROTOCOL, config)
-        return Reply(200, codec_agent.encode_agent(agent))
+        return Reply(200, codec_agents.encode_agent(agent))
 
     async def remove(self, request: HttpRequest) -> Reply:
         """`DELETE /agents/{agent_id}/instances/{instance_id}`: of what `configure` made. Its runs go on."""
@@ -95,7 +95,7 @@ class AgentOperations:
         """`GET /agents/{agent_id}/descriptor`, in prose documentation `/agents/agent/{agent_id}/descriptor`."""
         return Reply(
             200,
-            codec_agent.encode_descriptor(
+            codec_agents.encode_descriptor(
                 await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)
             ),
         )

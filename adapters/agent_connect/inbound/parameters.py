@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from adapters.agent_connect import codec_request
+from adapters.agent_connect import codec
 from gateway.core.errors import Invalid
 from gateway.transport.asgi import HttpRequest
 
@@ -20,7 +20,7 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", 
 
 async def body(request: HttpRequest, adapter: TypeAdapter[T], limit: int) -> T:
     """The body, validated. Also raises TooLarge, ClientGone."""
-    return codec_request.read(adapter, await request.body(limit))
+    return codec.read(adapter, await request.body(limit))
 
 
 def uuid(request: HttpRequest, name: str) -> str:

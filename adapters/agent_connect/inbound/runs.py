@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 
 from msgspec.structs import replace
 
-from adapters.agent_connect import codec, codec_agent, codec_request, codec_thread, wire
+from adapters.agent_connect import codec, codec_agents, codec_threads, wire
 from adapters.agent_connect.inbound import parameters
 from adapters.agent_connect.inbound.stream import RunStream
 from adapters.agent_connect.inbound.threads import new_thread
@@ -54,8 +54,8 @@ class RunOperations:
         """`POST .../runs/stream`: start, answer with its events."""
         body = await self._body(request)
         agent = await self._agent(body.get("agent_id") or self._only())
-        modes = codec_request.modes(body.get("stream_mode"))
-        if agent is not None and "custom" in modes and not codec_agent.streams(agent)[1]:
+        modes = codec.modes(body.get("stream_mode"))
+        if agent is not None and "custom" in modes and not codec_agents.streams(agent)[1]:
             raise Unsupported(f"/stream_mode: agent {agent.name} has no custom updates")
         run = await self._start(request, body)
         agent = agent or await self._agent(run.agent)
@@ -69,12 +69,12 @@ class RunOperations:
     async def _body(self, request: HttpRequest) -> wire.RunCreate:
         body = await request.body(self._limit)
         if "thread_id" in request.path_params:
-            return codec_request.read(wire.stateful, body)
-        return codec_request.read(wire.stateless, body)
+            return codec.read(wire.stateful, body)
+        return codec.read(wire.stateless, body)
 
     def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Awaitable[Run]:
         thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path_params else None
-        wanted = codec_request.run_request(
+        wanted = codec.run_request(
             body,
             body.get("agent_id") or self._only(),
             thread=thread_id,
@@ -128,7 +128,7 @@ class RunOperations:
             return await self._gateway.runs.start(request, told=told)
         except Invalid:
             agent = await self._agent(request.agent)
-            words = None if agent is None or request.prompt is not None else codec_request.words(agent, request.input)
+            words = None if agent is None or request.prompt is not None else codec.words(agent, request.input)
             if words is None:
                 raise
         return await self._gateway.runs.start(replace(request, input=None, prompt=words), told=told)
@@ -160,11 +160,11 @@ class RunOperations:
 
     async def stream(self, request: HttpRequest) -> None:
         """`GET .../runs/{run_id}/stream`: what comes from now on, or from after `Last-Event-ID`."""
-        after = codec_request.cursor(request.header("last-event-id"))
+        after = codec.cursor(request.header("last-event-id"))
         run = await self._run(request)
         agent = await self._agent(run.agent)
         ours = run.request.protocol == wire.PROTOCOL
-        modes = codec_request.modes(run.request.creation.get("stream_mode")) if ours else ()
+        modes = codec.modes(run.request.creation.get("stream_mode")) if ours else ()
         await self._stream.send(request, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
 
     async def _wait(self, request: HttpRequest, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
@@ -185,7 +185,7 @@ class RunOperations:
         if agent is not None and not agent.capabilities.artifacts:
             return ()
         files = [file for file in await self._gateway.files.list(run=run.id) if file.agent_created]
-        return codec_thread.file_messages(files, run.output, agent.text_output if agent else None)
+        return codec_threads.file_messages(files, run.output, agent.text_output if agent else None)
 
     async def search(self, request: HttpRequest) -> Reply:
         """`POST /runs/search`: stateless runs, newest first."""
@@ -288,7 +288,7 @@ class RunOperations:
 
 
 def _default(agent: Agent | None) -> tuple[str, ...]:
-    return ("values",) if agent is None else codec_agent.default_mode(agent)
+    return ("values",) if agent is None else codec_agents.default_mode(agent)
 
 
 def _lost(run: Run) -> Headers:

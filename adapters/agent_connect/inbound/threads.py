@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from adapters.agent_connect import codec_thread, decode_thread, wire
+from adapters.agent_connect import codec_threads, wire
 from adapters.agent_connect.inbound import parameters
 from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Conflict, Invalid, Unsupported
@@ -59,13 +59,13 @@ class ThreadOperations:
         limit, offset = wanted.get("limit") or 10, wanted.get("offset") or 0
         if not values:
             threads = await self._gateway.threads.list(replace(query, limit=limit, offset=offset))
-            return Reply(200, codec_thread.encode_threads([(one, await self._kept(one)) for one in threads]))
+            return Reply(200, codec_threads.encode_threads([(one, await self._kept(one)) for one in threads]))
         found: list[tuple[Thread, Checkpoint]] = []
         async for thread, state in self._with_values(query, values):
             found.append((thread, state))
             if len(found) == offset + limit:
                 break
-        return Reply(200, codec_thread.encode_threads(found[offset:]))
+        return Reply(200, codec_threads.encode_threads(found[offset:]))
 
     async def _with_values(self, query: ThreadQuery, values: JsonObject) -> AsyncIterator[tuple[Thread, Checkpoint]]:
         """The threads whose state has these values, read page by page. States that agents keep are not looked at."""
@@ -103,7 +103,7 @@ class ThreadOperations:
         limit = parameters.integer(request, "limit", 10, 1, 1000)
         before = request.query("before")
         states = await self._gateway.threads.states(thread_id, limit=limit, before=before)
-        return Reply(200, codec_thread.encode_history(states))
+        return Reply(200, codec_threads.encode_history(states))
 
     async def patch(self, request: HttpRequest) -> Reply:
         """`PATCH /threads/{thread_id}`: metadata is merged; values, messages or a checkpoint make a new state."""
@@ -120,7 +120,7 @@ class ThreadOperations:
             metadata=metadata or {},
             base=ref["checkpoint_id"] if ref is not None else None,
             values=wanted.get("values"),
-            messages=None if said is None else [decode_thread.chat_message(one) for one in said],
+            messages=None if said is None else [codec_threads.chat_message(one) for one in said],
         )
         return await self._reply(thread)
 
@@ -129,5 +129,5 @@ class ThreadOperations:
         try:
             state = await self._gateway.threads.state(thread.id)
         except (AgentError, Unsupported) as error:
-            return Reply(200, codec_thread.encode_thread(thread, await self._kept(thread), str(error)))
-        return Reply(200, codec_thread.encode_thread(thread, state))
+            return Reply(200, codec_threads.encode_thread(thread, await self._kept(thread), str(error)))
+        return Reply(200, codec_threads.encode_thread(thread, state))

@@ -34,8 +34,8 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentForgot, AgentGone, AgentTimeout
 from gateway.core.types import AgentCapabilities, Json, JsonObject, Outcome
-from gateway.transport.deadline import Deadline, Timer
 from gateway.transport.http import StreamResponse
+from gateway.transport.waiting import Deadline, Timer
 from gateway.wire import sse
 
 log = logging.getLogger(__name__)

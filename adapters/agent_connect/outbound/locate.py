@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from adapters.agent_connect import decode_agent
+from adapters.agent_connect import codec_agents
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.client import AgentConnectClient, complaint, encode
 from gateway.core.errors import AgentBroken, NotFound
@@ -48,7 +48,7 @@ class Locator:
         for path in (f"/agents/{name}/descriptor", f"/agents/agent/{name}/descriptor"):
             reply = await self._client.send("GET", path)
             if reply.status == 200:
-                return decode_agent.agent(_json(reply, f"GET {path}"), f"GET {path}")
+                return codec_agents.agent(_json(reply, f"GET {path}"), f"GET {path}")
             if reply.status not in (404, 405):
                 raise complaint(reply, f"GET {path}")
         return None
@@ -67,7 +67,7 @@ class Locator:
             raise NotFound(f"there is no Agent Connect agent at this address ({reply.status} for {_SEARCH})")
         if reply.status != 200:
             raise complaint(reply, _SEARCH)
-        agents = decode_agent.found(_json(reply, _SEARCH), _SEARCH)
+        agents = codec_agents.found(_json(reply, _SEARCH), _SEARCH)
         if wanted is not None:
             agents = [agent for agent in agents if agent[1] == wanted]
         names = sorted({name for _, name, _ in agents})
@@ -75,7 +75,7 @@ class Locator:
             raise NotFound(f"no agent {wanted or ''} at {self._target.url}".replace("  ", " "))
         if len(names) > 1:
             raise NotFound(f"several agents at {self._target.url}: name one in `target.agent` ({', '.join(names)})")
-        return decode_agent.newest(agents)[0]
+        return codec_agents.newest(agents)[0]
 
 
 def _json(reply: HttpResponse, where: str) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.agent_connect import decode_thread
+from adapters.agent_connect import codec_threads
 from adapters.agent_connect.outbound.client import AgentConnectClient, complaint, encode, explanation
 from gateway.core.errors import AgentForgot, Invalid, NotFound, Unsupported
 from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject
@@ -28,12 +28,12 @@ class RemoteThreads:
             raise Unsupported(f"the agent says that it has threads, but POST /threads answered {reply.status}")
         if not 200 <= reply.status < 300:
             raise complaint(reply, "POST /threads")
-        return decode_thread.thread_id(reply.body, "POST /threads")
+        return codec_threads.thread_id(reply.body, "POST /threads")
 
     async def read(self, thread: str) -> Checkpoint:
         """See `Stateful.read_thread`."""
         path = _path(thread)
-        return decode_thread.state(_answered(await self._send("GET", path), f"GET {path}"), f"GET {path}")
+        return codec_threads.state(_answered(await self._send("GET", path), f"GET {path}"), f"GET {path}")
 
     async def history(self, thread: str, limit: int, before: str | None) -> Sequence[Checkpoint]:
         """See `Stateful.read_history`."""
@@ -42,12 +42,12 @@ class RemoteThreads:
         reply = await self._send("GET", path + query)
         if before is not None and reply.status in (404, 422):
             raise NotFound(explanation(reply) or f"before: the agent has no checkpoint {before!r}")
-        return decode_thread.states(_answered(reply, f"GET {path}"), f"GET {path}")
+        return codec_threads.states(_answered(reply, f"GET {path}"), f"GET {path}")
 
     async def copy(self, thread: str) -> str:
         """The new thread's id. See `Stateful.copy_thread`."""
         path = f"{_path(thread)}/copy"
-        return decode_thread.thread_id(_answered(await self._send("POST", path), f"POST {path}"), f"POST {path}")
+        return codec_threads.thread_id(_answered(await self._send("POST", path), f"POST {path}"), f"POST {path}")
 
     async def update(self, thread: str, base: str | None, values: Json, messages: Sequence[ChatMessage] | None) -> None:
         """See `Stateful.update_thread`."""
@@ -57,7 +57,7 @@ class RemoteThreads:
         if values is not None:
             body["values"] = values
         if messages is not None:
-            body["messages"] = [decode_thread.message(one) for one in messages]
+            body["messages"] = [codec_threads.message(one) for one in messages]
         path = _path(thread)
         reply = await self._send("PATCH", path, body)
         if base is not None and reply.status == 404:

@@ -23,7 +23,7 @@ from gateway.core.errors import InterlinguaError, Invalid, OutcomeUnknown, Unava
 from gateway.core.types import Answer, Interrupt, JsonObject
 from gateway.mcp import forms
 from gateway.mcp.wire import ELICIT, ROOTS, SAMPLE, declares
-from gateway.transport.deadline import Deadline
+from gateway.transport.waiting import Deadline
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 

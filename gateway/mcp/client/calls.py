@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from gateway.mcp import wire
 from gateway.mcp.client.contract import CallListener, Keyed
-from gateway.transport.deadline import Deadline
+from gateway.transport.waiting import Deadline
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
 

@@ -27,8 +27,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.transport.asgi.request import EXTENSION, Headers, Reply, headers_of
-from gateway.transport.deadline import CLOCK_SLACK
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import CLOCK_SLACK, Flag
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from gateway.core.errors import AgentTimeout, InterlinguaError, Invalid, Unavailable
-from gateway.transport.deadline import Deadline
 from gateway.transport.http.outgoing import (
     BearerTokens,
     BytesBody,
@@ -25,6 +24,7 @@ from gateway.transport.http.outgoing import (
 )
 from gateway.transport.http.response import UNLIMITED, HttpResponse, StreamResponse
 from gateway.transport.tap import TAP, WHOLE_BYTES, BodyNotes, NotedWork, Said, current
+from gateway.transport.waiting import Deadline
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard

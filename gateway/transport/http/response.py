@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentBusy, AgentGone, AgentTimeout, InterlinguaError
-from gateway.transport.deadline import Timer
 from gateway.transport.refusal import leads_to
+from gateway.transport.waiting import Timer
 
 if TYPE_CHECKING:
     from gateway.transport.tap import BodyNotes

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Invalid
-from gateway.transport.deadline import Deadline
 from gateway.transport.http.connection import CallConnection, StaleConnection
 from gateway.transport.http.outgoing import (
     ONE_WRITE,
@@ -32,6 +31,7 @@ from gateway.transport.http.outgoing import (
     with_params,
 )
 from gateway.transport.http.response import StreamResponse, Unreachable
+from gateway.transport.waiting import Deadline
 
 if TYPE_CHECKING:
     from gateway.transport.guard import Guard

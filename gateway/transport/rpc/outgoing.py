@@ -12,10 +12,9 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Raw
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
-from gateway.transport.deadline import Deadline
-from gateway.transport.flag import Flag
 from gateway.transport.pipe import Eager, Pipe
 from gateway.transport.rpc.handler import Canceller
+from gateway.transport.waiting import Deadline, Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Response, RpcError
 

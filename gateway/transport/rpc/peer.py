@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from gateway.core.errors import AgentGone, InterlinguaError
-from gateway.transport.flag import Flag
 from gateway.transport.pipe import Direct, Pipe, Telling
 from gateway.transport.rpc.handler import Handler, PeerCounts
 from gateway.transport.rpc.incoming import IncomingRequests, MessageReader, plain_errors
 from gateway.transport.rpc.outgoing import Answer, Outbox, OutgoingRequests
 from gateway.transport.tap import TAP, PeerTap, about
 from gateway.transport.tasks import TaskSet
+from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id
 

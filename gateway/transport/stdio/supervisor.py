@@ -14,8 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout, InterlinguaError, Unavailable
-from gateway.transport.deadline import CLOCK_SLACK
 from gateway.transport.tasks import TaskSet
+from gateway.transport.waiting import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
 

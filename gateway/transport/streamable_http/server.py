@@ -13,8 +13,8 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from gateway.core.errors import AgentGone
 from gateway.transport.asgi import Headers, HttpRequest, Reply, origin
 from gateway.transport.asgi.request import UNBUFFERED
-from gateway.transport.deadline import CLOCK_SLACK
 from gateway.transport.streamable_http import EVENTS, JSON
+from gateway.transport.waiting import CLOCK_SLACK
 from gateway.wire import sse
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
-from gateway.transport.flag import Flag
+from gateway.transport.waiting import Flag
 from gateway.transport.websocket.server import EXTENSION
 
 log = logging.getLogger(__name__)

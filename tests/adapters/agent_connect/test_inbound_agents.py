@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_connect import codec, codec_agent
+from adapters.agent_connect import codec, codec_agents
 from gateway.core.types import Agent, AgentCapabilities, agent_id
 from tests.adapters.agent_connect.api import Api, hold
 from tests.adapters.agent_connect.inbound_server import Server
@@ -100,13 +100,13 @@ def test_an_agent_connect_agents_own_descriptor_keeps_what_the_gateway_does_not_
     )
     import json
 
-    told = hold(json.loads(codec_agent.encode_descriptor(agent)), "AgentACPDescriptor")
+    told = hold(json.loads(codec_agents.encode_descriptor(agent)), "AgentACPDescriptor")
     assert told["locator"] == "x" and told["metadata"]["team"] == "m" and told["specs"]["deployments"] == [1]
     assert told["metadata"]["ref"]["name"] == "mail"
     assert told["specs"]["thread_state"] == {"type": "object"}
     assert told["specs"]["capabilities"]["streaming"] == {"values": True, "custom": False}
     assert "custom_streaming_update" not in told["specs"]
-    assert codec_agent.names(agent) == {"mail", "org.example.mail"}
+    assert codec_agents.names(agent) == {"mail", "org.example.mail"}
 
 
 def test_errors_are_defined_with_whether_another_try_may_help(api: Api) -> None:
@@ -121,7 +121,7 @@ def test_errors_are_defined_with_whether_another_try_may_help(api: Api) -> None:
 def test_an_agent_that_defines_errors_has_them_told_behind_the_gateway_s() -> None:
     own = [{"errcode": 7, "description": "it failed on purpose", "transient": True, "schema": {"type": "object"}}]
     agent = Agent(name="x", input_schema={}, output_schema={}, extra={"agent_connect": {"specs": {"errors": own}}})
-    told = json.loads(codec.encode_errors(codec_agent.own_errors(agent)))
+    told = json.loads(codec.encode_errors(codec_agents.own_errors(agent)))
     assert told[-1:] == own and len(told) > 5
 
 

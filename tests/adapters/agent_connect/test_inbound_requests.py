@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from adapters.agent_connect import wire
-from adapters.agent_connect.codec_request import read
+from adapters.agent_connect.codec import read
 from gateway.core.errors import Invalid
 from tests.adapters.agent_connect.api import EXTRA, Api, openapi
 from tests.adapters.agent_connect.inbound_server import serve

@@ -17,13 +17,13 @@ from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
 from gateway.mcp.client.http.incoming import Incoming
-from gateway.transport.deadline import Deadline
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import LATER, Cursor, is_stream, read_events
 from gateway.transport.tap import about
 from gateway.transport.tasks import TaskSet
+from gateway.transport.waiting import Deadline
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Malformed, MessageBatch, Notification, Request, Response, RpcError

@@ -1,4 +1,6 @@
-"""Time limits and timers for code that thousands of runs per second pass through."""
+"""Events, timers and time limits for code that thousands of runs per second pass through, and for what there are
+thousands of: as those of asyncio, at a fraction of their cost.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,48 @@ CLOCK_SLACK = 0.002
 
 TICK = 0.05
 """Seconds for which a `Timer` costs the loop nothing."""
+
+
+class Flag:
+    """As `asyncio.Event`, for what there are thousands of: that one has a queue for waiters from the outset, which is
+    most of an idle session.
+    """
+
+    __slots__ = ("_set", "_waiting")
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiting: list[asyncio.Future[None]] | None = None
+
+    def is_set(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._set
+
+    def set(self) -> None:
+        """Let everybody who waits go on, and who comes later."""
+        self._set = True
+        waiting, self._waiting = self._waiting, None
+        for future in waiting or ():
+            if not future.done():
+                future.set_result(None)
+
+    def clear(self) -> None:
+        """Have who comes from now on wait."""
+        self._set = False
+
+    async def wait(self) -> None:
+        """Wait until it is set; it may be cleared again by the time that the waiter goes on."""
+        if self._set:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiting is None:
+            self._waiting = []
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            if self._waiting is not None and future in self._waiting:
+                self._waiting.remove(future)
 
 
 class Timer:
