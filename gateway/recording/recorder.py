@@ -20,6 +20,7 @@ from gateway.recording.recording import MESSAGE_BYTES, RUN_BYTES, RUN_ENTRIES, R
 from gateway.runs.live import LiveRun
 from gateway.runs.post import PostOffice
 from gateway.store import Store
+from gateway.store.records import new_id
 from gateway.transport.tap import TAP, NotedWork, about, current, enter
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ HEAR_SECONDS: Final = 3.0
 GATHER_SECONDS: Final = 0.5
 """For how long a process gathers entries for one that follows elsewhere: so often, at most, do they cost the store."""
 RECORDING: Final = "recording"
-"""Under which wishes are kept in the store."""
+"""Under which wishes are kept in the store, each until it ends: of two that are made at once the newer counts."""
 EVERY: Final = None
 """Stands for every agent, where an operator asks for no certain one."""
 
@@ -249,9 +250,8 @@ class AllRecordings:
         """
         if (known := self._recorder.wishes.get(wish.agent)) is not None and known.at >= wish.at:
             wish = msgspec.structs.replace(wish, at=math.nextafter(known.at, math.inf))
-        name = "every" if wish.agent is EVERY else f"agent/{wish.agent}"
         data = msgspec.to_builtins(wish)
-        await self._records.keep(RECORDING, name, data, owner=RECORDING, expires_at=wish.until)
+        await self._records.keep(RECORDING, new_id(), data, owner=RECORDING, expires_at=wish.until)
         self._recorder.turn(wish)
         others = await self._store.mailbox.others()
         return sum(await asyncio.gather(*[self._unheard(other, wish) for other in others]))

@@ -127,6 +127,40 @@ def test_of_two_wishes_the_one_that_was_made_later_counts_though_its_process_has
     run(story())
 
 
+def test_who_starts_later_does_what_the_newer_of_two_wishes_says_though_the_older_was_stored_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        elsewhere = SqliteStore(file, host="elsewhere")
+        async with engine(file=file) as first, engine(store=elsewhere) as second:
+            recorders = [Recorder(), Recorder(), Recorder()]
+            slow, quick, later = (
+                AllRecordings(recorder, gateway.store, gateway.records, gateway.post)
+                for recorder, gateway in zip(recorders, (first, second, second), strict=True)
+            )
+            keep, stored = first.records.keep, asyncio.Event()
+
+            async def kept_late(*what: Any, **how: Any) -> None:
+                await stored.wait()
+                await keep(*what, **how)
+
+            monkeypatch.setattr(first.records, "keep", kept_late)
+            try:
+                turning = asyncio.ensure_future(slow.turn(TurnRecording(None, True, 60, at=time.time() - 1)))
+                await asyncio.sleep(0)
+                await quick.turn(TurnRecording(None, False, 60))
+                stored.set()
+                await turning
+                await later.learn()
+                assert [recorder.wishes[None].record for recorder in recorders] == [False, False, False]
+            finally:
+                for recorder in recorders:
+                    recorder.close()
+
+    run(story())
+
+
 def test_off_is_off_for_runs_that_go_on_as_well() -> None:
     async def asks(context: RunContext) -> None:
         await context.ask(Interrupt(id="q", kind="question"))
