@@ -311,17 +311,11 @@ class Starter:
         self._not_stopping()
         self._creating += 1
         try:
-            if between is None:
+            async with contextlib.nullcontext() if between is None else between.starting():
                 try:
                     created = await create()
                 except Unsynced:
                     created = UNSYNCED
-            else:
-                async with between.starting():
-                    try:
-                        created = await create()
-                    except Unsynced:
-                        created = UNSYNCED
             there(created)
             live.record.synced()
         except (asyncio.CancelledError, Unavailable):

@@ -10,7 +10,7 @@ import pytest
 from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
+from gateway.core.types import Answer, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
 from gateway.runs import Engine, starting
 from gateway.store import CreatedRun, RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, disk_thread
@@ -347,5 +347,25 @@ def test_a_run_of_a_dead_gateway_that_cannot_be_read_now_is_taken_up_by_the_next
             for one in runs:
                 done = await gateway.runs.wait(one, PATIENCE)
                 assert done is not None and done.status is RunStatus.SUCCESS
+
+    run(scene())
+
+
+def test_a_run_that_could_not_be_stored_is_told_to_nobody(tmp_path: Path) -> None:
+    async def scene() -> None:
+        store = Disk(tmp_path / "store.db")
+        agent = Scripted(echo)
+        async with engine((route(), agent), store=store) as gateway:
+            await gateway.threads.create(thread())
+            async with gateway.backchannel.join("t", None) as news:
+                store.full = True
+                with pytest.raises(Unavailable, match="the store failed"):
+                    await gateway.runs.start(request(thread="t"))
+                store.full = False
+                done = await gateway.runs.start(request("again", thread="t"))
+                await gateway.runs.wait(done.id, timeout=PATIENCE)
+                told = [await news.next() for _ in range(news.behind)]
+            assert {one.id for one in told if isinstance(one, Run)} == {done.id}
+            assert [context.run.id for context in agent.contexts] == [done.id] and agent.cancels == 0
 
     run(scene())
