@@ -218,7 +218,9 @@ def test_a_task_that_must_be_approved_waits_for_it_in_whatever_protocol_it_came(
 def test_a_task_of_one_that_dies_goes_to_another(joined: Gateway, gateway: Gateway) -> None:
     with member("analyst", joined, "a-first-analyst") as dying, ThreadPoolExecutor() as pool:
         until("agent that is active", lambda: "a-first-analyst" in active(gateway))
-        for job in "abc":  # the better one is asked first
+        for job in "abc":  # the better one is asked first; a vote is for a task that it had
+            done = {"id": job, "message": WORDS, "agentId": "a-first-analyst"}
+            context(gateway, "tools/call", name="taskAssign", arguments=done)
             praise = {"agentId": "a-first-analyst", "score": 10, "taskId": job}
             context(gateway, "tools/call", name="agentEvaluate", arguments=praise)
         metrics = "agent://metrics/a-first-analyst"

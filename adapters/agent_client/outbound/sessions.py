@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
+from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
@@ -232,9 +233,9 @@ class AgentSessions:
             profile = known.profile if known else self._connections.profile(context.caller)
             connection = await session.lease.connect(self._connections.shared(context, profile))
             there = session.open and session.name == name
-            if there and method == "session/load":
-                # it may be an editor that was started again, whose agent would be new: there are agents (Mistral Vibe
-                # 3.0) that tell all twice where a session is loaded that is open
+            if there and method == "session/load" and connection.version is V1 and len(context.callers) < 2:
+                # an editor that was started again would have a new agent: there are some (Mistral Vibe 3.0) that tell
+                # all twice where a session is loaded that is open. In version 2 it may be at work on its own
                 await self._tell_closed(session)
             if not there:
                 session.bind(connection, name)
