@@ -72,8 +72,8 @@ def test_an_operators_command_loads_what_shows_tables_at_a_terminal_alone() -> N
 
 
 def test_nothing_is_imported_before_ctrl_c_is_handled() -> None:
-    program = "import __future__, signal, sys; before = {*sys.modules}; import gateway.cli; print({*sys.modules} - before)"
-    command = [sys.executable, "-c", program]
+    before = "import __future__, signal, sys; before = {*sys.modules}"
+    command = [sys.executable, "-c", f"{before}; import gateway.cli; print({{*sys.modules}} - before)"]
     told = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"[\w.]+", told)) == {"gateway", "gateway.cli"}
 
