@@ -86,7 +86,7 @@ class StreamEncoder:
         self.exact = self._values and self._own is not None
         """Whether every delta is still worth a snapshot."""
         self._behind: list[e.Event] = []  # what is said and our fold has not taken in yet
-        self._growing = ""  # the part that let the document grow last, if nothing else but that is to be told
+        self._growing: str | None = None  # the part that spoke last, if nothing else is to be told
         self._after, self._partial = after
         self._joining = joining
         self._kinds: dict[str, str] = {}
@@ -155,7 +155,7 @@ class StreamEncoder:
             self._joining = False
         own, last = self._own, events[-1][1] if events else None
         simple = self.exact and batch.last > self._after and not (self._dirty or self._origin or self._joining)
-        self._growing = ""
+        self._growing = None
         if simple and isinstance(last, e.PartDelta) and own is not None and own.holds(last.part):
             self._growing = last.part
         return self._frames()

@@ -112,7 +112,7 @@ class Output:
         self._parts = OutputParts()
         self._text_parts: set[str] = set()
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
-        self._growing = ""  # the text part that the document ends with, if nothing else was folded in since it spoke
+        self._growing: str | None = None  # the text part that spoke last, if nothing else has since
         self._said = ""  # what it said last, if by the short way
         self._delta: Json = deltas.ABSENT
         self.rewritten = ""
@@ -170,7 +170,7 @@ class Output:
                 self._said = event.delta
                 self._spans[event.part][1] += len(event.delta)
                 return True
-            self._growing = ""
+            self._growing = None
             if event.part == self._data:
                 self._added(event.delta)
                 return True
@@ -178,7 +178,7 @@ class Output:
         fold = FOLDS.get(type(event))
         if fold is None:
             return False
-        self._growing = ""
+        self._growing = None
         return fold(self, event)
 
     def _message(self, event: e.MessageStarted) -> bool:

@@ -55,6 +55,16 @@ def test_what_a_change_is_said_to_have_added_is_what_it_has_added_and_no_text_ad
     assert output.document["message"] == "Hello!😀ö" * 2 + "mores"
 
 
+def test_text_of_a_part_without_a_name_grows_where_it_is() -> None:
+    text, data = e.PartStarted(part="", message="m"), e.PartStarted(part="d", message="m", kind="data")
+    notes = [e.PartDelta(part="d", delta={"note": piece}) for piece in "xyz"]
+    hello, after = e.PartDelta(part="", delta="Hel"), e.PartDelta(part="", delta="lo")
+    assert _document(e.MessageStarted(message="m"), text, data, hello, *notes, after) == {
+        "message": "Hello",
+        "note": "xyz",
+    }
+
+
 def test_messages_are_a_blank_line_apart_and_only_the_assistants_count() -> None:
     assert _document(
         e.MessageStarted(message="u", role=Role.USER),

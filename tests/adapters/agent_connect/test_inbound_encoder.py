@@ -316,3 +316,10 @@ def test_a_document_that_is_null_is_an_empty_object() -> None:
     encoder = StreamEncoder(ID, None, ("custom",))
     (last,) = frames(encoder.feed(Batch(events=((1, e.RunStarted()), (2, e.RunFinished())), last=2), RUN, 0.0))
     assert last.data["values"] == {}
+
+
+def test_a_client_that_asks_for_updates_alone_gets_no_snapshot_of_a_part_without_a_name() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("custom",))
+    begin = (e.RunStarted(), e.MessageStarted(message=""), e.PartStarted(part="", message=""))
+    encoder.feed(log.batch(*begin), RUN, 0.0)
+    assert encoder.feed(log.batch(e.PartDelta(part="", delta="a")), RUN, 0.0) == b""
