@@ -27,7 +27,7 @@ from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.heads import POINTER_SECONDS, HeadKeeper, Pointer
 from gateway.governance.audit.keys import EntrySigner
 from gateway.governance.audit.redact import snapshot
-from gateway.governance.audit.retention import Upkeep
+from gateway.governance.audit.retention import DAY, Upkeep
 
 BATCH_EVENTS = 1024
 BATCH_BYTES = 1024 * 1024
@@ -147,11 +147,14 @@ class AuditLog:
                 self._pointer.put(self.head)
         self._pointing = terms.pointer
 
-    def follow(self, at: float) -> None:
-        """Date what is recorded from now on later than `at`, in seconds since the epoch: the time of the newest line in
-        logs that it goes on with. So lines of several logs have an order, whatever clocks say.
+    def follow(self, *newest: float) -> None:
+        """Date what is recorded from now on later than each of these, in seconds since the epoch: the times of the last
+        lines of logs that it goes on with. So lines of several logs have an order, whatever clocks say.
+
+        One that is more than a day ahead is of a clock that was wrong, or no log's: it takes no other log along.
         """
-        self._appender.follow(at)
+        latest = time.time() + DAY
+        self._appender.follow(max((at for at in newest if at <= latest), default=0.0))
 
     async def __aenter__(self) -> AuditLog:
         await self.open()

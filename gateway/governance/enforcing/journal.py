@@ -116,7 +116,7 @@ class Journal:
         except BaseException:
             await opened.aclose()
             raise
-        opened.follow(past.newest)
+        opened.follow(*past.newest.values())
         for one in past.spent:
             self.budgets.restore(one)
         self._log, self._number = opened, number
@@ -143,7 +143,7 @@ class Journal:
             for opened in found.values():
                 await opened.aclose()
             raise
-        self._log.follow(past.newest)
+        self._log.follow(*past.newest.values())
         self._inherited |= found
         numbers = {opened.path: number for number, opened in self._inherited.items()}
         closed = dict.fromkeys(sessions & past.places.keys(), UnfinishedSession())
@@ -203,10 +203,14 @@ class Journal:
             self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
 
     def _over(self, session: str) -> None:
-        """Nothing more of a session comes into the log of a process that has died."""
+        """Nothing more of a session comes into the log of a process that has died: what does comes into this one's own,
+        and later.
+        """
         if session in self._left or self._states.get(session) in AT_WORK:
             return
-        if self._places.pop(session, None) is not None:
+        if (number := self._places.pop(session, None)) is not None:
+            if self._log is not None:
+                self._log.follow(self._inherited[number].newest)
             self._release()
 
     def _release(self) -> None:
@@ -214,10 +218,7 @@ class Journal:
         process.
         """
         for number in self._inherited.keys() - {*self._places.values()}:
-            opened = self._inherited.pop(number)
-            if self._log is not None:
-                self._log.follow(opened.newest)
-            self._closing.add(closing := asyncio.create_task(opened.aclose()))
+            self._closing.add(closing := asyncio.create_task(self._inherited.pop(number).aclose()))
             closing.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import msgspec
 
@@ -49,14 +49,14 @@ class _Metadata(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    ts: datetime
+    ts: Annotated[datetime, msgspec.Meta(tz=True)]
     action: str
     input: msgspec.Raw = msgspec.Raw(b"null")
     metadata: _Metadata | None = None
 
 
 class _Head(msgspec.Struct):
-    ts: datetime
+    ts: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 @dataclass(frozen=True)
@@ -128,18 +128,18 @@ class UnfinishedSession:
 @dataclass
 class RestoredLog:
     """`sessions` are in the order of their last transition; one that was closed is there only if a call is open.
-    `places`: the logs that tell of each session, that of the last line last. `newest`: when the last line of all was
+    `places`: the logs that tell of each session, that of the last line last. `newest`: by log, when its last line was
     recorded, in seconds since the epoch.
     """
 
     spent: list[Spent] = field(default_factory=list)
     sessions: dict[str, UnfinishedSession] = field(default_factory=dict)
     places: dict[str, list[Path]] = field(default_factory=dict)
-    newest: float = 0.0
+    newest: dict[Path, float] = field(default_factory=dict)
 
     def take(self, line: _Line, since: float, path: Path) -> None:
         """Take in a line of the log at `path`. Budgets count from `since`."""
-        self.newest = at = line.ts.timestamp()
+        self.newest[path] = at = line.ts.timestamp()
         if line.metadata is None:
             return
         audit = line.metadata.aip44.audit

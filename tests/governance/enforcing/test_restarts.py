@@ -764,3 +764,19 @@ def test_a_process_that_was_stopped_for_so_long_that_another_has_its_runs_record
         assert told(tmp_path) == ["tool.result read", "tool.call write", "tool.result write", "operator.completed"]
 
     run(scene())
+
+
+@pytest.mark.parametrize("ts", ["9999-12-31T23:59:59.999Z", "2099-01-01T00:00:00Z", "2026-11-27T10:00:00"])
+def test_a_line_in_a_neighbours_log_that_no_clock_has_dated_neither_stops_this_one_nor_takes_its_time_along(
+    tmp_path: Path, ts: str
+) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling("read")) as at:
+            await at.ended(await at.start())
+        log_path(tmp_path, 2).write_text(f'{{"ts":"{ts}","action":"audit.note"}}\n')
+        async with house(tmp_path, calling("read")) as at:
+            await at.ended(await at.start())
+        assert told(tmp_path).count("operator.completed") == 2
+        assert all(line["ts"] < "2099" for line in audited(tmp_path))
+
+    run(scene())

@@ -62,7 +62,7 @@ class Folder:
         """A process wrote this into a log, and is no more. It knew what the others had written before."""
         paths = [log_path(self.path, each) for each in log_numbers(self.path)]
         async with AuditLog(log_path(self.path, number)) as log:
-            log.follow(read(paths, time.time()).newest)
+            log.follow(*read(paths, time.time()).newest.values())
             await asyncio.gather(*map(log.append, events))
 
     def free(self, number: int) -> bool:
@@ -445,6 +445,36 @@ def test_a_session_that_another_log_says_is_over_is_not_gone_on_with_and_the_log
         await until(lambda: folder.free(2) and folder.free(3))
         await journal.aclose()
         assert folder.told(2) == BEGUN
+
+    run(story())
+    verified(folder.path)
+
+
+def test_a_session_that_is_over_in_a_log_that_others_keep_open_begins_anew_behind_that_end(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = 0
+    monkeypatch.setattr(log_module, "time", SimpleNamespace(time=lambda: time.time() + ahead))
+
+    async def story() -> None:
+        nonlocal ahead
+        await folder.died(2, moved("s", "running"), moved("t", "running"))
+        journal = folder.journal()
+        await journal.open()
+        await journal.inherit({"s", "t"})
+        for session in "st":
+            journal.goes_on(session, [])
+        ahead = 3600
+        await journal.write("s", moved("s", "completed"))
+        journal.moved("s", "completed")
+        ahead = 0
+        await journal.write("s", moved("s", "running"))
+        assert not folder.free(2) and folder.told(1) == ["operator.running s"]
+        await journal.aclose()
+        after = folder.journal()
+        await after.open()
+        assert after.left("s").state == "running"
+        await after.aclose()
 
     run(story())
     verified(folder.path)
