@@ -194,9 +194,10 @@ class Engine:
         if not self.store.lapsed:
             return False
         found = [live.run.id for live in self.live.values() if name in (live.run.id, live.run.thread)]
-        with contextlib.suppress(NotFound):  # not written yet: nobody can claim it
+        try:
             return any([await self.store.owner_of(run) != self.process for run in found])
-        return False
+        except NotFound:  # a run is written before it is in progress: whoever claimed it has deleted it since
+            return True
 
     async def adopt_orphans(self) -> None:
         """The same where there is something to take up, which costs little to see. To be called every moment."""

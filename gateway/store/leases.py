@@ -7,12 +7,14 @@ namespace: otherwise a pid means nothing.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -42,10 +44,13 @@ class HeldLease:
         """Whether the lease has ever run out before it was extended."""
         return self._lapsed or _awake_or_asleep() > self._until
 
-    def extended(self) -> None:
-        """Called when the lease is about to be extended, or taken for the first time."""
+    @contextlib.contextmanager
+    def extending(self) -> Iterator[None]:
+        """Entered to extend the lease, or to take it for the first time. What raises has extended nothing."""
+        until = _awake_or_asleep() + self._seconds
+        yield
         self._lapsed = self.lapsed
-        self._until = _awake_or_asleep() + self._seconds
+        self._until = until
 
 
 def _awake_or_asleep() -> float:

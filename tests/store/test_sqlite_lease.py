@@ -104,9 +104,11 @@ def test_a_lease_that_has_ever_run_out_has_a_gap_also_once_it_is_extended(monkey
     assert not held.lapsed, "it is not taken yet"
     for moment in (100.0, 103.0, 113.0):
         now[0] = moment
-        held.extended()
+        with held.extending():
+            pass
         assert not held.lapsed
     now[0] = 123.5
     assert held.lapsed
-    held.extended()
+    with held.extending():
+        pass
     assert held.lapsed

@@ -115,8 +115,8 @@ class PostgresStore:
         return self._writer.reachable
 
     async def _beat(self, connection: Connection) -> None:
-        self._held.extended()
-        await self._leases.keep(connection, self.mailbox.channel)
+        with self._held.extending():
+            await self._leases.keep(connection, self.mailbox.channel)
         if not self._swept:
             await self._leases.sweep(connection)
             self._swept = True

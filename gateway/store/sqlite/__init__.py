@@ -221,8 +221,8 @@ class SqliteStore:
 
     def _beat(self, cursor: sqlite3.Cursor) -> None:
         self._begun.look()
-        self._held.extended()
-        lease.keep(cursor, self._me, self._lease_seconds, self._bell.name if self._bell is not None else "")
+        with self._held.extending():
+            lease.keep(cursor, self._me, self._lease_seconds, self._bell.name if self._bell is not None else "")
         if not self._swept:
             changes.sweep(cursor, self._me)
             self._swept = True

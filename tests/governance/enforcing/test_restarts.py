@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import sqlite3
 import threading
@@ -29,10 +30,12 @@ from gateway.governance.enforcing.governed_run import GovernedRun
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.runs.live import LiveRun
 from gateway.runs.run_record import RunRecord
-from gateway.store import RunChange
+from gateway.store import RunChange, Store
+from gateway.store.postgres import PostgresStore
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, documents, house, told, verified
 from tests.support.aio import run
+from tests.support.postgres import PostgresServer
 from tests.support.scripted import Script, until
 
 TURN = "operator.turn"
@@ -717,18 +720,24 @@ def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it
     assert told(tmp_path).count("approval.requested send") == 3
 
 
-class Slow(SqliteStore):
-    """Another machine's, whose process is stopped for so long that its lease runs out."""
+REFUSING = {
+    "sqlite": [
+        "CREATE TRIGGER refusing BEFORE INSERT ON leases WHEN NEW.host = 'there' "
+        "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+    ],
+    "postgresql": [
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$",
+        "CREATE TRIGGER refusing BEFORE UPDATE OF expires_at ON interlingua.leases FOR EACH ROW "
+        "WHEN (NEW.host = 'there') EXECUTE FUNCTION refuse()",
+    ],
+}
+"""From then on the lease of another machine's process cannot be extended."""
 
-    stopped = False
 
-    def _beat(self, cursor: sqlite3.Cursor) -> None:
-        if not self.stopped:
-            super()._beat(cursor)
-
-
-def test_a_process_that_was_stopped_for_so_long_that_another_has_its_runs_records_nothing_beside_that_one(
-    tmp_path: Path,
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_records_nothing_beside_that_one(
+    tmp_path: Path, request: pytest.FixtureRequest, engine: str, deleted: bool
 ) -> None:
     go = asyncio.Event()
 
@@ -745,24 +754,35 @@ def test_a_process_that_was_stopped_for_so_long_that_another_has_its_runs_record
         context.emit(e.RunFinished())
         await context.drain()
 
+    def place() -> tuple[Callable[..., Store], Callable[[str], object]]:
+        if engine == "sqlite":
+            file = tmp_path / "runs.db"
+            return functools.partial(SqliteStore, file), lambda sql: sqlite3.connect(file).execute(sql)
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.database()
+        return functools.partial(PostgresStore, url), lambda sql: server.sql(sql, url.rpartition("/")[2])
+
     async def scene() -> None:
-        store = Slow(tmp_path / "runs.db", host="there", lease_seconds=0.5)
+        store = opened(host="there", lease_seconds=0.5)
         async with house(tmp_path, script, store=store) as slow:
             one = await slow.start()
             await until(lambda: told(tmp_path) == [*BEGUN, "tool.call read"])
-            store.stopped = True
+            for statement in REFUSING[engine]:
+                refuse(statement)
             await until(lambda: store.lapsed)
-            async with house(tmp_path, script, attach=attach, store=SqliteStore(tmp_path / "runs.db")) as heir:
+            async with house(tmp_path, script, attach=attach, store=opened()) as heir:
                 await heir.ended(one)
+                if deleted:
+                    await heir.engine.runs.delete(one.id)
                 go.set()
                 await until(lambda: one.id not in slow.engine.live)
                 go.clear()
-                store.stopped = False
         assert told(tmp_path) == [*BEGUN, "tool.call read"]
         verified(tmp_path)
         (tmp_path / "audit-log-2.jsonl").replace(tmp_path / "audit-log.jsonl")
         assert told(tmp_path) == ["tool.result read", "tool.call write", "tool.result write", "operator.completed"]
 
+    opened, refuse = place()
     run(scene())
 
 
