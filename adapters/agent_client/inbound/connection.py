@@ -38,6 +38,8 @@ CANCEL = "session/cancel"
 FORK = "session/fork"
 FORWARD_SECONDS = 2.0
 """A notification that an agent does not take within this time is dropped: what came after it waits so long."""
+ANSWER_SECONDS = 10.0
+"""A client's `initialize` waits so long for its agent, then is answered without; `session/new` tells what hangs."""
 
 
 class EditorConnection:
@@ -125,7 +127,7 @@ class EditorConnection:
         try:
             self._visitor.check("", self.client.agent)  # no notification is open to anybody
             if method == tunnel.MESSAGE:  # of an MCP server, which may cut its text anywhere
-                return self._served(params)
+                return self._forward(method, params)
             jsonrpc.check(params)
             if method == CANCEL:
                 return self._cancel(jsonrpc.read(params, wire.OfSession).session_id)
@@ -170,10 +172,8 @@ class EditorConnection:
         before, ready = self._ready, asyncio.get_running_loop().create_future()
         self._ready = ready
         try:
-            agent = None if self.client.agent is None else await self._gateway.agents.get(self.client.agent, PROTOCOL)
             self.client.declared(version.capabilities(asked))
-            if agent is not None:
-                agent = await self._answering(agent)
+            agent = None if self.client.agent is None else await self._answering(self.client.agent)
             names = self.client.names() if self.client.agent is None else [self.client.agent]
             governors = [governed.of(self._gateway, name) for name in names]
             said = governed.initialize(agents.initialize_result(agent), governors, one=agent is not None)
@@ -185,19 +185,22 @@ class EditorConnection:
         finally:
             ready.set_result(None)
 
-    async def _answering(self, agent: Agent) -> Agent:
+    async def _answering(self, name: str) -> Agent:
         """The agent as it answers this client: what it offers, ways to log in among it, may go by what a client can do.
 
-        To a stranger, and where the agent is not to be had, it is as it was described: no process is started for one
-        whom nobody knows.
+        To a stranger, and where the agent is not to be had in time, it is as it was described, or by its route alone:
+        no process is started for one whom nobody knows.
         """
+        within = ANSWER_SECONDS if governed.of(self._gateway, name) is None else None  # a manifest is held against it
+        agent = await self._gateway.agents.get(name, PROTOCOL, within=within)
         if agents.native(agent) is None or self._visitor.stranger:
             return agent
         try:
             relay = self._gateway.backchannel.relay
-            answer = await relay(agent.name, PROTOCOL, "initialize", NOTHING, caller=self.client)
-        except InterlinguaError as error:
-            log.debug("%s: %s did not answer its initialize: %s", self._peer.pipe.name, agent.name, error)
+            async with asyncio.timeout(within):
+                answer = await relay(agent.name, PROTOCOL, "initialize", NOTHING, caller=self.client)
+        except (InterlinguaError, TimeoutError) as error:
+            log.debug("%s: %s did not answer its initialize: %r", self._peer.pipe.name, agent.name, error)
             return agent
         return agents.answering(agent, jsonrpc.unpack(answer))
 
@@ -248,9 +251,13 @@ class EditorConnection:
         return answer
 
     async def _forward(self, method: str, params: Raw) -> None:
-        """A notification that is the agent's to understand. Nobody waits for it: what fails is logged."""
+        """A notification that is the agent's to understand, or the MCP client's of a server of this client's. Nobody
+        waits for it: what fails is logged.
+        """
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
+                if method == tunnel.MESSAGE:
+                    return await self._clients.switchboard.notification(self.client, params)
                 session = await self.sessions.named(params)
                 name = self.client.agent if session is None else session.context.agent
                 thread = None if session is None else session.id
@@ -258,14 +265,6 @@ class EditorConnection:
                     await self._gateway.backchannel.forward(name, PROTOCOL, method, params, thread=thread)
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, method, error)
-
-    async def _served(self, params: Raw) -> None:
-        """Relay what one of the client's own MCP servers tells to its MCP client: as `_forward`."""
-        try:
-            async with asyncio.timeout(FORWARD_SECONDS):
-                await self._clients.switchboard.notification(self.client, params)
-        except (InterlinguaError, TimeoutError) as error:
-            log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, tunnel.MESSAGE, error)
 
     # --- sessions ---------------------------------------------------------------------------------------------
 

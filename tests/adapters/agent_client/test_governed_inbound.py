@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from adapters.agent_client.inbound import connection
 from gateway.config import Route
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied, NotFound
-from gateway.core.types import RunQuery, Thread, ThreadQuery, ThreadUpdate
+from gateway.core.types import Agent, RunQuery, Thread, ThreadQuery, ThreadUpdate
 from gateway.core.version import version
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.governed_rules import Rules
@@ -115,6 +116,32 @@ def test_a_manifest_that_promises_too_much_is_a_failed_initialize(tmp_path: Path
             refused = await (await it.raw()).refused("initialize", {"protocolVersion": 1})
             assert "agent.mcpCapabilities.http" in refused.message
 
+    run(body())
+
+
+def test_a_manifest_is_held_against_the_agent_itself_however_long_it_takes_to_say_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = Rules(tmp_path, promised={"agent": {"promptCapabilities": {"image": True}}})
+
+    class Slow(Native):
+        said = asyncio.Event()
+
+        async def describe(self) -> Agent:
+            await self.said.wait()
+            return await super().describe()
+
+    async def body() -> None:
+        slow = Slow(echo, agent=ABLE)
+        async with governed(rules, (able()[0], slow)) as it:
+            asked = await (await it.raw()).begin("initialize", {"protocolVersion": 1})
+            assert not (await asyncio.wait([asked], timeout=0.3))[0]
+            slow.said.set()
+            assert (await asked)["_meta"]["aip44"]["via"] == "acme"
+            [can] = rules.of("check")
+            assert can["agent"]["mcpCapabilities"] == {"http": True, "sse": True, "acp": True}
+
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.01)
     run(body())
 
 

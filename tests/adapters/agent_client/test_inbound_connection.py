@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
 import re
+import sys
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from adapters.agent_client.inbound import connection
+from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound import AgentClientOutbound
 from gateway import tracing
+from gateway.config import Route
+from gateway.contract import ThreadContext
 from gateway.transport.pipe import Unreadable
 from gateway.transport.rpc import Peer
 from tests.adapters.agent_client.editor import Refused, said
-from tests.adapters.agent_client.inbound_rig import rig, scripted
+from tests.adapters.agent_client.inbound_rig import Native, Rig, native, rig, scripted
+from tests.adapters.agent_client.outbound_house import PROGRAM
 from tests.support.aio import run
 from tests.support.pipes import pair
 from tests.support.scripted import echo, held, until
@@ -36,6 +44,59 @@ def test_initialize_says_what_the_gateway_can_do_for_any_agent() -> None:
             assert can["promptCapabilities"] == {"image": True, "audio": True, "embeddedContext": True}
             assert answer["agentInfo"]["name"] == "scripted"
 
+    run(main())
+
+
+def silent(start_timeout: float) -> contextlib.AbstractAsyncContextManager[Rig]:
+    """The gateway with a program that never answers `initialize`."""
+    command = (sys.executable, str(PROGRAM), "mute")
+    target = AgentClientTarget.model_validate(
+        {"protocol": "agent_client", "command": command, "start_timeout": start_timeout, "stop_timeout": 0.3}
+    )
+    return rig((Route(name="scripted", target=target), AgentClientOutbound(target)))  # type: ignore[arg-type]
+
+
+def test_an_agent_that_hangs_in_initialize_does_not_hold_up_its_editors(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with silent(start_timeout=3600) as gateway:
+            editor = await gateway.raw()
+            async with asyncio.timeout(30):
+                assert (await editor.initialize())["agentInfo"]["name"] == "scripted"
+
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
+    run(main())
+
+
+def test_session_new_says_that_the_agent_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with silent(start_timeout=1) as gateway:
+            editor = await gateway.connect()
+            async with asyncio.timeout(30):
+                refused = await editor.refused("session/new", {"cwd": "/work", "mcpServers": []})
+            assert "scripted was not ready within 1 s" in refused.message
+
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
+    run(main())
+
+
+def test_an_agent_that_hangs_for_what_one_editor_can_do_answers_as_it_was_described(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Hanging(Native):
+        async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+            if method == "initialize":
+                await asyncio.Event().wait()
+            return await super().relay(context, method, params)
+
+    async def main() -> None:
+        where, _ = native(echo)
+        async with rig((where, Hanging(echo))) as gateway:
+            editor = await gateway.raw()
+            async with asyncio.timeout(30):
+                answer = await editor.initialize()
+            assert answer["agentInfo"]["name"] == "acme" and answer["authMethods"]
+
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
     run(main())
 
 
