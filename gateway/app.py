@@ -217,8 +217,9 @@ class App:
                     await unused.aclose()
         self.config = config
         if self._enforcement is not None:
-            entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.agents.configured]
-            await self._enforcement.sweep(entry.outbound for entry in entries)
+            async with self.gateway.adopting:
+                entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.agents.configured]
+                await self._enforcement.sweep(entry.outbound for entry in entries)
         self.warm()
 
     def _use(self, config: Config) -> list[Entry]:

@@ -182,3 +182,44 @@ def test_a_reload_ends_nothing_of_a_run_that_is_being_taken_over(
         await app.stop()
 
     run(scene())
+
+
+def test_a_reload_that_needs_a_log_no_more_lets_go_of_what_is_just_being_taken_over_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents(tmp_path)
+    file, bare = tmp_path / "routes.yaml", tmp_path / "bare.yaml"
+    file.write_text(json.dumps({"routes": [{"name": "a", "target": NOBODY, "manifest": "scripted/ACP.md"}]}))
+    bare.write_text("routes: []\n")
+
+    async def scene() -> None:
+        reached, go, opened = asyncio.Event(), asyncio.Event(), AuditLog.open
+        app = App(load(file))
+        await app.start()
+        async with AuditLog(log_path(tmp_path, 2)) as dead:
+            running = {"operator": "o", "session": "s", "before": None, "after": "running", "why": None}
+            await dead.append(aip44.transition(**running))  # type: ignore[arg-type]
+
+        async def slow(log: AuditLog) -> None:
+            reached.set()
+            await go.wait()
+            await opened(log)
+
+        async def take_up(recovery: Recovery, claimed: Claimed) -> bool:
+            await claimed([])
+            return True
+
+        monkeypatch.setattr(Recovery, "take_up", take_up)
+        monkeypatch.setattr(AuditLog, "open", slow)
+        adopting = asyncio.ensure_future(app.gateway.adopt())
+        await reached.wait()
+        reloading = asyncio.ensure_future(app.reload(load(bare)))
+        await asyncio.wait({reloading}, timeout=0.2)
+        go.set()
+        await asyncio.gather(adopting, reloading)
+        for number in (1, 2):
+            async with AuditLog(log_path(tmp_path, number)):
+                pass
+        await app.stop()
+
+    run(scene())
