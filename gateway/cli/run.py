@@ -15,7 +15,7 @@ from msgspec import UNSET
 from rich.console import Console
 
 from gateway.cli import loop
-from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, chosen, leave, read
+from gateway.cli.codes import CANCELLED, DEFAULT_ROUTES, FAILED, NEEDS_ANSWER, OK, USAGE, chosen, leave, read
 from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
 from gateway.cli.view import View, table, view
 from gateway.contract.reading import meant, merged
@@ -339,9 +339,7 @@ def print_manifest(agent: str, routes: Path | None) -> int:
     """
     from gateway.cli.local import Local
 
-    table = chosen(routes, None)
-    assert table is not None, "without a gateway there is a table"
-    config = read(table)
+    config = read(routes or DEFAULT_ROUTES)
 
     async def asked() -> tuple[Agent, Route]:
         async with Local(config, serving=False) as local:

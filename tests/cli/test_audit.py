@@ -128,11 +128,18 @@ def test_a_folder_without_a_log_is_no_log_that_is_right(tmp_path: Path) -> None:
 
 
 def test_the_keyring_of_a_private_key_is_printed(tmp_path: Path, log: tuple[Path, LogHead]) -> None:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
 
     pem = tmp_path / "key.pem"
     pem.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     code, told = audit("keyring", pem)
     (tmp_path / "keys.json").write_text(told)
     assert code == 0 and audit("verify", log[0], "--keyring", tmp_path / "keys.json")[0] == 0
-    assert audit("keyring", tmp_path / "keys.json")[0] == 2
+    assert audit("keyring", tmp_path / "keys.json") == (2, f"{tmp_path}/keys.json: no private key in PEM form\n")
+    pem.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    assert audit("keyring", pem) == (2, f"{pem}: no private key that can be read: it is encrypted\n")

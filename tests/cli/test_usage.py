@@ -96,6 +96,7 @@ def test_schema_prints_the_published_schema() -> None:
         (["stdio", "--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning'"),
         (["serve", "missing.yaml"], "missing.yaml: no such file or directory"),
         (["serve"], "there is no routes.yaml here; name the route table that you mean"),
+        (["manifest", "echo"], "there is no routes.yaml here; name the route table that you mean"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_why(arguments: list[str], told: str, tmp_path: Path) -> None:

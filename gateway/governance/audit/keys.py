@@ -43,8 +43,12 @@ class EntrySigner:
         """Read a PEM file without a password. Raises Invalid."""
         try:
             key = load_pem_private_key(path.read_bytes(), None)
-        except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except OSError as error:
             raise Invalid(f"{path}: no private key that can be read: {reason(error)}") from error
+        except TypeError as error:  # how the library says that a passphrase is missing
+            raise Invalid(f"{path}: no private key that can be read: it is encrypted") from error
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise Invalid(f"{path}: no private key in PEM form") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise Invalid(f"{path}: not an Ed25519 key")
         return cls(key)
