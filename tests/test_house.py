@@ -16,7 +16,7 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 96_933
+LINES = 97_400
 FILES = 466
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 4
