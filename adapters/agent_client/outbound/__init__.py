@@ -30,7 +30,7 @@ from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, FORK, INITIALIZE, TAKING_UP
 from gateway.contract import RunContext, ThreadContext
-from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unsupported
+from gateway.core.errors import AgentGone, InterlinguaError, Unsupported
 from gateway.core.types import Agent
 from gateway.wire import jsonrpc
 
@@ -110,6 +110,8 @@ class AgentClientOutbound:
             result = await self._sessions.new(context, params)
         elif method in TAKING_UP:
             result = await self._sessions.load(context, method, params)
+        elif method in ENDING:
+            result = await self._sessions.end_for(context, method, params)
         else:
             return await self._of_session(context, method, params)
         return forwarded.renamed(result, lambda _: thread)
@@ -152,30 +154,14 @@ class AgentClientOutbound:
 
     async def _of_session(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         session = self._sessions.of(context)
-        if method in ENDING and not session.open:
-            result = await self._sessions.end_unopened(context, method, params)
-            await self._sessions.forget(session)
-            return result
         async with session.lease.in_use():
             connection = await self._sessions.open(session, context)
             sent = forwarded.with_session(params, session.name)
             given = self._sessions.given if method == FORK else self._tunnels.declared
             sent, lost = await given(session, connection, sent)
-            try:
-                result = await connection.ask(
-                    method,
-                    sent,
-                    timeout=self._patience(method),
-                    context=context,
-                )
-            except AgentTimeout:
-                if method == "session/close":
-                    await self._sessions.hangs(session)
-                raise
+            result = await connection.ask(method, sent, timeout=self._patience(method), context=context)
             _learn(session, method, params, result)
             result = losing(result, lost)
-        if method in ENDING:
-            await self._sessions.forget(session)
         return forwarded.renamed(result, lambda name: self._public(session, connection, name))
 
     def _public(self, session: AgentSession, connection: AgentConnection, name: str) -> str:

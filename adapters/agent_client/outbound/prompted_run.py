@@ -199,7 +199,6 @@ class PromptedRun:
             if not prompt.answered and self._asked is not None:  # the answer is still its end
                 self._asked.tell(*cancel_request(self._prompt_id))
             self._session.give_up(self._turn, owed)
-            owed.add_done_callback(_forget)
 
     def _tell_cancel(self, prompt: AnsweredPrompt | AcknowledgedPrompt) -> None:
         connection = self._session.connection
@@ -274,12 +273,6 @@ class PromptedRun:
             meta["traceparent"] = self.context.traceparent
         params = {**creation, "sessionId": session.name, "prompt": blocks}
         return {**params, "_meta": meta} if meta else params
-
-
-def _forget(prompt: asyncio.Future[Any]) -> None:
-    """Whatever came of it, it comes too late."""
-    if not prompt.cancelled():
-        prompt.exception()
 
 
 async def _configured(

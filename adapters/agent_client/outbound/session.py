@@ -232,7 +232,7 @@ class AgentSession:
         self.turn: AgentTurn | None = None
         """The turn whose prompt the agent works on."""
         self._turns: list[AgentTurn] = []
-        self._owed: tuple[AgentTurn, asyncio.Future[Any]] | None = None
+        self._owed: tuple[AgentTurn | None, asyncio.Future[Any]] | None = None
         self._stray = Stray.NEWS
         self._strays = 0
         self._refusing = TaskSet()
@@ -262,7 +262,7 @@ class AgentSession:
 
     @property
     def owed(self) -> asyncio.Future[Any] | None:
-        """Done with the end of a prompt that was given up."""
+        """Done with the answer to a request that was given up."""
         return self._owed[1] if self._owed is not None else None
 
     @property
@@ -331,18 +331,28 @@ class AgentSession:
         """Stop waiting for the prompt's `end`. Until it comes, the session owes it. Raises IllegalEvent."""
         turn.advance(TurnStep.GIVE_UP)
         self._free(turn)
-        self._owed = turn, end
-        end.add_done_callback(self._settle)
+        self.owes(end, turn)
+
+    def owes(self, answer: asyncio.Future[Any], turn: AgentTurn | None = None) -> None:
+        """The answer to a prompt, or else to a request on which the agent tells what was, that nobody waits for any
+        more. Until it comes, nobody is told what the agent says, and nothing else is asked of it.
+        """
+        self._owed = turn, answer
+        answer.add_done_callback(self._settle)
 
     def settled(self) -> None:
         """It owes nothing any more."""
         if self._owed is not None:
             turn, _ = self._owed
             self._owed = None
-            turn.advance(TurnStep.SETTLE)
+            if turn is not None:
+                turn.advance(TurnStep.SETTLE)
 
-    def _settle(self, end: asyncio.Future[Any]) -> None:
-        if self.owed is end:
+    def _settle(self, answer: asyncio.Future[Any]) -> None:
+        failed = answer.cancelled() or answer.exception() is not None
+        if self._owed is not None and self._owed[1] is answer:
+            if failed and self._owed[0] is None and self.connection is not None:
+                self.detach(self.connection)  # it may not have been opened
             self.settled()
 
     def _free(self, turn: AgentTurn) -> None:
@@ -450,9 +460,10 @@ class AgentSession:
 
     def stray(self, update: Raw) -> None:
         """One that belongs to no turn: news for the conversation, unless it is known, or of a prompt given up."""
-        given_up = self._owed is not None
-        context = self.context
-        if self._stray is Stray.KNOWN or context is None or (given_up and self.governor is None):
+        given_up, context = self._owed is not None, self.context
+        if self._stray is Stray.KNOWN or context is None:
+            return
+        if self._owed is not None and (self._owed[0] is None or self.governor is None):
             return
         try:
             for each in self.spoken.stray(update):
@@ -482,9 +493,12 @@ class AgentSession:
         return True
 
     def _aside(self, update: ThreadUpdate) -> None:
-        """Tell what is nothing of a prompt's: in the run that is there, else to the conversation."""
+        """Tell what is nothing of a prompt's: in the run that is there, else to the conversation.
+
+        History is for the client that asked for it: a run that another has begun meanwhile waits for its end.
+        """
         self.settings.heard(update.kind, update.data)
-        if self.run is not None:
+        if self.run is not None and self._stray is Stray.NEWS:
             self.run.aside(update, self.spoken.aside(update))
         elif self.context is not None:
             self.context.note(update)

@@ -231,12 +231,15 @@ class AgentSessions:
                 params = forwarded.replaced(params, cwd=self._default(governing.governor_of(context)).cwd)
             name = known.session if known else session.thread or ""
             profile = known.profile if known else self._connections.profile(context.caller)
-            connection = await session.lease.connect(self._connections.shared(context, profile))
-            there = session.open and session.name == name
-            if there and method == "session/load" and connection.version is V1 and len(context.callers) < 2:
+            await self._recovered(session)
+            before = session.connection if session.open and session.name == name else None
+            alone = before is not None and before.can_close and before.version is V1 and len(context.callers) < 2
+            if alone and method == "session/load":
                 # an editor that was started again would have a new agent: there are some (Mistral Vibe 3.0) that tell
                 # all twice where a session is loaded that is open. In version 2 it may be at work on its own
-                await self._tell_closed(session)
+                await self._put_down(session)
+            connection = await session.lease.connect(self._connections.shared(context, profile))
+            there = session.connection is connection and session.name == name
             if not there:
                 session.bind(connection, name)
             loads = connection.offers("loadSession") and not connection.offers("sessionCapabilities", "resume")
@@ -245,30 +248,63 @@ class AgentSessions:
                 method, telling = "session/load", session.telling(OpeningStep.RESTORE)
             elif method == "session/load" or "replayFrom" in forwarded.members(params):
                 telling = session.telling(OpeningStep.REPLAY)
+            told = {"fresh": known.fresh, "files": known.files} if known is not None else {}
+            record = replace(asked(params), session=name, profile=profile, partial=partial, **told)
+            asking: asyncio.Future[Raw] | None = None
             try:
                 with telling:
                     sent, lost = await self.given(session, connection, forwarded.with_session(params, name))
-                    result = await connection.ask(method, sent, timeout=self._target.request_timeout, context=context)
+                    patience = self._target.request_timeout
+                    asking = asyncio.ensure_future(connection.ask(method, sent, timeout=patience, context=context))
+                    result = await asyncio.shield(asking)
                     if method == "session/load":
                         await session.quiet()
             except BaseException:
-                if not there:
+                if asking is not None and not asking.done():  # the client has gone, and the agent tells on
+                    session.recorded(record)
+                    session.owes(asking)
+                elif not there:
                     session.detach(connection)
                 raise
-            answer = jsonrpc.unpack(result)
-            session.settings.settle(answer)
-            told = {"fresh": known.fresh, "files": known.files} if known is not None else {}
-            await self._record(session, replace(asked(params), profile=profile, partial=partial, **told))
+            session.settings.settle(jsonrpc.unpack(result))
+            await self._record(session, record)
             return losing(result, lost)
 
-    async def end_unopened(self, context: ThreadContext, method: str, params: Raw) -> Raw:
-        """`session/close` and `session/delete` of one that is not open: only the latter concerns the agent."""
-        known = recorded(context)
-        if method == "session/close" or known is None:
-            return forwarded.NOTHING
-        async with self._connections.shared(context, known.profile).use() as connection:
-            renamed = forwarded.with_session(params, known.session)
-            return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
+    async def end_for(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """`session/close` and `session/delete` of a client. If it is not open, only the latter concerns the agent."""
+        session, patience = self.of(context), self._target.request_timeout
+        async with session.lease.in_use(), session.lock:
+            known, connection = recorded(context), session.connection
+            if session.open and connection is not None:
+                result = await self._ended(session, connection, context, method, params)
+            elif method == "session/close" or known is None:
+                result = forwarded.NOTHING
+            else:
+                async with self._connections.shared(context, known.profile).use() as connection:
+                    renamed = forwarded.with_session(params, known.session)
+                    result = await connection.ask(method, renamed, timeout=patience, context=context)
+        if session.disposable:
+            await self.forget(session)
+        return result
+
+    async def _ended(
+        self, session: AgentSession, connection: AgentConnection, context: ThreadContext, method: str, params: Raw
+    ) -> Raw:
+        """The agent's answer to a request to end a session that it has open. It is not, unless the agent refuses."""
+        renamed, patience = forwarded.with_session(params, session.name), self._target.request_timeout
+        try:
+            result = await connection.ask(method, renamed, timeout=patience, context=context)
+        except RpcError:
+            raise
+        except BaseException as error:
+            if isinstance(error, AgentTimeout) and method == "session/close":
+                await self.hangs(session)
+            if takes_up(connection.initialized):  # it may have ended it
+                session.detach(connection)
+            raise
+        session.detach(connection)
+        await session.commands.end()
+        return result
 
     async def told(self, session: AgentSession, files: Sequence[str] = ()) -> None:
         """The agent is about to be told of the conversation before its session, and given these files."""
@@ -297,12 +333,18 @@ class AgentSessions:
         async with session.lock:
             if session.lease.used:
                 return
-            await self._tell_closed(session)
-            if session.connection is not None:
-                session.detach(session.connection)
-            await session.commands.end()
+            await self._put_down(session)
         if session.disposable:
             await self.forget(session)
+
+    async def _put_down(self, session: AgentSession) -> None:
+        """Close a session that the agent can find again. It is not open any more, whatever comes of that."""
+        try:
+            await self._tell_closed(session)
+        finally:
+            if session.connection is not None:
+                session.detach(session.connection)
+        await session.commands.end()
 
     async def _tell_closed(self, session: AgentSession) -> None:
         connection = session.connection

@@ -1,0 +1,181 @@
+"""Sessions that clients load and close while something else happens to them: none of it is told as anything else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.core import events as e
+from gateway.wire.jsonrpc import RpcError
+from tests.adapters.agent_client.outbound_agent import (
+    MANUAL,
+    SETUP,
+    Client,
+    Refusal,
+    Rig,
+    beside,
+    chunk,
+    new,
+    relay,
+    rig,
+    settled,
+    thread_of,
+)
+from tests.support.aio import Clock, later, run
+from tests.support.context import FakeContext
+
+LOAD = {**SETUP, "sessionId": "t1"}
+
+
+def known(context: FakeContext) -> Any:
+    """What the gateway remembers of the session."""
+    return thread_of(context).upstream["wire"]
+
+
+def again(context: FakeContext) -> FakeContext:
+    """The same conversation for another client."""
+    return beside("t1", caller=Client(), upstream=known(context))
+
+
+def loading(it: Rig, context: FakeContext) -> asyncio.Task[Any]:
+    return asyncio.create_task(relay(it, context, "session/load", **LOAD))
+
+
+def told(context: FakeContext) -> list[str]:
+    """The texts that are told beside runs."""
+    return [note.data["content"]["text"] for note in context.notes if note.kind == "output"]
+
+
+def said(context: FakeContext) -> str:
+    """What the run's agent said, in the run and beside it."""
+    return "".join(each.delta for each in context.events if isinstance(each, e.PartDelta)) + "".join(told(context))
+
+
+def test_a_session_that_was_closed_and_could_not_be_loaded_is_opened_before_the_next_prompt() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True, sessionCapabilities={"close": {}})
+            it.handlers["session/close"] = lambda _: {}
+            it.handlers["session/load"] = _refuse
+            context = await new(it)
+            with pytest.raises(RpcError, match="not now"):
+                await loading(it, context)
+            it.handlers["session/load"] = lambda _: {}
+            await it.turn(it.context(thread="t1", upstream_thread=known(context)), "hello")
+            methods = [each["method"] for each in it.wire.got]
+            assert methods[2:] == ["session/close", "session/load", "session/load", "session/prompt"]
+
+    run(body())
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_is_replayed_is_nothing_of_a_run_that_begins_meanwhile_though_the_client_has_gone(leaves: bool) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = lambda _: MANUAL
+            context = await new(it)
+            other, prompting = again(context), it.context(thread="t1", upstream_thread=known(context))
+            load = loading(it, other)
+            asked = await it.wire.find("session/load")
+            if leaves:
+                load.cancel()
+                await asyncio.wait([load])
+            turn = asyncio.create_task(it.outbound.run(prompting))
+            await settled()
+            it.wire.chunk("s1", "what was")
+            it.wire.say({"id": asked["id"], "result": {}})
+            prompt = await it.wire.prompt()
+            it.wire.chunk("s1", "the answer")
+            it.wire.end(prompt)
+            await asyncio.wait([turn, load])
+            assert said(prompting) == "the answer"
+            assert told(other) == ([] if leaves else ["what was"]) and told(context) == []
+
+    run(body())
+
+
+def test_a_load_that_fails_after_its_client_has_gone_leaves_a_session_that_is_opened_again() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = lambda _: MANUAL
+            context = await new(it)
+            load = loading(it, again(context))
+            asked = await it.wire.find("session/load")
+            load.cancel()
+            await asyncio.wait([load])
+            it.wire.say({"id": asked["id"], "error": {"code": -32603, "message": "not now"}})
+            it.handlers["session/load"] = lambda _: {}
+            await it.turn(it.context(thread="t1", upstream_thread=known(context)), "hello")
+            assert len(it.wire.sent("session/load")) == 2
+
+    run(body())
+
+
+def test_a_session_is_loaded_once_a_prompt_that_was_given_up_has_ended_or_its_agent_was() -> None:
+    async def body() -> None:
+        async with rig(stop_timeout=5) as it:
+            it.can(loadSession=True)
+            context = await new(it)
+            [turn] = await it.started(it.context(thread="t1", upstream_thread=known(context)))
+            turn.cancel()
+            await asyncio.wait([turn])
+
+            def replay(_: Any) -> dict[str, Any]:
+                it.wire.say(chunk("s1", "what was"))
+                return {}
+
+            it.handlers["session/load"], other = replay, again(context)
+            load = loading(it, other)
+            await settled()
+            assert not it.wire.sent("session/load")
+            await later(6)
+            await load
+            assert told(other) == ["what was"] and len(it.wires) == 2
+
+    run(body(), 1000, loop_factory=Clock)
+
+
+def test_a_session_whose_close_nobody_waits_for_any_more_is_opened_before_the_next_prompt() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True, sessionCapabilities={"close": {}})
+            it.handlers |= {"session/close": lambda _: MANUAL, "session/load": lambda _: {}}
+            context = await new(it)
+            close = asyncio.create_task(relay(it, context, "session/close", sessionId="t1"))
+            await it.wire.find("session/close")
+            close.cancel()
+            await asyncio.wait([close])
+            await it.turn(it.context(thread="t1", upstream_thread=known(context)), "hello")
+            assert len(it.wire.sent("session/load")) == 1
+
+    run(body())
+
+
+def test_a_session_that_is_loaded_while_another_client_closes_it_is_told_whole() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True, sessionCapabilities={"close": {}})
+            it.handlers |= {"session/close": lambda _: MANUAL, "session/load": lambda _: MANUAL}
+            context = await new(it)
+            other = again(context)
+            close = asyncio.create_task(relay(it, context, "session/close", sessionId="t1"))
+            closing = await it.wire.find("session/close")
+            load = loading(it, other)
+            await settled()
+            it.wire.say({"id": closing["id"], "result": {}})
+            asked = await it.wire.find("session/load")
+            await close
+            it.wire.chunk("s1", "what was")
+            it.wire.say({"id": asked["id"], "result": {}})
+            await load
+            assert told(other) == ["what was"]
+
+    run(body())
+
+
+def _refuse(_: Any) -> Any:
+    raise Refusal(-32603, "not now")
