@@ -43,7 +43,8 @@ class PromptedRun:
         self._session = sessions.of(context)
         self._turn = AgentTurn(context, self._session.note, self._session.calls)
         self._params: JsonObject = {}
-        self._asked: AgentConnection | None = None
+        self._connection: AgentConnection | None = None
+        """Where the session was opened. What has become of that by the time it is prompted is not taken for it."""
         self._prompt_id: jsonrpc.Id = None
         self._prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
         self._stop = self._told = self._forgotten = False
@@ -94,19 +95,19 @@ class PromptedRun:
         self._opened.set()
         if self._prompt is not None:
             self._tell_cancel(self._prompt)
-            if self._session.connection is not None:
-                await self._session.connection.drain()
+            if self._connection is not None:
+                await self._connection.drain()
 
     # --- see `PromptOwner` -------------------------------------------------------------------------------------------
 
     def asks(self, answered: Answered) -> None:
-        connection = self._asked = self._session.connection
+        connection = self._connection
         assert connection is not None
         self._prompt_id = connection.send("session/prompt", self._params, self.context, answered)
 
     def withdraws(self) -> None:
-        if self._asked is not None:
-            self._asked.withdraw(self._prompt_id)
+        if self._connection is not None:
+            self._connection.withdraw(self._prompt_id)
 
     def begins(self) -> None:
         self._session.begin(self._turn)
@@ -129,6 +130,7 @@ class PromptedRun:
         """From opening the session to the agent's answer, or its cancellation."""
         if self._stopped or (connection := await self._open(session)) is None:
             return [self._cancelled()]
+        self._connection = connection
         self._turn.speak(connection.version, session.spoken)
         rules = governing.run_governor_of(self.context)
         if self._forgotten and rules is not None:
@@ -196,15 +198,14 @@ class PromptedRun:
         self._turn.flush()
         if (owed := prompt.owed()) is not None:
             self._tell_cancel(prompt)
-            if not prompt.answered and self._asked is not None:  # the answer is still its end
-                self._asked.tell(*cancel_request(self._prompt_id))
+            if not prompt.answered and self._connection is not None:  # the answer is still its end
+                self._connection.tell(*cancel_request(self._prompt_id))
             self._session.give_up(self._turn, owed)
 
     def _tell_cancel(self, prompt: AnsweredPrompt | AcknowledgedPrompt) -> None:
-        connection = self._session.connection
-        if not self._told and connection is not None:
+        if not self._told and self._connection is not None:
             self._told = True
-            connection.tell("session/cancel", {"sessionId": self._session.name})
+            self._connection.tell("session/cancel", {"sessionId": self._session.name})
             prompt.cancelling()
 
     def _cancelled(self) -> e.RunCancelled:

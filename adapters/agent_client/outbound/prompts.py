@@ -94,7 +94,7 @@ class AnsweredPrompt:
         self._owner.begins()
         try:
             self._owner.asks(self._came)
-        except AgentGone:
+        except BaseException:
             self._owner.ends()
             raise
 

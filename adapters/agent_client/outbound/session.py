@@ -253,7 +253,7 @@ class AgentSession:
     @property
     def disposable(self) -> bool:
         """Whether nothing would be lost without it."""
-        return not self.lease.used and not self.open and not self.lock.locked()
+        return not (self.lease.used or self.open or self._owed is not None or self.lock.locked())
 
     @property
     def run(self) -> AgentTurn | None:

@@ -123,7 +123,7 @@ class AgentSessions:
         in_run, governor = lost is not None, governing.governor_of(context)
         async with session.lock:
             session.seen(context)
-            if session.open and await self._recovered(session):
+            if await self._recovered(session) and session.open:
                 connection = await session.lease.connect(self._connections.shared(context, session.record.profile))
                 if connection is session.connection:
                     return connection
@@ -254,11 +254,8 @@ class AgentSessions:
             try:
                 with telling:
                     sent, lost = await self.given(session, connection, forwarded.with_session(params, name))
-                    patience = self._target.request_timeout
-                    asking = asyncio.ensure_future(connection.ask(method, sent, timeout=patience, context=context))
+                    asking = asyncio.ensure_future(self._asked(session, connection, context, method, sent))
                     result = await asyncio.shield(asking)
-                    if method == "session/load":
-                        await session.quiet()
             except BaseException:
                 if asking is not None and not asking.done():  # the client has gone, and the agent tells on
                     session.recorded(record)
@@ -435,10 +432,7 @@ class AgentSessions:
                 session.bind(connection, known.session)
                 params = Raw(_encode({"sessionId": known.session, **known.setup(connection.offers)}))
                 params, _ = await self.given(session, connection, params)
-                timeout = self._target.request_timeout
-                result = await connection.ask(method, params, timeout=timeout, context=session.context)
-                if method == "session/load":
-                    await session.quiet()
+                result = await self._asked(session, connection, session.context, method, params)
         except RpcError as error:
             session.detach(connection)
             if error.error.code == AUTH_REQUIRED:
@@ -452,17 +446,30 @@ class AgentSessions:
         session.recorded(known)
         return True
 
+    async def _asked(
+        self,
+        session: AgentSession,
+        connection: AgentConnection,
+        context: ThreadContext | None,
+        method: str,
+        params: Raw,
+    ) -> Raw:
+        """The agent's answer to `session/load` or `session/resume`, once it has told all that was."""
+        result = await connection.ask(method, params, timeout=self._target.request_timeout, context=context)
+        if method == "session/load":
+            await session.quiet()
+        return result
+
     async def _recovered(self, session: AgentSession) -> bool:
-        """Whether an open session can be used. One that owes the end of a prompt is waited for, for a moment.
+        """Whether an open session can be used. One that owes an answer is waited for, for a moment.
 
         If the end does not come, the agent is ended. Raises AgentTimeout if others work with it: then it is ended when
         they have done.
         """
-        owed, connection = session.owed, session.connection
-        if owed is None or connection is None:
+        if (owed := session.owed) is None:
             return True
         await asyncio.wait([owed], timeout=self._target.stop_timeout)
-        if owed.done():
+        if owed.done() or (connection := session.connection) is None:
             return session.open
         if self._needed(session, connection):
             self._closing.start(self._end_later(session, connection, owed))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.core import events as e
+from gateway.core.errors import AgentGone
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import (
     MANUAL,
@@ -97,6 +98,38 @@ def test_what_is_replayed_is_nothing_of_a_run_that_begins_meanwhile_though_the_c
     run(body())
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_session_is_loaded_when_all_was_told_to_a_client_that_left_also_if_it_was_closed(closes: bool) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True, sessionCapabilities={"close": {}})
+            it.handlers |= {"session/close": lambda _: {}, "session/load": lambda _: MANUAL}
+            context = await new(it)
+            gone, other = again(context), again(context)
+            load = loading(it, gone)
+            first = await it.wire.find("session/load")
+            if not closes:  # the client leaves while the agent tells on behind its answer
+                it.wire.say({"id": first["id"], "result": {}})
+                await settled()
+            load.cancel()
+            await asyncio.wait([load])
+            if closes:
+                await relay(it, other, "session/close", sessionId="t1")
+            load = loading(it, other)
+            await settled()
+            it.wire.chunk("s1", "what was")
+            assert len(it.wire.sent("session/load")) == 1
+            if closes:
+                it.wire.say({"id": first["id"], "result": {}})
+            second = await it.wire.find("session/load")
+            it.wire.chunk("s1", "what was")
+            it.wire.say({"id": second["id"], "result": {}})
+            await load
+            assert (told(gone), told(other), told(context)) == ([], ["what was"], [])
+
+    run(body())
+
+
 def test_a_load_that_fails_after_its_client_has_gone_leaves_a_session_that_is_opened_again() -> None:
     async def body() -> None:
         async with rig() as it:
@@ -111,6 +144,25 @@ def test_a_load_that_fails_after_its_client_has_gone_leaves_a_session_that_is_op
             it.handlers["session/load"] = lambda _: {}
             await it.turn(it.context(thread="t1", upstream_thread=known(context)), "hello")
             assert len(it.wire.sent("session/load")) == 2
+
+    run(body())
+
+
+def test_an_agent_that_dies_when_it_has_loaded_a_session_fails_the_run_alone_that_waited_for_that() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = lambda _: {}
+            upstream = {"session": "s1", "cwd": "/w"}
+            first = asyncio.create_task(it.outbound.run(it.context(thread="t1", upstream_thread=upstream)))
+            await (await it.connected()).find("session/load")
+            await settled()
+            it.wire.die()
+            with pytest.raises(AgentGone, match="out of luck"):
+                await first
+            second = it.context(run="run-2", thread="t1", upstream_thread=upstream)
+            await it.turn(second, "here again")
+            assert said(second) == "here again"
 
     run(body())
 
