@@ -18,7 +18,7 @@ from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import Fold
-from gateway.core.types import Agent, Json, Role
+from gateway.core.types import Agent, Json, JsonObject, Role
 
 SEPARATOR = "\n\n"
 
@@ -88,6 +88,7 @@ class Output:
     __slots__ = (
         "_data",
         "_delta",
+        "_files",
         "_final",
         "_fold",
         "_growing",
@@ -111,6 +112,7 @@ class Output:
         self._final: bytes | None = None
         self._parts = OutputParts()
         self._text_parts: set[str] = set()
+        self._files: list[JsonObject] = []  # those that are listed once the document is there
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
         self._growing: str | None = None  # the text part that spoke last, if nothing else has since
         self._said = ""  # what it said last, if by the short way
@@ -210,6 +212,7 @@ class Output:
         what = self._parts.start(event)
         if what is PartOf.DATA:
             self._data = event.part
+            self._text_parts.clear()  # those that have begun and said nothing are beside it
             if event.value is not None:
                 self._set(event.value)
                 return True
@@ -219,6 +222,8 @@ class Output:
         return False
 
     def _append(self, part: str, text: str) -> bool:
+        if not isinstance(text, str):
+            raise deltas.DeltaError("a text grows by text alone")
         if not text:
             return False
         span = self._spans.get(part)
@@ -238,7 +243,8 @@ class Output:
 
     def _grow(self, text: str) -> None:
         if self._fold.absent:
-            self._set(projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT))
+            document = projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT)
+            self._set({**document, "artifacts": self._files} if self._files else document)
         else:
             self._added(self._nested(text))
 
@@ -294,9 +300,12 @@ class Output:
         artifact = event.artifact
         if self._data is not None or not artifact.agent_created:
             return False
-        if self._pointer == "":
-            return False  # the document is a bare string: it has no room for a list of files
+        if not self._inside_out or self._inside_out[-1] in (None, "artifacts"):
+            return False  # the document is a string or an array, or has its text there: it has no room for files
         entry = {"name": artifact.name, "url": artifact.url}
+        if self._fold.absent:  # a data part may be the document yet
+            self._files.append(entry)
+            return False
         self._added({"artifacts": [None, entry]})
         return True
 

@@ -124,6 +124,13 @@ class RunLog:
         if self.last + len(events) > self._reserved:
             self._held.extend(events)
             return self._extend_soon()
+        entries: list[LogEntry] = []
+        try:
+            entries = self.number(events)
+        except UnicodeEncodeError:  # half a surrogate pair of the agent's: it is folded as it is written
+            events = [delta.sound(event) for event in events]
+        except RecursionError:
+            pass  # the fold refuses what is nested too deep
         wrong: InterlinguaError | None = None
         kept: list[e.Event] = []
         output = self._output or self.output
@@ -141,10 +148,7 @@ class RunLog:
                     kept.append(event)
         if wrong is not None:
             events = kept
-        try:
-            entries = self.number(events)
-        except UnicodeEncodeError:  # half a surrogate pair of the agent's
-            events = [delta.sound(event) for event in events]
+        if wrong is not None or not entries:
             entries = self.number(events)
         self._publish(events, self._store.append(self.run_id, entries))
         if self.last > self._reserved - RESERVE // 2:

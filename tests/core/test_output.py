@@ -55,14 +55,11 @@ def test_what_a_change_is_said_to_have_added_is_what_it_has_added_and_no_text_ad
     assert output.document["message"] == "Hello!😀ö" * 2 + "mores"
 
 
-def test_text_of_a_part_without_a_name_grows_where_it_is() -> None:
+def test_a_text_that_says_nothing_before_a_data_part_begins_is_no_part_of_the_document_whatever_its_name() -> None:
     text, data = e.PartStarted(part="", message="m"), e.PartStarted(part="d", message="m", kind="data")
     notes = [e.PartDelta(part="d", delta={"note": piece}) for piece in "xyz"]
     hello, after = e.PartDelta(part="", delta="Hel"), e.PartDelta(part="", delta="lo")
-    assert _document(e.MessageStarted(message="m"), text, data, hello, *notes, after) == {
-        "message": "Hello",
-        "note": "xyz",
-    }
+    assert _document(e.MessageStarted(message="m"), text, data, hello, *notes, after) == {"note": "xyz"}
 
 
 def test_messages_are_a_blank_line_apart_and_only_the_assistants_count() -> None:
@@ -198,3 +195,29 @@ def test_messages_stand_a_blank_line_apart_once_something_was_said() -> None:
             gaps += [decided.speak(name), decided.speak(f"{name}2")]
     assert gaps == ["", "", SEPARATOR, "", SEPARATOR, ""]
     assert decided.newest == "c2"
+
+
+def test_a_file_that_comes_before_the_output_is_listed_beside_text_and_is_no_part_of_an_agents_own_document() -> None:
+    file = e.ArtifactAdded(artifact=Artifact(id="1", name="out.txt", url="/artifacts/r/1"))
+    listed = {"artifacts": [{"name": "out.txt", "url": "/artifacts/r/1"}]}
+    assert _document(file, e.PartDelta(part="t", delta="H"), e.PartDelta(part="t", delta="i")) == {
+        "message": "Hi",
+        **listed,
+    }
+    assert _document(file, e.PartDelta(part="d", delta={"n": 1})) == {"n": 1}
+    assert _document(file, e.PartDelta(part="d", delta=[1])) == [1]
+    assert json.loads(_folded(file).finish(e.RunFinished())) == {"message": "", **listed}
+
+
+@pytest.mark.parametrize("place", ["", "/-/content", "/1", "/artifacts", "/artifacts/-/name"])
+def test_a_document_that_has_no_room_for_a_list_of_files_is_its_text_alone(place: str) -> None:
+    file = e.ArtifactAdded(artifact=Artifact(id="1", name="out.txt", url="/artifacts/r/1"))
+    agent = Agent(name="a", input_schema={}, output_schema={}, text_output=place)
+    text = [e.PartDelta(part="t", delta="H"), e.PartDelta(part="t", delta="i")]
+    assert _document(file, *text, file, agent=agent) == projection.wrap("Hi", place, {})
+
+
+def test_a_text_that_is_no_text_is_the_agents_mistake() -> None:
+    for before in ([], [e.PartDelta(part="t", delta="a")]):
+        with pytest.raises(delta.DeltaError):
+            _folded(e.PartStarted(part="t", message="m"), *before, e.PartDelta(part="t", delta={"a": 1}))

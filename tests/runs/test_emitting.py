@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.stream import Opener
-from gateway.core.types import Json, RunStatus
+from gateway.core.types import Artifact, Json, Role, RunStatus
 from gateway.runs.log import EVENT_BYTES, TAIL_BYTES, RunLog
 from gateway.store import LogEntry
 from tests.runs.test_runs import ended, watched
@@ -141,3 +145,55 @@ def test_the_newest_events_are_in_memory_and_older_ones_are_said_not_to_be() -> 
             events = newer.events if newer is not None else ()
             assert [number for number, _ in events] == list(range(max(after + 1, log.tail_first), log.last + 1))
         assert log.newer(log.tail_first - 2) is None and not log.newer(log.last)
+
+
+class Kept:
+    """A store that keeps the log of one run."""
+
+    def __init__(self) -> None:
+        self.events: list[e.Event] = []
+
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
+        self.events += [e.decode(entry.data) for entry in entries]
+        return sum(len(entry.data) for entry in entries)
+
+
+NAMES = st.sampled_from(["", "t", "u", "d", "t#2"])
+TEXTS = st.sampled_from(["a", "bc", "", "é", "\ud83d", "\ude00", "\ud83d\ude00!", "\u2028"])
+VALUES = st.one_of(TEXTS, st.sampled_from([None, 5, True, [1], {}, {"a": "x"}, {"l": [None, "y"]}, {"t": "\ud83d"}]))
+MESSAGES = st.sampled_from(["", "m", "n"])
+SAID = st.one_of(
+    st.builds(e.PartDelta, part=NAMES, delta=TEXTS),
+    st.builds(e.PartDelta, part=NAMES, delta=VALUES, origin=st.sampled_from([None, {"own": 1}])),
+    st.builds(e.PartReplaced, part=NAMES, value=VALUES, pointer=st.sampled_from(["", "", "/a", "/l/0"])),
+    st.builds(
+        e.PartStarted, part=NAMES, message=MESSAGES, kind=st.sampled_from(["text", "data", "thought"]), value=VALUES
+    ),
+    st.builds(e.PartEnded, part=NAMES),
+    st.builds(e.MessageStarted, message=MESSAGES, role=st.sampled_from([Role.ASSISTANT, Role.USER])),
+    st.builds(e.MessageEnded, message=MESSAGES),
+    st.just(e.ArtifactAdded(artifact=Artifact(id="i", name="f", url="u"))),
+    st.just(e.Custom(name="own", data="\ud83d")),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(bursts=st.lists(st.lists(SAID, max_size=6), max_size=8), place=st.sampled_from(["/message", "", "/l/-/c", "/-"]))
+def test_what_is_shown_at_any_moment_is_what_the_log_folds_into_whatever_an_agent_says(
+    bursts: list[list[e.Event]], place: str
+) -> None:
+    agent, kept = replace(AGENT, output_schema={}, text_output=place), Kept()
+    log = RunLog("r", kept, agent, reserved=1 << 30, last=0)  # type: ignore[arg-type]
+    again, judge, read = Output(agent), Opener(), 0
+    for burst in bursts:
+        legal: list[e.Event] = []
+        with contextlib.suppress(InterlinguaError):
+            log.opener.feed(burst, legal)
+        with contextlib.suppress(InterlinguaError):
+            log.append(legal)
+        for event in kept.events[read:]:
+            judge.replay(event)  # raises where the log is not legal
+            again.apply(event)
+        read = len(kept.events)
+        assert log.last == read
+        assert again.encoded == log.output.encoded

@@ -162,7 +162,7 @@ class DeltaEncoder:
 
     def _delta(self, event: e.PartDelta, out: list[bytes]) -> None:
         part = event.part
-        if part in self._beside:
+        if part in self._beside or not (self._joined or self._now.holds(part)):
             self._tell(event, out)
             return
         if part != self._last and part in self._spoken:

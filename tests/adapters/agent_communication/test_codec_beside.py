@@ -70,16 +70,21 @@ def test_what_no_output_can_say_comes_through_two_gateways_as_it_was() -> None:
     ]
 
 
-def test_a_file_of_another_gateway_is_where_that_has_it() -> None:
+def test_a_file_of_another_gateway_is_told_at_once_and_is_where_that_has_it() -> None:
     far = Agent(name="far", input_schema=TEXT, output_schema=TEXT, text_output="/text")
     file = Artifact(id="f1", name="a.png", url="http://far/artifacts/f1", media_type="image/png", size=3)
-    said = DeltaEncoder(far).feed(numbered([e.ArtifactAdded(artifact=file)]))
-    (wire,) = (json.loads(progress(0, each))["params"] for each in said)
-    assert wire["delta"] == {"artifacts": [None, {"name": "a.png", "url": "http://far/artifacts/f1"}]}
-    events = DeltaDecoder(bee()).feed(Raw(json.dumps(wire).encode()))
-    assert isinstance(events[0], e.PartStarted) and events[0].kind == "file"
-    assert events[0].value["uri"] == "http://far/artifacts/f1"
-    assert folded(bee(), events) == {"artifacts": [{"name": "a.png", "url": "http://far/artifacts/f1"}]}
+    begin = [e.MessageStarted(message="m"), e.PartStarted(part="t", message="m")]
+    said = DeltaEncoder(far).feed(numbered([e.ArtifactAdded(artifact=file), *begin, e.PartDelta(part="t", delta="Hi")]))
+    wire = [json.loads(progress(0, each))["params"] for each in said]
+    decoder = DeltaDecoder(bee())
+    (first, *_), text = (decoder.feed(Raw(json.dumps(each).encode())) for each in wire)
+    assert isinstance(first, e.PartStarted) and first.kind == "file"
+    assert first.value["uri"] == "http://far/artifacts/f1"
+    assert wire[1]["delta"]["text"] == "Hi"
+    assert folded(bee(), text) == {
+        "text": "Hi",
+        "artifacts": [{"name": "a.png", "url": "http://far/artifacts/f1"}],
+    }
 
 
 @pytest.mark.parametrize(
