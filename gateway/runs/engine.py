@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from gateway import tracing
@@ -29,7 +30,7 @@ from gateway.runs.starting import Starter
 from gateway.runs.states import States
 from gateway.runs.threads import Threads, ThreadWatchers
 from gateway.runs.watching import ForeignWatch, StoredWatch
-from gateway.store import Delivery, Store
+from gateway.store import Delivery, Store, TakenOver
 
 EVENTS_BYTES = 4 * 1024 * 1024
 
@@ -193,14 +194,25 @@ class Engine:
         """
         if not self.store.lapsed:
             return False
-        found = [live.run.id for live in self.live.values() if name in (live.run.id, live.run.thread)]
+        found = [live for live in self.live.values() if name in (live.run.id, live.run.thread)]
+        return any([await self._handed_over(live) for live in found])
+
+    async def _handed_over(self, live: LiveRun) -> bool:
+        """Whether another process has claimed a run: then it is in progress here no longer."""
         try:
-            return any([await self.store.owner_of(run) != self.process for run in found])
+            mine = await self.store.owner_of(live.run.id) == self.process
         except NotFound:  # a run is written before it is in progress: whoever claimed it has deleted it since
-            return True
+            mine = False
+        if not mine:
+            live.hand_over(TakenOver(live.run.id))
+        return not mine
 
     async def adopt_orphans(self) -> None:
-        """The same where there is something to take up, which costs little to see. To be called every moment."""
+        """Let go of what others have taken over, and adopt where there is something to take up, which costs little to
+        see. To be called every moment.
+        """
+        for live in [*self.live.values()] if self.store.lapsed else ():
+            await self._handed_over(live)
         waits = self._recovery.waits and not self.adopting.locked()  # else they are being taken up
         if waits or await self.store.is_orphaned():
             await self.adopt()
@@ -290,44 +302,59 @@ class EngineRuns:
         return await self._store.count_runs(query)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
-        if (live := self._named(run_id)) is None:
-            return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
-        if timeout is None:
-            await live.until(lambda: live.record.run.status.stopped)
-            return live.record.run
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await live.until(lambda: live.record.run.status.stopped)
-                return live.record.run
-        return None
+        if (live := self._named(run_id)) is not None:
+            due = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
+            try:
+                async with asyncio.timeout(timeout):
+                    await live.until(lambda: live.record.run.status.stopped)
+                    return live.record.run
+            except TimeoutError:
+                return None
+            except TakenOver:
+                timeout = None if timeout is None else max(0.0, due - asyncio.get_running_loop().time())
+        return await self._elsewhere.until(run_id, lambda run: run.status.stopped, timeout)
 
     async def ended(self, run_id: str, beside: Collection[type[e.Event]]) -> Run | None:
         if (live := self._named(run_id)) is None:
             return None
-        await live.until(lambda: live.record.run.status.stopped or not live.beside.isdisjoint(beside))
+        try:
+            await live.until(lambda: live.record.run.status.stopped or not live.beside.isdisjoint(beside))
+        except TakenOver:
+            return None
         return live.record.run if live.record.run.status.ended and live.beside.isdisjoint(beside) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
-        if (live := self._named(run_id)) is None:
-            run = await self._store.run(run_id)
-            output = Output(await self._published(run))
-            if not run.status.ended:
-                with self._followed.following(run_id) as followed:
-                    yield ForeignWatch(self._store, followed, run, output, after)
+        with contextlib.ExitStack() as stack:
+
+            def elsewhere(after: int, run: Run, agent: Agent) -> Watch:
+                followed = stack.enter_context(self._followed.following(run_id))
+                return ForeignWatch(self._store, followed, run, Output(agent), after)
+
+            if (live := self._named(run_id)) is None:
+                run = await self._store.run(run_id)
+                agent = await self._published(run)
+                if not run.status.ended:
+                    yield elsewhere(after, run, agent)
+                    return
+                output = Output(agent)
+                output.finish(e.RunFinished(output=run.output))
+                yield StoredWatch(self._store, run, output, after, deltas=deltas)
                 return
-            output.finish(e.RunFinished(output=run.output))
-            yield StoredWatch(self._store, run, output, after, deltas=deltas)
-            return
-        await live.record.show()
-        watch = LogWatch(live.log, self._store, live.record, after, deltas=deltas)
-        protocol = live.run.request.protocol
-        tracing.metrics.watchers.add(1, protocol)
-        try:
+            await live.record.show()
+            watch = LogWatch(
+                live.log,
+                self._store,
+                live.record,
+                after,
+                deltas=deltas,
+                elsewhere=lambda after: elsewhere(after, live.record.run, live.agent),
+            )
+            protocol = live.run.request.protocol
+            tracing.metrics.watchers.add(1, protocol)
+            stack.callback(tracing.metrics.watchers.add, -1, protocol)
             with watch.reading():
                 yield self._recorder.watched(run_id, watch) if self._recorder.on else watch
-        finally:
-            tracing.metrics.watchers.add(-1, protocol)
 
     async def _published(self, run: Run) -> Agent:
         """The agent of a run, as far as it is known now."""
@@ -345,7 +372,8 @@ class EngineRuns:
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
         if (live := self._named(run_id)) is not None:
-            return await self._answer(live, answer, interrupt_id)
+            with contextlib.suppress(TakenOver):
+                return await self._answer(live, answer, interrupt_id)
         run = await self._store.run(run_id)
         if run.status.ended:
             raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
@@ -354,7 +382,8 @@ class EngineRuns:
     async def answer_here(self, _: str, call: AnswerRun) -> Run:
         """Answer for another process. Raises what `answer` raises."""
         if (live := self._live.get(call.run)) is not None:
-            return await self._answer(live, call.answer, call.interrupt)
+            with contextlib.suppress(TakenOver):
+                return await self._answer(live, call.answer, call.interrupt)
         if not (await self._store.run(call.run)).status.ended:
             raise not_here(call.run)
         return await self.answer(call.run, call.answer, call.interrupt)
@@ -373,12 +402,12 @@ class EngineRuns:
     async def cancel_here(self, _: str, call: CancelRun) -> Run:
         """Cancel for another process. Raises Undelivered where the run is not, or not for much longer, driven here."""
         if (live := self._live.get(call.run)) is not None and not self._starter.stopping:
-            await live.cancel(call.reason)
-            if call.wait:
-                try:
+            try:
+                await live.cancel(call.reason)
+                if call.wait:
                     await live.over()
-                except Unavailable:  # this process lets go of it
-                    raise not_here(call.run) from None
+            except (Unavailable, TakenOver):  # this process lets go of it
+                raise not_here(call.run) from None
             return live.run
         run = await self._store.run(call.run)
         if not run.status.ended:

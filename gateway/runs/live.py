@@ -26,7 +26,6 @@ from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
 from gateway.core.types import (
-    NULL,
     Agent,
     Answer,
     Artifact,
@@ -45,11 +44,11 @@ from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
 from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Clock, Questions
-from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
+from gateway.runs.run_record import RunRecord, closed_by_end, of_error, timed_out, without_result
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext, UntoldCaller
 from gateway.runs.threads import UPLOADS, Threads
-from gateway.store import Delivery, Store
+from gateway.store import Delivery, Store, TakenOver
 from gateway.store.records import new_id
 
 log = logging.getLogger(__name__)
@@ -243,7 +242,7 @@ class LiveRun:
                 if len(events) > at + 1:
                     self.lost("late_event", len(events) - at - 1)
                 events = events[:at]
-                if not events or _closed_by_end(events, event):
+                if not events or closed_by_end(events, event):
                     return
                 break
             if isinstance(event, e.UsageReported):
@@ -337,8 +336,7 @@ class LiveRun:
             url=f"{self._commons.public_url}/artifacts/{self.run.id}/{artifact_id}",
             metadata=metadata or {},
         )
-        limit = self._commons.artifact_limit
-        artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
+        artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._commons.artifact_limit)
         self.artifacts.append(artifact)
         return artifact
 
@@ -449,7 +447,7 @@ class LiveRun:
     async def finish(self, end: e.Event) -> None:
         """Commit the end, once; tell everyone. The last step of the run's own task, which is carried out whole."""
         if self._ending:
-            return await self.over()
+            return await self.until(lambda: self.ended or self.log.left is not None)
         self._ending = True
         self._terminal = end
         if isinstance(self._client, UntoldCaller):  # what it was told before is no news after the end
@@ -471,8 +469,13 @@ class LiveRun:
                 else:
                     async with self.interceptor.concluding(end) as last:
                         await conclude(last)
+            except TakenOver as error:
+                self.hand_over(error)
             except Exception as error:  # whatever it is, the run has ended
-                await self.record.fail(error)
+                if self.log.left is None:
+                    await self.record.fail(error)
+        if self.log.left is not None:
+            return
         self.ended = True
         self._give_up_questions()
         run = self.record.run
@@ -487,7 +490,7 @@ class LiveRun:
             self._then()
 
     async def cancel(self, reason: str) -> None:
-        """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""
+        """Store the wish, answer what is open as cancelled, tell the agent, set the grace running. Raises TakenOver."""
         await self.record.change(self._cancel(reason))
 
     async def _cancel(self, reason: str) -> None:
@@ -511,15 +514,24 @@ class LiveRun:
         self._give_up_questions()
         self._stop_agent()
 
-    def detach(self) -> None:
-        """Let go of the run without ending it: the gateway stops, and will find it again. Who waits for it is told."""
+    def detach(self, why: TakenOver | None = None) -> None:
+        """Let go of the run without ending it, and tell who waits for it: the gateway stops, and will find it again."""
         if self.interceptor is not None:
             self.interceptor.close()
         self.detached = True
         self._interrupt()
-        if not self._ending:
+        if why is not None or not self._ending:
+            self.log.leave(why or let_go_of(self.record.run.id))
             self.record.wake()
-            self.log.leave()
+
+    def hand_over(self, why: TakenOver) -> None:
+        """Another process drives the run by now. Who waits for it here hears of it from there on. Idempotent."""
+        if self.log.left is None and not self.ended:
+            log.warning("%s: this one was stopped, or slow, for longer than its lease", why)
+            self._commons.ended(self)
+            self.detach(why)
+            if self._then is not None:
+                self._then()
 
     def _interrupt(self) -> None:
         """Cancel the run's own task, unless it is at its last step. Nobody else cancels it, but for its clock."""
@@ -537,7 +549,7 @@ class LiveRun:
         return self.detached or self.ended
 
     async def answer(self, answer: Answer, interrupt_id: str | None) -> None:
-        """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict."""
+        """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict, TakenOver among others."""
         await self.record.change(self._answer(answer, interrupt_id))
 
     async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
@@ -545,14 +557,14 @@ class LiveRun:
         await self.questions.answer(answer, interrupt_id, cancelled=self.cancelled, span=self.span, accepts=accepts)
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until that is true. Raises Unavailable if the gateway lets go of the run before."""
+        """Wait until that is true. Raises Unavailable if the gateway lets go of it before, TakenOver to another one."""
         while not true():
-            if self.detached and not self._ending:
-                raise let_go_of(self.record.run.id)
+            if self.log.left is not None:
+                raise self.log.left
             await self.record.woken()
 
     async def over(self) -> None:
-        """Wait until the run has ended, answers and all. Raises Unavailable if the gateway lets go of it before."""
+        """Wait until the run has ended, answers and all. Raises as `until`."""
         await self.until(lambda: self.ended)
 
     # --- inside ------------------------------------------------------------------------------------------------
@@ -586,12 +598,3 @@ class LiveRun:
         if not self._ending:
             self.lost("upstream_may_still_run")
             self._interrupt()
-
-
-def _closed_by_end(events: Sequence[e.Event], end: e.Event) -> bool:
-    """Whether nothing but the end of the last message comes before the run's end, which closes the message itself: that
-    is one change of the log then, instead of two. A result may still correct what was said.
-    """
-    corrects = isinstance(end, e.RunFinished) and end.output != NULL
-    kinds = tuple(map(type, events))
-    return not corrects and kinds == (e.PartEnded, e.MessageEnded) and events[0].origin is events[1].origin is None

@@ -15,20 +15,20 @@ import contextlib
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway.contract import Batch, Take
+from gateway.contract import Batch, Take, Watch
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.output import Output, fewer
 from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent, Run
-from gateway.store import LogEntry, RunChange, Store, Unsynced
+from gateway.store import LogEntry, RunChange, Store, TakenOver, Unsynced
 from gateway.store.records import size_of
 from gateway.transport.waiting import CLOCK_SLACK
 
@@ -66,8 +66,8 @@ class RunLog:
     """The log of one live run. Only the engine appends."""
 
     ended = False
-    left = False
-    """The gateway has let go of the run before its end."""
+    left: InterlinguaError | None = None
+    """Why the gateway has let go of the run before its end."""
     bytes = 0
     """Of all events since this process has it, encoded."""
     holding = False
@@ -238,9 +238,9 @@ class RunLog:
         for watch in tuple(self.waiting):
             watch.tell()
 
-    def leave(self) -> None:
+    def leave(self, why: InterlinguaError) -> None:
         """No more events will come here: every watcher is told so, after what there is."""
-        self.left = True
+        self.left = why
         for watch in tuple(self.waiting):
             watch.tell()
 
@@ -329,8 +329,20 @@ class HasRun(Protocol):
 class LogWatch:
     """A cursor into a `RunLog` (see `gateway.contract.Watch`)."""
 
-    def __init__(self, log: RunLog, store: Store, source: HasRun, after: int, *, deltas: bool) -> None:
+    def __init__(
+        self,
+        log: RunLog,
+        store: Store,
+        source: HasRun,
+        after: int,
+        *,
+        deltas: bool,
+        elsewhere: Callable[[int], Watch],
+    ) -> None:
+        """elsewhere: makes the cursor that goes on after an event, should another process take the run over."""
         self._log = log
+        self._elsewhere = elsewhere
+        self._further: Watch | None = None
         self._store = store
         self._source = source
         self.after = after
@@ -347,11 +359,11 @@ class LogWatch:
     @property
     def run(self) -> Run:
         """The run as it is now."""
-        return self._source.run
+        return self._source.run if self._further is None else self._further.run
 
     @property
     def newest(self) -> int:
-        return self._log.newest
+        return self._log.newest if self._further is None else self._further.newest
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -377,8 +389,12 @@ class LogWatch:
                 waiting = self._give(batch) if (batch := log.newer(self.after)) is not None else await self._read()
             elif log.ended:
                 return True
-            elif log.left:
-                raise let_go_of(log.run_id)
+            elif isinstance(log.left, TakenOver):
+                if self._further is None:
+                    self._further = self._elsewhere(self.after)
+                return await self._further.follow(take, timeout)
+            elif log.left is not None:
+                raise log.left
             else:
                 waiting = await self._news_come()
             if waiting is not None:
@@ -389,6 +405,8 @@ class LogWatch:
 
     def stop(self) -> None:
         self._stopped = True
+        if self._further is not None:
+            self._further.stop()
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 

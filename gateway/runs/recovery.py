@@ -18,7 +18,7 @@ from gateway.core.types import Agent, Failure, Outcome, Run, RunStatus
 from gateway.runs.live import LiveRun
 from gateway.runs.run_record import of_error
 from gateway.runs.starting import Starter
-from gateway.store import Recovered, Store
+from gateway.store import Recovered, Store, TakenOver
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,10 @@ class Recovery:
         return True
 
     async def _claim(self) -> None:
-        self._left.update({found.run.id: found for found in await self._store.claim()})
+        for found in await self._store.claim():
+            self._left[found.run.id] = found
+            if (before := self._starter.live.get(found.run.id)) is not None:  # it was another's in between
+                before.hand_over(TakenOver(found.run.id))
 
     async def _take_up(
         self, found: Recovered, entry: Entry, agent: Agent, places: asyncio.Semaphore, hosted: list[LiveRun]

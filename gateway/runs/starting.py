@@ -55,7 +55,7 @@ from gateway.runs.parts import in_chunks
 from gateway.runs.run_record import of_error
 from gateway.runs.states import States
 from gateway.runs.threads import UPLOADS, Threads
-from gateway.store import CreatedRun, Delivery, LogEntry, RunChange, Store, Undelivered, Unsynced
+from gateway.store import CreatedRun, Delivery, LogEntry, RunChange, Store, TakenOver, Undelivered, Unsynced
 from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
@@ -386,12 +386,13 @@ class Starter:
         if live is None and (run := await self._store.run(run_id)).status.ended:
             return run
         self._not_stopping()
-        if live is None:
-            return await self._elsewhere.cancel(run_id, reason, wait=wait)
-        await live.cancel(reason)
-        if wait:
-            await live.over()
-        return live.run
+        if live is not None:
+            with contextlib.suppress(TakenOver):
+                await live.cancel(reason)
+                if wait:
+                    await live.over()
+                return live.run
+        return await self._elsewhere.cancel(run_id, reason, wait=wait)
 
     async def _clear(self, thread_id: str) -> None:
         """Cancel what runs or waits on a thread, in whichever process, and wait until it has ended."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gateway.core.errors import Unavailable
+from gateway.core.errors import Conflict, Unavailable
 from gateway.core.types import (
     Artifact,
     Checkpoint,
@@ -42,6 +42,13 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 class Unsynced(Unavailable):
     """The write was made, and others may have seen it, but it could not be synced: a power cut may undo it."""
+
+
+class TakenOver(Conflict):
+    """Another owner has claimed the run: this process was taken for dead, and is to let go of it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was taken over by another process")
 
 
 class Undelivered(Unavailable):
@@ -245,8 +252,8 @@ class Store(Protocol):
     def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> Awaitable[None]:
         """Write a transition durably, after everything appended for the run so far. `soon`: as in `create_run`.
 
-        A queued run that ends leaves the queue. Raises Conflict if another owner has claimed the run: this process was
-        taken for dead and must let go of it. May raise Conflict for a change that ends a run a second time.
+        A queued run that ends leaves the queue. Raises TakenOver. May raise Conflict for a change that ends a run a
+        second time.
         """
 
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:

@@ -14,12 +14,13 @@ from gateway.config import loads
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import IfBusy, RunStatus, Thread
+from gateway.core.types import Answer, IfBusy, Interrupt, RunStatus, Thread
 from gateway.runs.recovery import RECOVERED_AT_ONCE
 from gateway.store import LogEntry, Recovered
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.runs.test_runs import watched
 from tests.support.aio import Still, later, run
+from tests.support.lapsing import lapsing
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
@@ -201,3 +202,69 @@ def test_runs_that_wait_for_their_thread_in_two_gateways_go_one_after_the_other_
             assert order == runs
 
     run(main())
+
+
+asking = request
+
+
+@pytest.mark.parametrize("noticed", ["by the clock", "by what is to be written"])
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
+def test_who_watches_a_run_or_waits_for_it_or_cancels_it_goes_on_where_it_was_taken_over(
+    tmp_path: Path, request: pytest.FixtureRequest, engine_name: str, noticed: str
+) -> None:
+    """Its process was stopped for longer than its lease, and goes on: that is no failure to tell a client of."""
+
+    async def scene() -> None:
+        go, taken = asyncio.Event(), asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="one "))
+            await context.set_upstream({"id": "u"})
+            await go.wait()
+            context.emit(e.RunFinished())
+            await context.drain()
+
+        async def again(context: RunContext) -> None:
+            taken.set()
+            answer = await context.ask(Interrupt(id="q", kind="input"))
+            context.emit(e.PartDelta(part="text", delta=f"and {answer.value}"), e.RunFinished())
+            await context.drain()
+
+        store = opened(host="there", lease_seconds=0.5)
+        async with (
+            engine((route(), Scripted(agent)), store=store) as slow,
+            engine((route(), Scripted(echo, attach=again)), store=opened()) as heir,
+        ):
+            one = await slow.runs.start(asking("two"))
+            other = await slow.runs.start(asking("three"))
+            await until(lambda: all(live.run.upstream is not None for live in slow.live.values()))
+            watching = asyncio.create_task(watched(slow, one.id))
+            waiting = asyncio.create_task(slow.runs.wait(one.id, timeout=60))
+            pausing = asyncio.create_task(slow.runs.wait(other.id))
+            await until(lambda: len(slow.live[one.id].log.waiting) == 1)
+            await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
+            await until(lambda: store.lapsed)
+            await heir.adopt()
+            await taken.wait()
+            await asyncio.to_thread(allow)
+            while not await heir.store.lives(slow.process):  # noqa: ASYNC110 - it is in no one's hands
+                await asyncio.sleep(0.01)
+            if noticed == "by the clock":
+                await slow.adopt_orphans()
+            else:
+                go.set()
+            await until(lambda: one.id not in slow.live)
+            asked = await waiting
+            assert asked is not None and asked.status is RunStatus.INTERRUPTED and asked.failure is None
+            await slow.runs.answer(one.id, Answer(value="two"))
+            done = await slow.runs.wait(one.id, timeout=60)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            told = await watching
+            numbers = [number for number, _ in told]
+            assert numbers == sorted(set(numbers))
+            assert told[-3:] == (await heir.runs.events(one.id))[-3:] and isinstance(told[-1][1], e.RunFinished)
+            assert (await pausing or other).status is RunStatus.INTERRUPTED
+            assert (await slow.runs.cancel(other.id, wait=True)).status is RunStatus.CANCELLED
+
+    opened, refuse, allow = lapsing(engine_name, tmp_path, request)
+    run(scene())

@@ -17,7 +17,7 @@ import asyncpg
 
 from gateway.core.errors import Conflict, InterlinguaError, NotFound
 from gateway.core.types import IfBusy, Run, Thread, ThreadStatus
-from gateway.store import CreatedRun, LogEntry, RunChange
+from gateway.store import CreatedRun, LogEntry, RunChange, TakenOver
 from gateway.store.log_rows import Row, pack
 from gateway.store.postgres.changes import add_checkpoint, change_thread, claim_file
 from gateway.store.postgres.connections import Connection, fetch, text
@@ -289,18 +289,19 @@ class RunWrites:
         change, entries = _changing(changes)
         written = {row[0] for row in await self._do(connection, change)}
         missing = [work.run for _, work, _ in changes if text(work.run) not in written]
-        there: set[str] = set()
+        owners: dict[str, str] = {}
         if missing:
-            sql = "SELECT id FROM interlingua.runs WHERE id = ANY($1::text[])"
-            there = {row[0] for row in await fetch(connection, sql, missing)}
+            sql = "SELECT id, owner FROM interlingua.runs WHERE id = ANY($1::text[])"
+            owners = {row[0]: row[1] for row in await fetch(connection, sql, missing)}
         done: list[Transition] = []
         for job, work, _ in changes:
             wrong: InterlinguaError | None = None
             if text(work.run) in written:
                 done.append(work)
                 rows += [(work.run, row) for row in pack(entries.get(work.run, ()))]
-            elif text(work.run) in there:
-                wrong = Conflict(f"run {work.run} was taken over by another process, or has ended before")
+            elif (owner := owners.get(text(work.run))) is not None:
+                mine = owner == self._owner
+                wrong = Conflict(f"run {work.run} has ended before") if mine else TakenOver(work.run)
             else:
                 wrong = NotFound(f"no run {work.run}")
             answers.append((job, None, wrong))

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
-from gateway.store import Allowance, CreatedRun, LogEntry, Recovered, Registration, RunChange, suffice
+from gateway.store import Allowance, CreatedRun, LogEntry, Recovered, Registration, RunChange, TakenOver, suffice
 from gateway.store.leases import StoreProcess
 from gateway.store.records import (
     ACTIVE,
@@ -32,7 +32,7 @@ from gateway.store.records import (
 )
 from gateway.store.searches import COLUMNS
 from gateway.store.sqlite import lease, log
-from gateway.store.sqlite.queries import require, thread
+from gateway.store.sqlite.queries import owner_of, require, thread
 from gateway.store.sqlite.schema import UNFINISHED
 from gateway.store.uploads import UploadSteps
 from gateway.store.write_queue import Creation, WriteBehind
@@ -183,8 +183,9 @@ def commit(
         sql = _update(tail is not None, change.run is not None, change.reserved is not None, change.release, ended)
         found = cursor.execute(sql, (*values, run_id, owner)).rowcount > 0 if sql else _owns(cursor, owner, run_id)
     if not found:
-        require(cursor, "runs", run_id)
-        raise Conflict(f"run {run_id} was taken over by another process, or has ended before")
+        if owner_of(cursor, run_id) != owner:
+            raise TakenOver(run_id)
+        raise Conflict(f"run {run_id} has ended before")
     if behind is not None and behind.record is not None and change.run is None:  # else it is out of date
         save(cursor, owner, run=behind.record)
     if entries and tail is None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -30,12 +28,11 @@ from gateway.governance.enforcing.governed_run import GovernedRun
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.runs.live import LiveRun
 from gateway.runs.run_record import RunRecord
-from gateway.store import RunChange, Store
-from gateway.store.postgres import PostgresStore
+from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, documents, house, told, verified
 from tests.support.aio import run
-from tests.support.postgres import PostgresServer
+from tests.support.lapsing import lapsing
 from tests.support.scripted import Script, until
 
 TURN = "operator.turn"
@@ -720,20 +717,6 @@ def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it
     assert told(tmp_path).count("approval.requested send") == 3
 
 
-REFUSING = {
-    "sqlite": [
-        "CREATE TRIGGER refusing BEFORE INSERT ON leases WHEN NEW.host = 'there' "
-        "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
-    ],
-    "postgresql": [
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$",
-        "CREATE TRIGGER refusing BEFORE UPDATE OF expires_at ON interlingua.leases FOR EACH ROW "
-        "WHEN (NEW.host = 'there') EXECUTE FUNCTION refuse()",
-    ],
-}
-"""From then on the lease of another machine's process cannot be extended."""
-
-
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_records_nothing_beside_that_one(
@@ -754,21 +737,12 @@ def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_recor
         context.emit(e.RunFinished())
         await context.drain()
 
-    def place() -> tuple[Callable[..., Store], Callable[[str], object]]:
-        if engine == "sqlite":
-            file = tmp_path / "runs.db"
-            return functools.partial(SqliteStore, file), lambda sql: sqlite3.connect(file).execute(sql)
-        server: PostgresServer = request.getfixturevalue("postgres")
-        url = server.database()
-        return functools.partial(PostgresStore, url), lambda sql: server.sql(sql, url.rpartition("/")[2])
-
     async def scene() -> None:
         store = opened(host="there", lease_seconds=0.5)
         async with house(tmp_path, script, store=store) as slow:
             one = await slow.start()
             await until(lambda: told(tmp_path) == [*BEGUN, "tool.call read"])
-            for statement in REFUSING[engine]:
-                await asyncio.to_thread(refuse, statement)  # it waits for a transaction of this loop
+            await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
             await until(lambda: store.lapsed)
             async with house(tmp_path, script, attach=attach, store=opened()) as heir:
                 while await heir.engine.store.owner_of(one.id) == store.owner:  # it counts from before it asked
@@ -784,7 +758,7 @@ def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_recor
         (tmp_path / "audit-log-2.jsonl").replace(tmp_path / "audit-log.jsonl")
         assert told(tmp_path) == ["tool.result read", "tool.call write", "tool.result write", "operator.completed"]
 
-    opened, refuse = place()
+    opened, refuse, _ = lapsing(engine, tmp_path, request)
     run(scene())
 
 
