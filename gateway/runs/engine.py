@@ -23,7 +23,7 @@ from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
 from gateway.runs.log import LogWatch, decoded
-from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads
+from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads, synced
 from gateway.runs.post import PostOffice
 from gateway.runs.recovery import Claimed, Recovery
 from gateway.runs.starting import Starter
@@ -292,14 +292,10 @@ class EngineRuns:
         return live.run
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
-        found = await self._store.runs(query)
-        for run in found:
-            if (live := self._live.get(run.id)) is not None:
-                await live.record.created()
-        return found
+        return await synced(self._store, self._store.runs(query))
 
     async def count(self, query: RunQuery) -> int:
-        return await self._store.count_runs(query)
+        return await synced(self._store, self._store.count_runs(query))
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
         if (live := self._named(run_id)) is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +37,15 @@ from gateway.runs.threads import UPLOADS, Threads
 from gateway.store import Registration, Store, Undelivered
 from gateway.store.records import new_id
 
+T = TypeVar("T")
+
+
+async def synced(store: Store, reading: Awaitable[T]) -> T:
+    """What somebody is to be told, who may have no part in the runs that it tells of: once it is on the disk."""
+    found = await reading
+    await store.synced()
+    return found
+
 
 class EngineThreads:
     """Implements `gateway.contract.GatewayThreads`."""
@@ -58,10 +68,10 @@ class EngineThreads:
         return await self._store.thread(thread_id)
 
     async def list(self, query: ThreadQuery) -> Sequence[Thread]:
-        return await self._store.threads(query)
+        return await synced(self._store, self._store.threads(query))
 
     async def count(self, query: ThreadQuery) -> int:
-        return await self._store.count_threads(query)
+        return await synced(self._store, self._store.count_threads(query))
 
     async def update(
         self,
@@ -90,16 +100,17 @@ class EngineThreads:
         return await self._states.copy(await self._store.thread(thread_id))
 
     async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
-        return await self._states.now(await self._store.thread(thread_id), ask=ask)
+        return await synced(self._store, self._states.now(await self._store.thread(thread_id), ask=ask))
 
     async def states(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        return await self._states.history(await self._store.thread(thread_id), limit=limit, before=before)
+        thread = await self._store.thread(thread_id)
+        return await synced(self._store, self._states.history(thread, limit=limit, before=before))
 
     async def delete(self, thread_id: str) -> None:
         await self._store.delete_thread(thread_id)
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        return await self._store.history(thread_id, limit=limit, before=before)
+        return await synced(self._store, self._store.history(thread_id, limit=limit, before=before))
 
 
 class EngineFiles:

@@ -268,6 +268,11 @@ class Store(Protocol):
     async def flush(self, run_id: str | None = None) -> None:
         """Wait until everything appended or saved so far (for a run, if given) can be read back, here and elsewhere."""
 
+    async def synced(self) -> None:
+        """Wait until all that this process has written, and others may read, is on the disk. Unless the disk fails,
+        which is logged. Costs nothing where it is there.
+        """
+
     async def run(self, run_id: str) -> Run:
         """What another process has changed, in a file within the last minute, is on the disk when this returns, with
         all events before the change. Unless the disk fails, which is logged: then it is what is written.

@@ -21,7 +21,7 @@ from gateway.contract import RunContext
 from gateway.contract.interception import InterceptedRun
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import Answer, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread
+from gateway.core.types import Answer, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread, ThreadQuery
 from gateway.runs import Engine
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support import aio, scripted
@@ -255,6 +255,42 @@ def test_who_asks_another_process_hears_of_a_transition_when_it_is_on_the_disk(
             await until(lambda: not stops.isdisjoint(heard))
             await one.runs.cancel(run.id)
             await asyncio.wait_for(asking, LONG)
+
+    aio.run(story())
+
+
+@pytest.mark.parametrize("what", ["creation", "end", "question"])
+def test_a_search_tells_what_is_on_the_disk(tmp_path: Path, disk: Stuck, what: str) -> None:
+    def written(file: Path) -> str:
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            return "".join(str(status) for (status,) in connection.execute("SELECT status FROM runs").fetchall())
+
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Agent(file, asks=what == "question")
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            runs, threads = engine.runs, engine.threads
+            await threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+            starting = asyncio.ensure_future(runs.start(request(thread="t")))
+            if what == "end":
+                await starting
+            disk.go.clear()
+            agent.go.set()
+            await until(lambda: written(file) == {"end": "success", "question": "interrupted"}.get(what, "running"))
+            searches = (
+                runs.list(RunQuery(thread="t")),
+                runs.count(RunQuery(thread="t")),
+                threads.list(ThreadQuery()),
+                threads.count(ThreadQuery()),
+                threads.state("t"),
+                threads.states("t"),
+                threads.history("t"),
+            )
+            asked = [asyncio.ensure_future(search) for search in searches]
+            done, _ = await asyncio.wait(asked, timeout=0.1)
+            disk.go.set()
+            assert not done
+            await asyncio.wait_for(asyncio.gather(starting, *asked), LONG)
 
     aio.run(story())
 

@@ -188,6 +188,9 @@ class PostgresStore:
     async def owner_of(self, run_id: str) -> str:
         return await self._read(partial(queries.owner_of, run_id=run_id), run_id)
 
+    async def synced(self) -> None:
+        """The server shows nothing that is not on its disk."""
+
     async def runs(self, query: RunQuery) -> list[Run]:
         return await self._read(partial(queries.runs, query=query))
 

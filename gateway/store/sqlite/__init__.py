@@ -290,6 +290,11 @@ class SqliteStore:
         elif not self._queue.usable:
             raise closed()
 
+    async def synced(self) -> None:
+        if self._writer.owes:
+            with contextlib.suppress(Unsynced):
+                await self._writer.synced()
+
     async def run(self, run_id: str) -> Run:
         owner, run = await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
         if owner != self.owner and self._on_disk.lacks(run):

@@ -99,6 +99,11 @@ class Writer:
         """Bytes appended but not yet written."""
         return self.queue.put - (self._disk.batches.written if self._disk.batches is not None else 0)
 
+    @property
+    def owes(self) -> bool:
+        """Whether anything is written that is to be synced and is not."""
+        return self._owed or self._syncing is not None or bool(self._unsynced)
+
     def synced(self) -> asyncio.Future[None]:
         """Wait until all that is written, by whichever process, is on the disk. The future may raise Unsynced."""
         if not self.queue.usable or self._loop is None:
