@@ -113,10 +113,6 @@ class State:
         """Where that message, part, tool call or interrupt is."""
         return self._items.get((kind, name), Item.ABSENT)
 
-    def open(self, kind: str) -> list[str]:
-        """Names of the open items of a kind, oldest first."""
-        return [name for (k, name), item in self._items.items() if k == kind and item is Item.OPEN]
-
     def opened(self) -> list[tuple[str, str]]:
         """(kind, name) of all open items, oldest first."""
         return [slot for slot, item in self._items.items() if item is Item.OPEN] if self._items else []
@@ -138,7 +134,7 @@ class State:
             if then is not now:
                 self._items[slot] = then
         if phase is Phase.ENDED and self._items:
-            still = [f"{k} {n!r}" for (k, n), item in self._items.items() if item is Item.OPEN]
+            still = [f"{k} {n!r}" for k, n in self.opened()]
             if still:
                 raise IllegalEvent(f"{kind.__name__} while {', '.join(still)} is open")
         self.phase = phase
@@ -304,7 +300,7 @@ class Opener:
     def _end_message(self, name: str) -> list[e.Event]:
         if self.state.item("message", name) is not Item.OPEN:
             return []
-        parts = [p for p in self.state.open("part") if self._of.get(p) == name]
+        parts = [p for kind, p in self.state.opened() if kind == "part" and self._of.get(p) == name]
         return [*(e.PartEnded(part=p) for p in parts), e.MessageEnded(message=name)]
 
     def _close_all(self, opened: Sequence[tuple[str, str]], end: e.Event) -> list[e.Event]:
@@ -376,7 +372,7 @@ def coalesce(events: Sequence[tuple[int, e.Event]]) -> list[tuple[int, e.Event]]
         if texts:
             last = e.PartDelta(part=last.part, delta="".join(texts))
             close()
-        composed = deltas.try_compose(last.delta, event.delta)
+        composed = deltas.compose(last.delta, event.delta)
         if composed is deltas.NO_COMPOSE:
             out.append((number, event))
             last = event

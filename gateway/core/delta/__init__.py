@@ -6,11 +6,9 @@ makes deltas of snapshots (differ.py); JSON pointers are in pointer.py, and what
 
 from gateway.core.delta.algebra import (
     DeltaError,
-    NotComposable,
     combine,
     compose,
     diff,
-    try_compose,
 )
 from gateway.core.delta.changes import UNCHANGED, Change, Replaced, changes
 from gateway.core.delta.cuts import text_at
@@ -38,7 +36,6 @@ __all__ = [
     "Differ",
     "Fold",
     "Json",
-    "NotComposable",
     "Replaced",
     "changes",
     "combine",
@@ -54,5 +51,4 @@ __all__ = [
     "sound",
     "split",
     "text_at",
-    "try_compose",
 ]

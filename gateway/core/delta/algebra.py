@@ -32,10 +32,6 @@ class DeltaError(AgentBroken, ValueError):
         self.path = path
 
 
-class NotComposable(ValueError):
-    """No one delta stands for the two in every document: keep both."""
-
-
 class Clash(Exception):
     """Unwinding to the root, gathering the path on the way (innermost step first)."""
 
@@ -249,17 +245,9 @@ def compose(d1: Json, d2: Json) -> Json:
     """One delta for two: `combine(combine(o, d1), d2) == combine(o, compose(d1, d2))`.
 
     The law holds for every `o` for which the left side is defined and all numbers are integers. Leading nulls stay, as
-    what `d1` meets is not known here. Raises NotComposable for two numbers that are not both integers (their sum is not
+    what `d1` meets is not known here. NO_COMPOSE for two numbers that are not both integers (their sum is not
     associative) and for two deltas that no document can take one after the other.
     """
-    composed = try_compose(d1, d2)
-    if composed is NO_COMPOSE:
-        raise NotComposable("these two deltas cannot be one")
-    return composed
-
-
-def try_compose(d1: Json, d2: Json) -> Json | Literal[Sentinel.NO_COMPOSE]:
-    """`compose`, with NO_COMPOSE instead of the exception."""
     try:
         return _compose(d1, d2)
     except RecursionError:
