@@ -162,16 +162,20 @@ class DeltaEncoder:
 
     def _delta(self, event: e.PartDelta, out: list[bytes]) -> None:
         part = event.part
-        if part in self._beside or not (self._joined or self._now.holds(part)):
+        if self._is_beside(part):
             self._tell(event, out)
             return
         if part != self._last and part in self._spoken:
             self._fork()  # what it says goes into the middle
         beyond = self._beyond(event) if event.origin is not None else b""
-        if self._now.apply(event):
+        if self._joined or self._now.apply(event):
             self._changed(part, out, beyond)
         elif beyond:
             out.append(b"{}" + beyond)
+
+    def _is_beside(self, part: str) -> bool:
+        """Whether what a part says is never in the document, as far as is known of one whose start was not seen."""
+        return part in self._beside or not (self._joined or self._now.holds(part))
 
     def _changed(self, part: str | None, out: list[bytes], beyond: bytes = b"") -> None:
         """The document has changed, by what `part` said: say it, as far as can be."""
@@ -307,11 +311,11 @@ class DeltaEncoder:
                 elif changed:
                     self._changed(event.part, out)
             case e.PartReplaced():
-                if event.part in self._beside:
+                if self._is_beside(event.part):
                     self._tell(event, out)
                     return
                 self._fork()
-                if self._now.apply(event):
+                if self._joined or self._now.apply(event):
                     self._changed(event.part, out)
             case e.MessageStarted():
                 self._now.apply(event)

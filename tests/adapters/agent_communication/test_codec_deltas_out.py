@@ -274,3 +274,30 @@ def test_an_output_that_is_nested_too_deep_is_in_the_result_only() -> None:
         encoder = DeltaEncoder(MESSAGE)
         encoder.feed(numbered(before))
         encoder.finish(run_of(MESSAGE, deep))
+
+
+def test_who_joins_a_run_is_told_its_document_whatever_is_said_beside_it() -> None:
+    output, encoder = Output(MESSAGE), DeltaEncoder(MESSAGE)
+    begun = [e.MessageStarted(message="m"), e.PartStarted(part="t", message="m"), e.PartDelta(part="t", delta="Hi")]
+    beside = [
+        e.PartStarted(part="d", message="m", kind="data", value=1),
+        e.PartDelta(part="d", delta={"n": 1}),
+        e.PartReplaced(part="d", pointer="/a", value=1),
+        e.PartDelta(part="t", delta="!"),
+    ]
+    for event in (*begun, *beside):
+        output.apply(event)
+    (said,) = encoder.feed(list(enumerate(beside, 5)), output)
+    assert json.loads(said) == {"message": "Hi!"}
+
+
+def test_a_text_that_has_begun_before_the_output_is_told_beside_it() -> None:
+    text = [e.PartStarted(part="t", message="m"), e.PartStarted(part="d", message="m", kind="data", value={"n": 1})]
+    said = [
+        e.PartDelta(part="t", delta="Hi"),
+        e.PartReplaced(part="t", value="Ho"),
+        e.PartDelta(part="d", delta={"n": 1}),
+    ]
+    told = DeltaEncoder(MESSAGE).feed(list(enumerate([e.MessageStarted(message="m"), *text, *said], 1)))
+    wire = [json.loads(b'{"delta":' + one + b"}") for one in told]
+    assert [each["delta"] for each in wire] == [{"n": 1}, {}, {}, {"n": 1}]
