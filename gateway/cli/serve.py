@@ -19,7 +19,7 @@ from gateway import tracing
 from gateway.app import App
 from gateway.cli import loop
 from gateway.cli.banner import banner
-from gateway.cli.codes import OK, USAGE, leave, read, without
+from gateway.cli.codes import FAILED, OK, USAGE, leave, read, without
 from gateway.cli.file_changes import changes, digest
 from gateway.cli.listening import BACKLOG, Certificate, listen
 from gateway.config import Config, DocumentError, Mistake, load
@@ -76,12 +76,16 @@ def serve(
             workers = 1 if link is None else link.workers
             for caution in warnings(whole, shared=_shared(listener), tls=tls is not None, workers=workers):
                 log.warning("%s", caution)
+        gateway: _Gateway | None = None
         try:
             gateway = _Gateway(path, config, listener, host, tls=tls, greet=greet, link=link)
             loop.run(gateway.serve(watch), signals=False)
             return OK
         except InterlinguaError as error:
-            leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
+            why = f"{error}" + (f" ({error.detail})" if error.detail else "")
+            if gateway is not None and gateway.started:
+                leave(FAILED, f"the gateway has stopped, and not all that happened is stored: {why}")
+            leave(USAGE, f"the gateway cannot start: {why}")
 
 
 def _shared(listener: socket.socket) -> bool:
@@ -196,6 +200,7 @@ class _Gateway:
             from gateway.workers.session_router import SessionRouter
 
             self._router = SessionRouter(self._app.asgi, self._app.refusal, link)
+        self.started = False
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
@@ -232,6 +237,7 @@ class _Gateway:
             server.hear(self._link.socket_of(self._link.number), partial(HandedProtocol, self._app.asgi))
         self._on_signals(server)
         await self._app.start()
+        self.started = True
         try:
             if watch:
                 self._tasks.start(self._watch(str(self._path), lambda: self._files, lambda: self._loaded, self._reload))

@@ -121,11 +121,6 @@ def answer(answers: Sequence[Answer]) -> None:
             future.set_exception(error)
 
 
-def closed() -> Unavailable:
-    """The error of a call before `open` or after `close`."""
-    return Unavailable("the store is closed")
-
-
 class WriteQueue:
     """Gathers what is to be written. Used on the event loop. `wake` is called when there is something to take."""
 
@@ -141,6 +136,7 @@ class WriteQueue:
         self._rings = math.inf
         self._quick_from = 0.0
         self._usable = False
+        self._why = "the store is closed"
         self._loop: asyncio.AbstractEventLoop | None = None
         self.put = 0
         """Bytes of appended entries, all told."""
@@ -154,9 +150,14 @@ class WriteQueue:
         self._loop = asyncio.get_running_loop()
         self._usable = True
 
-    def close(self) -> None:
-        """Take no more, and release what is held."""
+    def closed(self) -> Unavailable:
+        """The error of a call before `open` or after `close`."""
+        return Unavailable(self._why)
+
+    def close(self, why: str | None = None) -> None:
+        """Take no more, and release what is held. `why`: what callers are told from now on."""
         self._usable = False
+        self._why = why or self._why
         self._waiting += self._let_go()
 
     def __len__(self) -> int:
@@ -189,7 +190,7 @@ class WriteQueue:
         does not undo the work.
         """
         if not self._usable or self._loop is None:
-            raise closed()
+            raise self.closed()
         future: asyncio.Future[T] = self._loop.create_future()
         durable, soon = durable and not soon, durable and soon
         if not own:
@@ -203,7 +204,7 @@ class WriteQueue:
     def behind(self, work: Callable[..., Any]) -> None:
         """Do `work` soon and in order, without an answer."""
         if not self._usable:
-            raise closed()
+            raise self.closed()
         self._waiting.append(WriteJob(work))
         self._wake()
 
@@ -230,7 +231,7 @@ class WriteQueue:
     def append(self, run_id: str, entries: Sequence[LogEntry]) -> int:
         """Write entries of a run's log behind. Returns their size."""
         if not self._usable:
-            raise closed()
+            raise self.closed()
         size = 0
         patience = DELTA_SECONDS
         for entry in entries:
@@ -251,7 +252,7 @@ class WriteQueue:
     def save(self, record: Run, *, soon: bool) -> None:
         """Write a run's record behind, with `soon` after a shorter while. A later record of the run replaces it."""
         if not self._usable:
-            raise closed()
+            raise self.closed()
         self._hold(record.id, SOON_SECONDS if soon else SECONDS).replace(record)
 
     def _hold(self, run: str, patience: float) -> WriteBehind:

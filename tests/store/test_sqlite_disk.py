@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -260,3 +262,34 @@ def test_a_store_that_closed_with_something_unwritten_leaves_the_event_loop_alon
         other.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("found", ["by a commit", "by the lease"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_removed_or_replaced_under_the_store_ends_it_with_a_word_and_takes_nothing_more(
+    path: Path, caplog: pytest.LogCaptureFixture, replaced: bool, found: str
+) -> None:
+    async def gone() -> bool:
+        return not store.reachable
+
+    async def main() -> None:
+        await store.open()
+        await store.create_run(make_run(), [], reserved=1)
+        await store.runs(RunQuery())
+        if replaced:
+            os.replace(shutil.copy(path, f"{path}-copy"), path)
+        else:
+            os.unlink(path)
+        if found == "by a commit":
+            with pytest.raises(Unavailable, match="removed"):
+                await store.create_run(make_run(), [], reserved=1)
+        await eventually(gone)
+        with pytest.raises(Unavailable, match="removed"):
+            await store.runs(RunQuery())
+        with pytest.raises(Unavailable, match="removed"):
+            await store.close()
+
+    store = SqliteStore(path, fsync=found == "by a commit", lease_seconds=60 if found == "by a commit" else 0.3)
+    run(main())
+    (told,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert str(path) in told and "Put a file back" in told

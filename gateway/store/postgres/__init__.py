@@ -23,7 +23,6 @@ from gateway.store.postgres.run_writes import NewRun, Transition
 from gateway.store.postgres.writer import PostgresWriter
 from gateway.store.records import RegistrationCache, encode
 from gateway.store.uploads import upload
-from gateway.store.write_queue import closed
 
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
@@ -83,7 +82,7 @@ class PostgresStore:
 
     async def open(self) -> None:
         if self._closing is not None:
-            raise closed()
+            raise self._queue.closed()
         try:
             await self._writer.start()
         except Exception as error:
@@ -128,7 +127,7 @@ class PostgresStore:
     async def _read(self, work: Work[T], run: str | None = None) -> T:
         """Read after everything appended for `run`."""
         if not self._queue.usable:
-            raise closed()
+            raise self._queue.closed()
         if run is not None and not self._writer.settled(run):
             await self._write(_nothing, run=run, own=True, durable=False)
         return await self._server.read(work)
@@ -168,7 +167,7 @@ class PostgresStore:
         if not self._writer.settled(run_id):
             await self._write(_nothing, run=run_id, own=run_id is not None, durable=False)
         elif not self._queue.usable:
-            raise closed()
+            raise self._queue.closed()
 
     async def run(self, run_id: str) -> Run:
         read = partial(queries.run, run_id=run_id)

@@ -29,7 +29,7 @@ from gateway.store.sqlite.batch import unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
 from gateway.store.sqlite.writer import BegunRuns, Writer
 from gateway.store.uploads import upload
-from gateway.store.write_queue import Creation, closed
+from gateway.store.write_queue import Creation
 
 T = TypeVar("T")
 
@@ -176,7 +176,7 @@ class SqliteStore:
 
     async def open(self) -> None:
         if self._closing is not None:
-            raise closed()
+            raise self._queue.closed()
         try:
             if self._bell is not None:
                 self._bell.open(self.mailbox.heard)
@@ -230,7 +230,7 @@ class SqliteStore:
     async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None, *, one: bool = False) -> T:
         """Read on a reader's connection, after everything appended for `run`. `one`: it reads a record or two."""
         if not self._queue.usable:
-            raise closed()
+            raise self._queue.closed()
         if self._readers is None:
             return await self._queue.submit(work, run=run, durable=False)
         if run is not None and not self._writer.settled(run):
@@ -288,7 +288,7 @@ class SqliteStore:
         if not self._writer.settled(run_id):
             await self._queue.submit(_nothing, run=run_id, own=run_id is not None, durable=False)
         elif not self._queue.usable:
-            raise closed()
+            raise self._queue.closed()
 
     async def synced(self) -> None:
         if self._writer.owes:

@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
+class FileGone(Unavailable):
+    """Another file, or none, is where the store's file was."""
+
+
 class DiskThread:
     """Owns the connection that writes. `start`, `do` and `finish` are called on the event loop,
     everything else in the thread.
@@ -68,6 +72,8 @@ class DiskThread:
         """Whether the event loop may write too: in memory and in WAL mode, where readers do not block a writer."""
         self.wal: int | None = None
         """The descriptor to sync for a transaction to survive a power cut. None: nothing to sync, or SQLite does it."""
+        self._file: tuple[int, int] | None = None
+        """Names the file that is open, whatever is at its path by now."""
         self._doubted = False  # a sync failed: the next may succeed without having written the same pages
 
     def start(
@@ -125,9 +131,13 @@ class DiskThread:
                 self.post(self._free)
 
     def on_disk(self, answers: Sequence[Answer]) -> Sequence[Answer]:
-        """Sync everything written. Returns the answers, with Unsynced for durable jobs if it failed."""
+        """Sync everything written. Returns the answers, with Unsynced for durable jobs if it failed.
+
+        Raises FileGone.
+        """
         if self.wal is None:
             return answers
+        self._look()
         try:
             if self._doubted:
                 self.holding(_empty_wal)
@@ -179,6 +189,10 @@ class DiskThread:
         except sqlite3.Error as error:
             failure = failure or unavailable(error)
             self.post(self._died, error)
+        except FileGone as error:
+            logger.critical("%s", error.detail)
+            failure = error
+            self.post(self._died, error)
         except BaseException as error:
             logger.critical("the store's writer died", exc_info=True)
             failure = error
@@ -192,6 +206,7 @@ class DiskThread:
         self.shared = mode in ("wal", "memory")
         batches = self.batches = Batches(connection, self._owner, syncs=self._fsync and not self.shared)
         batches.alone(self._beat)
+        self._file = _name_of(self._path)
         if mode == "wal":
             batches.cursor.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does it, never the event loop
             batches.cursor.execute("PRAGMA busy_timeout = 0")
@@ -209,6 +224,16 @@ class DiskThread:
                 batches.cursor.close()  # else its last statement keeps the file open
             connection.close()
 
+    def _look(self) -> None:
+        """Raises FileGone if what is written goes where nobody will find it."""
+        if self._file is not None and _name_of(self._path) not in (self._file, None):
+            raise FileGone(
+                "the gateway's store was removed",
+                detail=f"the file of the store, {self._path}, was removed or replaced while it was in use: nothing is "
+                "written any more, and what was is lost when this process ends (before that /proc/"
+                f"{os.getpid()}/fd has it, and its -wal). Put a file back, or have the next start make a new one",
+            )
+
     def _serve(self) -> None:
         beat_at = time.monotonic() + self._beat_seconds
         while not self._over:
@@ -219,11 +244,23 @@ class DiskThread:
             else:
                 order()
             if time.monotonic() >= beat_at and not self._over:
+                self._look()
                 try:
                     self.holding(lambda batches: batches.alone(self._beat))
                 except sqlite3.Error:
                     logger.warning("the store's lease could not be refreshed", exc_info=True)
                 beat_at = time.monotonic() + self._beat_seconds
+
+
+def _name_of(path: Path | None) -> tuple[int, int] | None:
+    """What a file is known by that is at a path; (0, 0) where none is, None where that cannot be seen."""
+    try:
+        found = None if path is None else os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _wait_at_most(batches: Batches, seconds: float) -> None:

@@ -31,10 +31,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from gateway.core.errors import Unavailable
 from gateway.store.records import decode_run
 from gateway.store.sqlite.batch import Batches, CannotBegin, NotWhole, unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.write_queue import Answer, Creation, Piece, WriteJob, WriteQueue, answer, closed
+from gateway.store.write_queue import Answer, Creation, Piece, WriteJob, WriteQueue, answer
 
 SOON_SECONDS = 0.02
 """How long a `soon` job may wait for its sync, unless another commit causes one."""
@@ -107,7 +108,7 @@ class Writer:
     def synced(self) -> asyncio.Future[None]:
         """Wait until all that is written, by whichever process, is on the disk. The future may raise Unsynced."""
         if not self.queue.usable or self._loop is None:
-            raise closed()
+            raise self.queue.closed()
         future: asyncio.Future[None] = self._loop.create_future()
         if self._disk.wal is None:
             future.set_result(None)
@@ -275,7 +276,7 @@ class Writer:
 
     def _died(self, error: BaseException) -> None:
         """The thread died, so nothing can be written: fail every job that waits, and try nothing again."""
-        self.queue.close()
+        self.queue.close(str(error) if isinstance(error, Unavailable) else None)
         self._stopping = True
         left = self.queue.take(len(self.queue))
         waiting = [piece for piece in (*(self._lent or ()), *left) if type(piece) is WriteJob]
