@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import shutil
+import signal
 import socket
+import threading
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Self
@@ -49,6 +52,8 @@ class WorkerLink:
         self._link = socket.socket(fileno=seat.link)
         self._listeners = [socket.socket(fileno=each) for each in seat.listeners]
         self.place = seat.place
+        self._leaves = False
+        threading.Thread(target=self._notice, args=(self._link.dup(),), name="supervisor", daemon=True).start()
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
         self._asked = 0
@@ -61,6 +66,19 @@ class WorkerLink:
         """Take over what the environment names; None in a process that is no worker."""
         given = os.environ.pop(VARIABLE, None)
         return None if given is None else cls(msgspec.json.decode(given, type=Seat))
+
+    def _notice(self, link: socket.socket) -> None:
+        """Stop this worker when its supervisor has died, also during its start or while its event loop is blocked, and
+        keep the port of no place from another supervisor meanwhile.
+        """
+        gone = select.poll()
+        gone.register(link, 0)  # a hang-up is always told
+        gone.poll()
+        if not self._leaves:
+            for place, listener in enumerate(self._listeners):
+                if place != self.place:  # its own is closed by the server that accepts from it
+                    listener.close()
+            os.kill(os.getpid(), signal.SIGTERM)
 
     @property
     def listener(self) -> socket.socket:
@@ -130,6 +148,7 @@ class WorkerLink:
 
     async def leave(self, last: WorkerReport) -> None:
         """This worker ends: say how it was, so that nothing that it counted is lost."""
+        self._leaves = True
         if self._writer is not None:
             self.say(last)
             self._writer.close()

@@ -25,6 +25,13 @@ def workers_of(gateway: Gateway) -> set[int]:
     return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
+OPEN_REQUEST = (
+    b"POST /agent-connect/runs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+    b"content-type: application/json\r\ncontent-length: 100\r\n\r\n"
+)
+"""A request whose client has more to say."""
+
+
 def up(gateway: Gateway, other_than: set[int]) -> bool:
     """Whether two workers are there, all of them new."""
     now = workers_of(gateway)
@@ -334,12 +341,25 @@ def test_a_worker_that_cannot_start_leaves_the_restart_to_the_old_ones(gateway: 
     gateway.rewrite(text)
 
 
-def test_nothing_is_left_of_a_supervisor_that_is_killed(text: str, tmp_path: Path) -> None:
-    with Gateway(text, tmp_path, args=["--workers", "2"]) as gateway:
+def test_nothing_is_left_of_a_supervisor_that_is_killed_and_the_next_one_has_the_port_at_once(
+    text: str, tmp_path: Path
+) -> None:
+    """Though requests are open at its workers, which end them in order."""
+    text = text.replace("shutdown: 1s", "shutdown: 1m")
+    with Gateway(text, tmp_path, args=["--workers", "2"]) as gateway, contextlib.ExitStack() as open_requests:
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
         workers = workers_of(gateway)
         assert len(workers) == 2
+        clients = [
+            open_requests.enter_context(socket.create_connection(("127.0.0.1", gateway.port))) for _ in range(16)
+        ]
+        for client in clients:
+            client.sendall(OPEN_REQUEST)
+            assert client.recv(12) == b"HTTP/1.1 100"
         gateway.kill9()
+        gateway.restart()
+        assert any(map(alive, workers)), "they let requests go on"
+        open_requests.close()
         until = time.monotonic() + WITHIN
         while any(map(alive, workers)) and time.monotonic() < until:
             threading.Event().wait(0.05)
