@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 from gateway import tracing
 from gateway.access import UsageLimits
@@ -18,7 +19,7 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery
-from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
+from gateway.runs.bells import FollowedRun, FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
@@ -35,6 +36,39 @@ from gateway.store import Delivery, Store, TakenOver
 EVENTS_BYTES = 4 * 1024 * 1024
 
 Step = Callable[[], Awaitable[None]]
+
+
+class LiveWatching(AbstractAsyncContextManager[Watch]):
+    """Watches a run that this process drives. It counts while it is entered."""
+
+    _further: AbstractContextManager[FollowedRun] | None = None
+    """Entered once another process drives the run."""
+
+    def __init__(
+        self, live: LiveRun, store: Store, followed: FollowedRuns, recorder: RunRecorder, after: int, *, deltas: bool
+    ) -> None:
+        self._live, self._store, self._followed, self._recorder = live, store, followed, recorder
+        self._watch = LogWatch(live.log, store, live.record, after, deltas=deltas, elsewhere=self._elsewhere)
+
+    async def __aenter__(self) -> Watch:
+        live, watch = self._live, self._watch
+        if live.record.hidden:
+            await live.record.show()
+        tracing.metrics.watchers.add(1, live.record.run.request.protocol)
+        watch.begin()
+        return self._recorder.watched(live.record.run.id, watch) if self._recorder.on else watch
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watch.end()
+        del self._watch  # it holds this
+        tracing.metrics.watchers.add(-1, self._live.record.run.request.protocol)
+        if self._further is not None:
+            self._further.__exit__(None, None, None)
+
+    def _elsewhere(self, after: int) -> Watch:
+        run = self._live.record.run
+        self._further = self._followed.following(run.id)
+        return ForeignWatch(self._store, self._further.__enter__(), run, Output(self._live.agent), after)
 
 
 async def _nothing(*_: object) -> None:
@@ -319,38 +353,22 @@ class EngineRuns:
             return None
         return live.record.run if live.record.run.status.ended and live.beside.isdisjoint(beside) else None
 
+    def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
+        if (live := self._named(run_id)) is None:
+            return self._watch_stored(run_id, after, deltas=deltas)
+        return LiveWatching(live, self._store, self._followed, self._recorder, after, deltas=deltas)
+
     @contextlib.asynccontextmanager
-    async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
-        with contextlib.ExitStack() as stack:
-
-            def elsewhere(after: int, run: Run, agent: Agent) -> Watch:
-                followed = stack.enter_context(self._followed.following(run_id))
-                return ForeignWatch(self._store, followed, run, Output(agent), after)
-
-            if (live := self._named(run_id)) is None:
-                run = await self._store.run(run_id)
-                agent = await self._published(run)
-                if not run.status.ended:
-                    yield elsewhere(after, run, agent)
-                    return
-                output = Output(agent)
-                output.finish(e.RunFinished(output=run.output))
-                yield StoredWatch(self._store, run, output, after, deltas=deltas)
-                return
-            await live.record.show()
-            watch = LogWatch(
-                live.log,
-                self._store,
-                live.record,
-                after,
-                deltas=deltas,
-                elsewhere=lambda after: elsewhere(after, live.record.run, live.agent),
-            )
-            protocol = live.run.request.protocol
-            tracing.metrics.watchers.add(1, protocol)
-            stack.callback(tracing.metrics.watchers.add, -1, protocol)
-            with watch.reading():
-                yield self._recorder.watched(run_id, watch) if self._recorder.on else watch
+    async def _watch_stored(self, run_id: str, after: int, *, deltas: bool) -> AsyncIterator[Watch]:
+        """Watch a run that this process does not drive."""
+        run = await self._store.run(run_id)
+        output = Output(await self._published(run))
+        if run.status.ended:
+            output.finish(e.RunFinished(output=run.output))
+            yield StoredWatch(self._store, run, output, after, deltas=deltas)
+        else:
+            with self._followed.following(run_id) as followed:
+                yield ForeignWatch(self._store, followed, run, output, after)
 
     async def _published(self, run: Run) -> Agent:
         """The agent of a run, as far as it is known now."""

@@ -11,11 +11,10 @@ by is read from the store.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -365,19 +364,18 @@ class LogWatch:
     def newest(self) -> int:
         return self._log.newest if self._further is None else self._further.newest
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Counts as a reader that the route may ask to wait for."""
+    def begin(self) -> None:
+        """Count from now on as a reader that the route may ask to wait for."""
         self._log.readers.add(self)
-        try:
-            yield
-        finally:
-            self._log.readers.discard(self)
-            self._take = _nobody  # what follows holds this: together they would stay until they are collected
-            if self._log.moved is not None:
-                self._log.moved.set()
-            if self._timer is not None:
-                self._timer.cancel()
+
+    def end(self) -> None:
+        """Follow no more."""
+        self._log.readers.discard(self)
+        self._take = _nobody  # what follows holds this: together they would stay until they are collected
+        if self._log.moved is not None:
+            self._log.moved.set()
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def follow(self, take: Take, timeout: float | None = None) -> bool:
         log = self._log

@@ -41,7 +41,7 @@ class TaskSet:
 
     async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """Await work that is carried out whole even if who awaits it is cancelled, as when a client goes away."""
-        task = asyncio.ensure_future(work)
+        task = work if isinstance(work, asyncio.Future) else asyncio.get_running_loop().create_task(work)
         self.hold(task)
         return await asyncio.shield(task)
 

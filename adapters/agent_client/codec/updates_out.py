@@ -31,6 +31,7 @@ SMALL: Final = 64 * 1024
 GROWTH: Final = 1.25
 """A larger one, when it has grown by this factor; what is left is told at the end."""
 _encode: Final = delta.encode
+_UNSAID: Final = (e.RunStarted, e.MessageEnded)
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _PARAMS_META: Final = PARAMS_META.encode()
 
@@ -381,6 +382,8 @@ class UpdateEncoder:
                 if told is not None:
                     told(event.delta)
                 out.append(start + _encode(event.delta) + end)
+            elif type(event) in _UNSAID and event.origin is None:
+                continue
             elif self._foreign is None:
                 self._native(event, out)
             else:

@@ -232,6 +232,9 @@ def _said(answer: Answer) -> str | None:
 class PromptFollower:
     """Made for one run, used once: `go`."""
 
+    _questions: RunQuestions | None = None
+    _counted: Counter[str] | None = None
+
     def __init__(
         self, session: SessionContext, updates: SessionUpdates, run: Run, agent: Agent | None, *, past: bool = False
     ) -> None:
@@ -244,14 +247,25 @@ class PromptFollower:
         self._native = agent is not None and PROTOCOL in agent.extra
         self._run_updates = updates.run(run, agent, mine=mine, past=past)
         self._encoder = self._run_updates.encoder
-        self._counted: Counter[str] = Counter()
         self._begun = Flag()
         self._watch: Watch | None = None
         self._told = 0
         self._head: Callable[[], Awaitable[None]] | None = None
         self._quiet = False
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
-        self.questions = RunQuestions(session, updates, run.id, self._run_updates, self._asked)
+
+    @property
+    def questions(self) -> RunQuestions:
+        """Made when there is one, or somebody asks."""
+        if self._questions is None:
+            updates, told = self._updates, self._run_updates
+            self._questions = RunQuestions(self._session, updates, self.run.id, told, self._asked)
+        return self._questions
+
+    @property
+    def _asks(self) -> bool:
+        """Whether questions are open."""
+        return self._questions is not None and bool(self._questions.open)
 
     async def caught_up(self) -> None:
         """Wait until the client was told every event that the run's log has now; of an ended run, the end too."""
@@ -290,7 +304,8 @@ class PromptFollower:
             await self._at_head()
             self._run_updates.over(self.run)
         finally:
-            self.questions.leave()
+            if self._questions is not None:
+                self._questions.leave()
             self._watch = None
             self._begun.set()
             self._wake()
@@ -310,7 +325,7 @@ class PromptFollower:
         """Everything that has happened by now was told."""
         head, self._head = self._head, None
         if head is not None:
-            self._run_updates.snapshot(asks=bool(self.questions.open))
+            self._run_updates.snapshot(asks=self._asks)
             await head()
             self._quiet = False
 
@@ -321,7 +336,7 @@ class PromptFollower:
         begins = len(batch.events) == 1 and type(batch.events[0][1]) is e.RunStarted
         updates = [] if begins else self._encoder.feed(self._packed(batch.events), batch.snapshot)
         waiting = self._say(updates) if updates or self._encoder.lossy else None
-        if waiting is None and self._head is None and not self.questions.open and self._session.client.flowing:
+        if waiting is None and self._head is None and not self._asks and self._session.client.flowing:
             self._passed(batch)
             return None
         return self._finish(batch, waiting)
@@ -354,7 +369,8 @@ class PromptFollower:
         if batch.snapshot is None or self._watch is None or self._watch.run.status.ended:
             return
         await self._at_head()
-        self.questions.ask()
+        if self._asks:
+            self.questions.ask()
 
     def _packed(self, events: Sequence[tuple[int, e.Event]]) -> Sequence[tuple[int, e.Event]]:
         """An agent of this protocol is told chunk by chunk as it spoke, unless this client lags."""
@@ -404,7 +420,7 @@ class PromptFollower:
     def _count(self) -> None:
         """Have what could not be said counted, by the client that asked for it."""
         losses = self._encoder.losses
-        for what, count in (losses - self._counted).items():
+        for what, count in (losses - (self._counted or Counter())).items():
             self._session.gateway.runs.lost(self.run.id, what, count)
         self._counted = losses
 

@@ -357,8 +357,9 @@ class EditorSession:
         """Tell the client of a run, once (see `PromptFollower.go`)."""
         self._seen[run.id] = None
         agent = self._prompted if self.context.owns(run) else None
-        with contextlib.suppress(NotFound):
-            agent = agent or await self._gateway.agents.get(run.agent, PROTOCOL)
+        if agent is None:
+            with contextlib.suppress(NotFound):
+                agent = await self._gateway.agents.get(run.agent, PROTOCOL)
         self._following = PromptFollower(self.context, self.updates, run, agent, past=past)
         self.context.follows(run)
         self._moved.set()

@@ -106,7 +106,7 @@ class RunUpdates:
 
     def _counted(self, run: Run) -> Run:
         """The run with all losses: the last ones came too late to be counted in the record."""
-        return replace(run, losses={**self.encoder.losses, **run.losses})
+        return replace(run, losses={**self.encoder.losses, **run.losses}) if self.encoder.lossy else run
 
     def _result(self, run: Run) -> JsonObject | RpcError:
         """How the prompt is answered at the run's end."""

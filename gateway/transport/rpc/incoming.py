@@ -93,7 +93,7 @@ class IncomingRequests:
     def accept(self, request: Request, to: AnswerSink | None = None) -> None:
         """Serve a request in a task, from the next turn of the loop on. `to` takes its answer instead of the Outbox."""
         work = self._serve(request, to or self._outbox)
-        task = asyncio.create_task(work, name=f"{self._name} {request.method}")
+        task = asyncio.get_running_loop().create_task(work, name=f"{self._name} {request.method}")
         self._tasks[task] = request.id
         task.add_done_callback(self._served)
 

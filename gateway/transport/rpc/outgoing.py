@@ -62,18 +62,20 @@ class Outbox:
             raise AgentGone.of(self._gone)
         if self._note is not None:
             self._note(messages)
-        first = not self._waiting
-        self._waiting += messages
-        self._size += sum(map(len, messages))
-        if first and self._offer is None:
-            self._write()
-        elif first:
+        first, size = not self._waiting, sum(map(len, messages))
+        later = False
+        if first and self._offer is not None:
             loop = asyncio.get_running_loop()
-            if (now := loop.time()) < self._due:
+            if later := (now := loop.time()) < self._due:
                 loop.call_soon(self._offered)
             else:
                 self._due = now + PAUSE
-                self._offered()
+                if self._idle and 0 < size <= SMALL and self._offer(messages):
+                    return
+        self._waiting += messages
+        self._size += size
+        if first and not later:
+            self._write()
         if self._size > self._limit:
             self.flowing = False
             self._room.clear()

@@ -285,13 +285,13 @@ class V1UpdateEncoder(UpdateEncoder):
                 self._messages[event.message] = (event.role, message_id)
             case e.PartStarted():
                 self._part(event, mine, out)
+            case e.PartEnded():
+                self._ready.pop(event.part, None)
             case e.PartReplaced() if self._v2:
                 if event.part not in self._quiet:
                     self._anew(event, out)
             case e.PartReplaced():
                 self._losses["rewrite"] += 1
-            case e.PartEnded():
-                self._ready.pop(event.part, None)
             case e.Custom() if event.name == PROTOCOL and is_update(event.data):
                 self._put(self._newer.state(event.data) if self._v2 else event.data, None, out)
             case e.Custom():
