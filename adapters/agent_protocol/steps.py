@@ -72,11 +72,14 @@ class LegPart:
 
 
 class LegMessage:
-    """One message of a leg. `step` is the agent's own step where the agent speaks this protocol."""
+    """One message. `leg`: the number of the one that it begins in. `step` is the agent's own step where the agent
+    speaks this protocol.
+    """
 
-    def __init__(self, id: str, role: Role, step: JsonObject | None) -> None:
+    def __init__(self, id: str, role: Role, leg: int, step: JsonObject | None) -> None:
         self.id = id
         self.role = role
+        self.leg = leg
         self.step = step
         self.additional_output: Json = None
 
@@ -125,6 +128,14 @@ class Leg:
         """All assistant text of the leg, messages a blank line apart."""
         spoken = (m.id for m in self.messages.values() if m.role is Role.ASSISTANT)
         return SEPARATOR.join(text for text in map(self.text_of, spoken) if text)
+
+    def after(self, earlier: str) -> str:
+        """The text of earlier legs and of this one, which may go on with a message of theirs."""
+        said = (m for m in self.messages.values() if m.role is Role.ASSISTANT and self.text_of(m.id))
+        first = next(said, None)
+        if first is None or not earlier:
+            return earlier + self.text
+        return earlier + ("" if first.leg < self.index else SEPARATOR) + self.text
 
     def _spoken(self, part: LegPart) -> bool:
         message = self.messages.get(part.message)
@@ -178,11 +189,10 @@ class _Cutter:
         match event:
             case e.MessageStarted():
                 step = (codec.said(event) or {}).get("step")
-                message = LegMessage(event.message, event.role, step if isinstance(step, dict) else None)
+                message = LegMessage(event.message, event.role, leg.index, step if isinstance(step, dict) else None)
                 leg.messages[event.message] = self._messages[event.message] = message
             case e.PartStarted():
-                part = LegPart(event.message, event.kind, event.value)
-                leg.parts[event.part] = self._parts[event.part] = part
+                self._add(leg, event.part, LegPart(event.message, event.kind, event.value))
             case e.PartDelta() | e.PartReplaced():
                 (leg.parts.get(event.part) or self._carry(leg, event.part)).grow(event)
             case e.ToolCallStarted() | e.ToolCallUpdated() | e.ToolCallEnded():
@@ -202,9 +212,13 @@ class _Cutter:
             part = LegPart(before.message, before.kind, prior=before.prior + before.value)
         else:
             part = LegPart(before.message, before.kind, before.value)
+        return self._add(leg, name, part)
+
+    def _add(self, leg: Leg, name: str, part: LegPart) -> LegPart:
+        """A part of the leg, whose message is of the leg then, too, wherever it has begun."""
         leg.parts[name] = self._parts[name] = part
-        if before.message in self._messages:
-            leg.messages.setdefault(before.message, self._messages[before.message])
+        if part.message in self._messages:
+            leg.messages.setdefault(part.message, self._messages[part.message])
         return part
 
     def _tool(self, leg: Leg, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded) -> None:
@@ -359,7 +373,10 @@ def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
     text = _said(leg, agent)
     document = _document(run, leg)
     if document is not None:
-        text = _final_text(document, [earlier.text for earlier in legs[:-1]], text, agent)
+        earlier = ""
+        for before in legs[:-1]:
+            earlier = before.after(earlier)
+        text = _final_text(document, earlier, text, agent)
     question = leg.question
     if question is not None and leg.end is None and not _is_step_of(leg):
         asked = question.message or codec.as_text(question.payload) or ""
@@ -380,11 +397,10 @@ def _said(leg: Leg, agent: Agent) -> str:
     return SEPARATOR.join(dict.fromkeys(filter(None, said)))
 
 
-def _final_text(document: Json, before: Sequence[str], text: str, agent: Agent) -> str:
+def _final_text(document: Json, earlier: str, text: str, agent: Agent) -> str:
     final = text_of(document, agent.text_output)
     if final is None:
         return text or codec.as_text(document) or ""
-    earlier = SEPARATOR.join(filter(None, before))
     if final in (earlier + text, earlier + SEPARATOR + text):
         return text
     return final.removeprefix(earlier + SEPARATOR) if earlier else final

@@ -323,3 +323,23 @@ def test_text_that_is_replaced_after_the_question_is_not_told_twice() -> None:
             assert (await client.step(task, "go on"))["output"] == "Two."
 
     run(scene())
+
+
+@pytest.mark.parametrize("parts", [("p", "p", "p"), ("p", "r", "s"), ("p", "p", "r")])
+def test_a_message_that_goes_on_after_each_of_two_questions_is_told_once(parts: tuple[str, ...]) -> None:
+    async def script(context: Any) -> None:
+        for part, text in zip(parts, ("One, ", "two, ", "three."), strict=True):
+            context.emit(e.PartStarted(part=part, message="m"), e.PartDelta(part=part, delta=text))
+            if text != "three.":
+                await context.ask(Interrupt(id=text, kind="input", message="?"))
+        context.emit(e.MessageStarted(message="n"), e.PartStarted(part="q", message="n"))
+        context.emit(e.PartDelta(part="q", delta="Done."), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            told = [(await client.step(task, "go on"))["output"] for _ in parts]
+            assert told == ["One, \n\n?", "two, \n\n?", "three.\n\nDone."]
+
+    run(scene())
