@@ -110,6 +110,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
 
     with in_a_thread(Handler) as received.url:
         yield received
+        tracing.shutdown()  # else what was not sent yet is sent again and again to nobody
 
 
 @pytest.fixture(autouse=True)
