@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 import math
 import time
 from collections import deque
@@ -24,6 +25,8 @@ from gateway.core.types import Run
 from gateway.store import LogEntry
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 SECONDS = 0.05
 """How long a record, or an event that is not a delta, is held."""
@@ -102,6 +105,25 @@ class WriteBehind(msgspec.Struct, eq=False):
         self.patience = patience
         self.due = min(self.due, asyncio.get_running_loop().time() + patience)
         return self.due
+
+
+class Trouble:
+    """Warns of what keeps a store from being written: once, until it is something else or over."""
+
+    def __init__(self) -> None:
+        self._error = ""
+
+    def tell(self, what: str, error: BaseException) -> None:
+        """This could not be done."""
+        if (said := str(error)) != self._error:
+            self._error = said
+            logger.warning("%s: %s (told once, until it changes)", what, error)
+
+    def over(self) -> None:
+        """All that waited is written."""
+        if self._error:
+            self._error = ""
+            logger.warning("the store is written again")
 
 
 Piece = WriteJob | WriteBehind

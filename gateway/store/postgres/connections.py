@@ -71,7 +71,8 @@ def unavailable(error: BaseException) -> InterlinguaError:
         return Conflict("this id exists already", detail=str(error))
     if isinstance(error, asyncpg.DataError):
         return Invalid("the store cannot keep this value", detail=str(error))
-    return Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")
+    why = ": no space is left on its disk" if isinstance(error, asyncpg.DiskFullError) else ""
+    return Unavailable(f"the store failed{why}", detail=f"{type(error).__name__}: {error}")
 
 
 def text(value: str) -> str:

@@ -28,7 +28,7 @@ from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.store.postgres.changes import remove_runs
 from gateway.store.postgres.connections import Connection, Server, fetch, is_engines, is_lost, unavailable
 from gateway.store.postgres.run_writes import AtOnce, NewRun, RunWrites, Transition
-from gateway.store.write_queue import Answer, Piece, WriteBehind, WriteJob, WriteQueue, answer
+from gateway.store.write_queue import Answer, Piece, Trouble, WriteBehind, WriteJob, WriteQueue, answer
 
 PATIENCE_SECONDS = 5.0
 """How long a job waits for a server that is away."""
@@ -97,6 +97,7 @@ class PostgresWriter:
         self._overruled: set[str] = set()
         """Runs with a transition that was written although it was refused: the next one overrules it."""
         self._number = 0
+        self._trouble = Trouble()
         self._written = 0
         self._beat_at = self._retry_at = 0.0
         self._down_since: float | None = None
@@ -322,6 +323,8 @@ class PostgresWriter:
             elif isinstance(piece.work, Transition) and piece.work.change.release:
                 self._overruled.discard(piece.work.run)
         del self._ahead[:count]
+        if not self._ahead:
+            self._trouble.over()
         answer(answers)
 
     async def _roll_back(self) -> None:
@@ -345,7 +348,7 @@ class PostgresWriter:
                 raise Lost(f"{type(error).__name__}: {error}") from error
             if self._task is None or self._stopping.is_set():
                 raise
-            logger.warning("the store's lease could not be refreshed: %s", error)
+            self._trouble.tell("the store's lease could not be refreshed", error)
 
     def _fail(self, error: Exception) -> bool:
         """Answer the first piece with the error, or keep it if the server failed and nobody waits for the answer.
@@ -361,7 +364,7 @@ class PostgresWriter:
             logger.error("the store drops what cannot be written: %s", error, exc_info=error)
             self._done(1, [])
             return True
-        logger.warning("the store cannot be written, %d pieces wait: %s", len(self._ahead), error)
+        self._trouble.tell(f"the store cannot be written, {len(self._ahead)} pieces wait", error)
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._refuse(older_than=0.0, error=error)
         return False

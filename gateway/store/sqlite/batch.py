@@ -6,6 +6,7 @@ kept and tried again, and nothing behind them is written before: a commit never 
 
 from __future__ import annotations
 
+import errno
 import logging
 import sqlite3
 import threading
@@ -14,9 +15,18 @@ from collections.abc import Callable
 
 from gateway.core.errors import Conflict, InterlinguaError, Unavailable
 from gateway.store.sqlite import changes, log
-from gateway.store.write_queue import Answer, Piece, WriteBehind, WriteJob
+from gateway.store.write_queue import Answer, Piece, Trouble, WriteBehind, WriteJob
 
 RETRY_SECONDS = 0.5
+WHY = {
+    sqlite3.SQLITE_FULL: ": no space is left on its disk",
+    sqlite3.SQLITE_READONLY: ": it may be read and not written",
+    sqlite3.SQLITE_BUSY: ": another program holds it",
+    sqlite3.SQLITE_IOERR: ": its disk fails",
+    sqlite3.SQLITE_CORRUPT: ": it is damaged",
+    sqlite3.SQLITE_NOTADB: ": it is damaged",
+}
+"""By SQLite's primary error codes."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +51,15 @@ def unavailable(error: BaseException) -> InterlinguaError:
         return error
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict("this id exists already", detail=str(error))
-    return Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")
+    return Unavailable(f"the store failed{why(error)}", detail=f"{type(error).__name__}: {error}")
+
+
+def why(error: BaseException) -> str:
+    """What a client may know of the reason, if it is one that passes or that somebody has to see to."""
+    if isinstance(error, OSError):
+        return WHY[sqlite3.SQLITE_FULL] if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    raised = error.__cause__ if isinstance(error, CannotBegin) else error
+    return WHY.get(getattr(raised, "sqlite_errorcode", 0) & 0xFF, "")
 
 
 class Batches:
@@ -64,6 +82,7 @@ class Batches:
         self._owner = owner
         self._syncs = syncs
         self._synchronous = ""
+        self.trouble = Trouble()
 
     def try_lock(self) -> bool:
         """Take the connection for the event loop, which does not wait for it: `wanted` tells who has it."""
@@ -102,6 +121,8 @@ class Batches:
         except BaseException:
             self._roll_back()
             raise
+        if not self.kept:
+            self.trouble.over()
 
     def _write_each(self, batch: list[Piece]) -> list[Answer]:
         answers: list[Answer] = []
@@ -129,6 +150,8 @@ class Batches:
         for piece in batch:
             if type(piece) is WriteBehind and piece.creation is not None:
                 piece.creation.written()
+        if not self.kept:
+            self.trouble.over()
         return answers
 
     def _begin(self, *, durable: bool) -> None:
@@ -203,5 +226,5 @@ class Batches:
                         piece.creation.written()
         if self.kept:
             self.retry_at = time.monotonic() + RETRY_SECONDS
-            logger.warning("the store cannot be written, %d pieces wait: %s", len(self.kept), error)
+            self.trouble.tell(f"the store cannot be written, {len(self.kept)} pieces wait", error)
         return answers

@@ -20,7 +20,7 @@ from typing import TypeVar
 from gateway.core.errors import Unavailable
 from gateway.store import Unsynced
 from gateway.store.sqlite import schema
-from gateway.store.sqlite.batch import Batches, unavailable
+from gateway.store.sqlite.batch import Batches, unavailable, why
 from gateway.store.write_queue import Answer
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class DiskThread:
         except (OSError, sqlite3.Error) as error:
             self._doubted = True
             logger.error("the store cannot be synced: %s", error)
-            failed = Unsynced("the store failed", detail=f"{type(error).__name__}: {error}")
+            failed = Unsynced(f"the store failed{why(error)}", detail=f"{type(error).__name__}: {error}")
             return [(job, result, wrong or (failed if job.durable else None)) for job, result, wrong in answers]
         self._doubted = False
         return answers
@@ -247,8 +247,9 @@ class DiskThread:
                 self._look()
                 try:
                     self.holding(lambda batches: batches.alone(self._beat))
-                except sqlite3.Error:
-                    logger.warning("the store's lease could not be refreshed", exc_info=True)
+                except sqlite3.Error as error:
+                    assert self.batches is not None
+                    self.batches.trouble.tell("the store's lease could not be refreshed", error)
                 beat_at = time.monotonic() + self._beat_seconds
 
 
