@@ -18,6 +18,7 @@ from gateway.core import choices, wording
 from gateway.core import events as e
 from gateway.core.delta import DeltaError, Fold
 from gateway.core.errors import Invalid
+from gateway.core.output import SEPARATOR, OutputParts, PartOf
 from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
 from gateway.core.stopping import cut_short
 from gateway.core.types import (
@@ -33,10 +34,6 @@ from gateway.core.types import (
     Run,
     Thread,
 )
-
-SEPARATOR = "\n\n"
-"""Between messages: as in the output document (gateway/core/output.py)."""
-
 
 # --- legs -----------------------------------------------------------------------------------------------------------
 
@@ -72,14 +69,11 @@ class LegPart:
 
 
 class LegMessage:
-    """One message. `leg`: the number of the one that it begins in. `step` is the agent's own step where the agent
-    speaks this protocol.
-    """
+    """One message of a leg. `step` is the agent's own step where the agent speaks this protocol."""
 
-    def __init__(self, id: str, role: Role, leg: int, step: JsonObject | None) -> None:
+    def __init__(self, id: str, role: Role, step: JsonObject | None) -> None:
         self.id = id
         self.role = role
-        self.leg = leg
         self.step = step
         self.additional_output: Json = None
 
@@ -91,7 +85,7 @@ class Leg:
     """One step's worth of a run: from its start, or an answer, to the next question or the end.
 
     `answered` and `answer`: what it began with; None for the first. `question`: the oldest one open at its end.
-    `end`: the run's last event.
+    `end`: the run's last event. `streamed`: the text of all legs as the output has it, if the run has succeeded.
     """
 
     def __init__(self, index: int, answered: Interrupt | None = None, answer: Answer | None = None) -> None:
@@ -107,6 +101,7 @@ class Leg:
         self.usage: JsonObject | None = None
         self.question: Interrupt | None = None
         self.end: e.Event | None = None
+        self.streamed = ""
         self._started = index > 0
 
     @property
@@ -129,14 +124,6 @@ class Leg:
         spoken = (m.id for m in self.messages.values() if m.role is Role.ASSISTANT)
         return SEPARATOR.join(text for text in map(self.text_of, spoken) if text)
 
-    def after(self, earlier: str) -> str:
-        """The text of earlier legs and of this one, which may go on with a message of theirs."""
-        said = (m for m in self.messages.values() if m.role is Role.ASSISTANT and self.text_of(m.id))
-        first = next(said, None)
-        if first is None or not earlier:
-            return earlier + self.text
-        return earlier + ("" if first.leg < self.index else SEPARATOR) + self.text
-
     def _spoken(self, part: LegPart) -> bool:
         message = self.messages.get(part.message)
         return message is None or message.role is Role.ASSISTANT
@@ -156,6 +143,9 @@ class Leg:
                 self._custom(event)
             case e.RunFinished() | e.RunFailed() | e.RunCancelled():
                 self.end = event
+
+    def ends(self, streamed: str) -> None:
+        self.streamed = streamed
 
     def asks(self, question: Interrupt | None) -> None:
         self.question = question
@@ -182,6 +172,8 @@ class _Cutter:
         self._parts: dict[str, LegPart] = {}
         self._tools: dict[str, JsonObject] = {}
         self._messages: dict[str, LegMessage] = {}
+        self._output = OutputParts()
+        self._texts: set[str] = set()  # pieces of the output that have said nothing yet
 
     def apply(self, event: e.Event) -> None:
         leg = self.legs[-1]
@@ -189,12 +181,18 @@ class _Cutter:
         match event:
             case e.MessageStarted():
                 step = (codec.said(event) or {}).get("step")
-                message = LegMessage(event.message, event.role, leg.index, step if isinstance(step, dict) else None)
+                message = LegMessage(event.message, event.role, step if isinstance(step, dict) else None)
                 leg.messages[event.message] = self._messages[event.message] = message
+                self._output.message(event)
             case e.PartStarted():
-                self._add(leg, event.part, LegPart(event.message, event.kind, event.value))
+                part = self._add(leg, event.part, LegPart(event.message, event.kind, event.value))
+                if self._output.start(event) is PartOf.TEXT and event.kind == "text":
+                    self._texts.add(event.part)
+                self._speaks(event.part, part)
             case e.PartDelta() | e.PartReplaced():
-                (leg.parts.get(event.part) or self._carry(leg, event.part)).grow(event)
+                part = leg.parts.get(event.part) or self._carry(leg, event.part)
+                part.grow(event)
+                self._speaks(event.part, part)
             case e.ToolCallStarted() | e.ToolCallUpdated() | e.ToolCallEnded():
                 self._tool(leg, event)
             case e.Interrupted():
@@ -202,6 +200,8 @@ class _Cutter:
                 leg.asks(self._open[0])
             case e.Resumed():
                 self._resume(leg, event)
+            case e.RunFinished():
+                leg.ends(self._streamed())
 
     def _carry(self, leg: Leg, name: str) -> LegPart:
         """A part of an earlier leg that goes on: what is added now belongs to this leg."""
@@ -213,6 +213,16 @@ class _Cutter:
         else:
             part = LegPart(before.message, before.kind, before.value)
         return self._add(leg, name, part)
+
+    def _speaks(self, name: str, part: LegPart) -> None:
+        if name in self._texts and part.value:
+            self._texts.remove(name)
+            self._output.speak(name)
+
+    def _streamed(self) -> str:
+        """The text of the output, as far as that is what was said."""
+        spoken = ((gap, self._parts[name]) for name, gap in self._output.spoken.items())
+        return "".join(f"{gap}{part.prior}{part.value}" for gap, part in spoken)
 
     def _add(self, leg: Leg, name: str, part: LegPart) -> LegPart:
         """A part of the leg, whose message is of the leg then, too, wherever it has begun."""
@@ -373,10 +383,7 @@ def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
     text = _said(leg, agent)
     document = _document(run, leg)
     if document is not None:
-        earlier = ""
-        for before in legs[:-1]:
-            earlier = before.after(earlier)
-        text = _final_text(document, earlier, text, agent)
+        text = _final_text(document, legs, text, agent)
     question = leg.question
     if question is not None and leg.end is None and not _is_step_of(leg):
         asked = question.message or codec.as_text(question.payload) or ""
@@ -397,11 +404,12 @@ def _said(leg: Leg, agent: Agent) -> str:
     return SEPARATOR.join(dict.fromkeys(filter(None, said)))
 
 
-def _final_text(document: Json, earlier: str, text: str, agent: Agent) -> str:
+def _final_text(document: Json, legs: Sequence[Leg], text: str, agent: Agent) -> str:
     final = text_of(document, agent.text_output)
     if final is None:
         return text or codec.as_text(document) or ""
-    if final in (earlier + text, earlier + SEPARATOR + text):
+    earlier = SEPARATOR.join(leg.text for leg in legs[:-1] if leg.text)
+    if len(legs) > 1 and final == legs[-1].streamed:
         return text
     return final.removeprefix(earlier + SEPARATOR) if earlier else final
 
