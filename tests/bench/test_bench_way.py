@@ -9,11 +9,11 @@ from bench import way
 FILES = {"a chunk": 15, "/runs/wait": 38, "session/new": 62, "a prompt": 82, "a prompt through stdio": 80}
 FILES |= {"a prompt through HTTP": 65, way.CALL: 72, way.STATELESS: 71}
 """Two more than are usually passed, one for a call: a timer of another file may fire meanwhile."""
-CALLS = {"a chunk": 38, "/runs/wait": 310, "session/new": 450, "a prompt": 670, "a prompt through stdio": 670}
-CALLS |= {"a prompt through HTTP": 570, way.CALL: 565, way.STATELESS: 588}
+CALLS = {"a chunk": 38, "/runs/wait": 310, "session/new": 446, "a prompt": 662, "a prompt through stdio": 662}
+CALLS |= {"a prompt through HTTP": 566, way.CALL: 565, way.STATELESS: 588}
 """Of a `/runs/wait` 295 where the agent's answer comes in one piece, 305 where it comes in two, which is the machine's
-choice; of a `session/new` 423 where its client has read the answer before the gateway is done, else 440; of a
-prompt through HTTP 541, or 551.
+choice; of a `session/new` 419 where its client has read the answer before the gateway is done, else 436; of a
+prompt through HTTP 537, or 547.
 """
 ENDS = {
     "a chunk": (

@@ -157,7 +157,7 @@ class EditorConnection:
         self._given_up.update((id, None) for id, its in self._prompts.items() if its == session_id)
         try:
             session = self.sessions.here(session_id)
-            if session is not None and session.context.state.opened:
+            if session is not None and session.context.opened:
                 session.cancel()
             else:
                 await self.sessions.cancel(session_id)

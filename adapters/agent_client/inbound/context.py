@@ -100,39 +100,6 @@ PROMPTING: Final[dict[tuple[Prompting, PromptStep], Prompting]] = {
 }
 
 
-class EditorSessionState:
-    """The state of one session.
-
-    replaying: whether a replay is going on.
-    opened: whether opening has ended, well or badly.
-    """
-
-    __slots__ = ("id", "life", "opened", "prompting", "replaying")
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-        self.life = SessionLife.NEW
-        self.prompting = Prompting.FREE
-        self.replaying = False
-        self.opened = False
-
-    def advance(self, step: SessionStep) -> None:
-        """Take one step. Raises IllegalEvent."""
-        life = LIFE.get((self.life, step))
-        if life is None:
-            raise IllegalEvent(f"{step.value} of session {self.id}, which is {self.life.value}")
-        self.life = life
-        self.replaying = life in (SessionLife.REPLAYING, SessionLife.RELOADING)
-        self.opened = self.opened or life in (SessionLife.OPENED, SessionLife.CLOSED)
-
-    def prompt(self, word: PromptStep) -> None:
-        """Take one step of its prompt. Raises Conflict where the client has to wait."""
-        prompting = PROMPTING.get((self.prompting, word))
-        if prompting is None:
-            raise Conflict(f"session {self.id} is busy with its last prompt")
-        self.prompting = prompting
-
-
 # --- the session ------------------------------------------------------------------------------------------------------
 
 
@@ -148,21 +115,26 @@ class OpenedBy(enum.Enum):
 class SessionContext:
     """One session as one client has it open. All state is changed by the methods here.
 
+    choosing: whether its client may choose the agent.
     params: the params that it was opened with; an agent that is chosen later gets them too.
     config: the values that were set of the agent's configuration.
+    replaying: whether a replay goes on. opened: whether opening has ended, well or badly.
     turn: the client's prompt, until the work that it started has ended.
     run: the run whose updates the client gets now.
     """
 
     def __init__(self, client: EditorClient, thread: Thread, agent: str, params: Raw) -> None:
         self.client = client
+        self.choosing = client.agent is None
         self.gateway = client.gateway
         self.id = thread.id
         self.thread = thread
         self.agent = agent
         self.params = params
         self.config: JsonObject = thread.attributes.get("config") or {}
-        self.state = EditorSessionState(thread.id)
+        self.life = SessionLife.NEW
+        self.prompting = Prompting.FREE
+        self.replaying = self.opened = False
         self.way = OpenedBy.NEW
         self.turn: PromptTurn | None = None
         self.run: Run | None = None
@@ -172,7 +144,12 @@ class SessionContext:
 
     def advance(self, step: SessionStep, way: OpenedBy | None = None) -> None:
         """Take one step of its life. `way`: how the client sees the session opened then. Raises IllegalEvent."""
-        self.state.advance(step)
+        life = LIFE.get((self.life, step))
+        if life is None:
+            raise IllegalEvent(f"{step.value} of session {self.id}, which is {self.life.value}")
+        self.life = life
+        self.replaying = life in (SessionLife.REPLAYING, SessionLife.RELOADING)
+        self.opened = self.opened or life in (SessionLife.OPENED, SessionLife.CLOSED)
         self.way = way or self.way
 
     @property
@@ -187,20 +164,27 @@ class SessionContext:
 
     # --- prompts ----------------------------------------------------------------------------------------------
 
+    def prompt(self, step: PromptStep) -> None:
+        """Take one step of its prompt. Raises Conflict where the client has to wait."""
+        prompting = PROMPTING.get((self.prompting, step))
+        if prompting is None:
+            raise Conflict(f"session {self.id} is busy with its last prompt")
+        self.prompting = prompting
+
     def begin(self, turn: PromptTurn) -> None:
         """Start a prompt turn. Raises Conflict while one is in progress."""
-        self.state.prompt(PromptStep.PROMPT)
+        self.prompt(PromptStep.PROMPT)
         self.turn = turn
 
     def answered(self, turn: PromptTurn) -> None:
         """The prompt is answered; its work goes on."""
         if self.turn is turn:
-            self.state.prompt(PromptStep.ANSWER)
+            self.prompt(PromptStep.ANSWER)
 
     def finish(self, turn: PromptTurn) -> None:
         """The work of the prompt has ended."""
         if self.turn is turn:
-            self.state.prompt(PromptStep.OVER)
+            self.prompt(PromptStep.OVER)
             self.turn = None
 
     def follows(self, run: Run | None) -> None:
@@ -220,16 +204,11 @@ class SessionContext:
 
     def tell(self, *updates: bytes) -> None:
         """Send updates, in this order. Dropped if the client has gone."""
-        if self.state.replaying and self.governor is not None:
+        if self.replaying and self.governor is not None:
             updates = tuple(map(untrusted_bytes, updates))
         self.client.say(self._envelope(updates))
 
     # --- its agent --------------------------------------------------------------------------------------------
-
-    @property
-    def choosing(self) -> bool:
-        """Whether its client may choose the agent."""
-        return self.client.agent is None
 
     @property
     def governor(self) -> governing.Governor | None:

@@ -236,10 +236,16 @@ class PromptFollower:
     _counted: Counter[str] | None = None
 
     def __init__(
-        self, session: SessionContext, updates: SessionUpdates, run: Run, agent: Agent | None, *, past: bool = False
+        self,
+        session: SessionContext,
+        updates: SessionUpdates,
+        run: Run,
+        agent: Agent | None,
+        *,
+        mine: bool,
+        past: bool = False,
     ) -> None:
-        """`past`: the run is history."""
-        mine = session.owns(run)  # started by a prompt of this client, which knows what it said
+        """`mine`: it was started by a prompt of this client, which knows what it said. `past`: the run is history."""
         self.run = run
         self._session = session
         self._updates = updates

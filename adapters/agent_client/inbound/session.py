@@ -87,7 +87,7 @@ class EditorSession:
         try:
             if way is not OpenedBy.NEW:
                 await self.updates.prepare()
-            if self.context.state.life is SessionLife.CLOSED:
+            if self.context.life is SessionLife.CLOSED:
                 raise Unavailable(f"session {self.id} was closed")
             self.client.clients.opened(self)
             self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
@@ -356,11 +356,12 @@ class EditorSession:
     ) -> None:
         """Tell the client of a run, once (see `PromptFollower.go`)."""
         self._seen[run.id] = None
-        agent = self._prompted if self.context.owns(run) else None
+        mine = self.context.owns(run)
+        agent = self._prompted if mine else None
         if agent is None:
             with contextlib.suppress(NotFound):
                 agent = await self._gateway.agents.get(run.agent, PROTOCOL)
-        self._following = PromptFollower(self.context, self.updates, run, agent, past=past)
+        self._following = PromptFollower(self.context, self.updates, run, agent, mine=mine, past=past)
         self.context.follows(run)
         self._moved.set()
         try:

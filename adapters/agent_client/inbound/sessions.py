@@ -380,7 +380,7 @@ class EditorSessions:
     async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: OpenedBy) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
-            there.context.state.prompt(PromptStep.REOPEN)
+            there.context.prompt(PromptStep.REOPEN)
             await there.close()
         try:
             thread = await self.find(asked.session_id)

@@ -426,7 +426,7 @@ class V2SessionUpdates(SessionUpdates):
         said = updates.told(noted, options=self.settings.options, modes=self.settings.modes)
         if said is None:
             return []
-        if self._session.state.replaying:
+        if self._session.replaying:
             self.history.heard(said)
         return [delta.encode(said)]
 

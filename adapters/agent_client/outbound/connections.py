@@ -245,6 +245,10 @@ class ConnectionLease:
             self._connection, self._of = connection, shared
         return connection
 
+    def holds(self, connection: AgentConnection | None) -> bool:
+        """Whether it is that connection that it keeps, and the agent is there."""
+        return self._of is not None and self._connection is connection is not None and connection.alive
+
     def connected(self, shared: SharedConnection) -> AgentConnection | None:
         """The connection, if it is held already and alive."""
         connection = self._connection

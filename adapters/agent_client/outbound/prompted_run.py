@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
-
-from msgspec import Raw
 
 from adapters.agent_client.codec import content, turn
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.governed import preface
-from adapters.agent_client.outbound.prompts import AcknowledgedPrompt, Answered, AnsweredPrompt
+from adapters.agent_client.outbound.prompts import AcknowledgedPrompt, AnsweredPrompt
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions, Opening
 from adapters.agent_client.outbound.turn import AgentTurn
@@ -33,7 +31,7 @@ INLINE_BYTES = 16_000_000
 
 
 class PromptedRun:
-    """One run; a `PromptOwner`. `run` is its whole life, `cancel` may come at any time."""
+    """One run. `run` is its whole life, `cancel` may come at any time."""
 
     def __init__(self, target: AgentClientTarget, sessions: AgentSessions, context: RunContext) -> None:
         self.context = context
@@ -42,10 +40,8 @@ class PromptedRun:
         self._sessions = sessions
         self._session = sessions.of(context)
         self._turn = AgentTurn(context, self._session.note, self._session.calls)
-        self._params: JsonObject = {}
         self._connection: AgentConnection | None = None
         """Where the session was opened. What has become of that by the time it is prompted is not taken for it."""
-        self._prompt_id: jsonrpc.Id = None
         self._prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
         self._stop = self._told = self._forgotten = False
         self._opened = Flag()
@@ -98,32 +94,6 @@ class PromptedRun:
             if self._connection is not None:
                 await self._connection.drain()
 
-    # --- see `PromptOwner` -------------------------------------------------------------------------------------------
-
-    def asks(self, answered: Answered) -> None:
-        connection = self._connection
-        assert connection is not None
-        self._prompt_id = connection.send("session/prompt", self._params, self.context, answered)
-
-    def withdraws(self) -> None:
-        if self._connection is not None:
-            self._connection.withdraw(self._prompt_id)
-
-    def begins(self) -> None:
-        self._session.begin(self._turn)
-
-    def waits(self) -> None:
-        self._session.wait(self._turn)
-
-    def ends(self) -> None:
-        self._session.end(self._turn)
-
-    def take(self, update: Raw) -> Awaitable[None] | None:
-        return self._session.take(update)
-
-    def stray(self, update: Raw) -> None:
-        self._session.stray(update)
-
     # --- the prompt --------------------------------------------------------------------------------------------------
 
     async def _ended(self, session: AgentSession) -> list[e.Event]:
@@ -132,7 +102,7 @@ class PromptedRun:
             return [self._cancelled()]
         self._connection = connection
         self._turn.speak(connection.version, session.spoken)
-        rules = governing.run_governor_of(self.context)
+        rules = self._turn.rules
         if self._forgotten and rules is not None:
             await rules.forgotten()
         blocks = self._blocks(connection)
@@ -152,11 +122,13 @@ class PromptedRun:
         blocks = [*skills, *earlier, *blocks, *(await self._files(given, connection) if given else ())]
         if self._stop:
             return [self._cancelled()]
-        self._params = self._prompted(session, blocks)
-        work = session.work
-        prompt = self._prompt = AnsweredPrompt(self) if work is None else AcknowledgedPrompt(self, work)
+        if session.work is None:
+            prompt: AnsweredPrompt | AcknowledgedPrompt = AnsweredPrompt(session, self._turn)
+        else:
+            prompt = AcknowledgedPrompt(session, self._turn, session.work)
+        self._prompt = prompt
         try:
-            prompt.send(connection.closed)
+            prompt.send(connection, self._prompted(session, blocks))
             *before, end = await prompt.end()
         except asyncio.CancelledError:
             self._give_up(prompt)
@@ -199,7 +171,7 @@ class PromptedRun:
         if (owed := prompt.owed()) is not None:
             self._tell_cancel(prompt)
             if not prompt.answered and self._connection is not None:  # the answer is still its end
-                self._connection.tell(*cancel_request(self._prompt_id))
+                self._connection.tell(*cancel_request(prompt.asked))
             self._session.give_up(self._turn, owed)
 
     def _tell_cancel(self, prompt: AnsweredPrompt | AcknowledgedPrompt) -> None:

@@ -26,10 +26,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from adapters.agent_client import forwarded
-from adapters.agent_client.codec import turn
+from adapters.agent_client.codec import turn as codec
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn as turn_v2
 from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
+from adapters.agent_client.outbound.turn import AgentTurn
+from adapters.agent_client.wire import JsonObject
+from gateway.contract import ThreadContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.wire import jsonrpc
@@ -52,59 +55,60 @@ Answered: TypeAlias = Callable[[Raw | InterlinguaError], None]
 """Given a request's answer, or the error."""
 
 
-class PromptOwner(Protocol):
-    """The run that sends a prompt. The prompt tells it which of the agent's updates are its own."""
+class PromptedSession(Protocol):
+    """A session that is prompted: see `AgentSession`. It is told which of the agent's updates are the turn's."""
 
-    def asks(self, answered: Answered) -> None:
-        """Send the request; `answered` is given what came of it, where that stands among the agent's messages."""
+    def begin(self, turn: AgentTurn) -> None: ...
 
-    def withdraws(self) -> None:
-        """Its answer is not waited for any more."""
+    def wait(self, turn: AgentTurn) -> None: ...
 
-    def begins(self) -> None:
-        """From here on they are."""
+    def end(self, turn: AgentTurn) -> None: ...
 
-    def waits(self) -> None:
-        """They are not, until it begins."""
+    def take(self, update: Raw) -> Awaitable[None] | None: ...
 
-    def ends(self) -> None:
-        """The agent has done what it was prompted to: what comes next is not the prompt's."""
+    def stray(self, update: Raw) -> None: ...
 
-    def take(self, update: Raw) -> Awaitable[None] | None:
-        """An update that was held, to whom it is for now. What is returned may be awaited before the next."""
 
-    def stray(self, update: Raw) -> None:
-        """An update that was held, and is not the prompt's."""
+class PromptedConnection(Protocol):
+    """The connection that a prompt is sent on: see `AgentConnection`."""
+
+    closed: asyncio.Future[AgentGone]
+
+    def send(self, method: str, params: Any, context: ThreadContext, answered: Answered) -> jsonrpc.Id: ...
+
+    def withdraw(self, asked: jsonrpc.Id) -> None: ...
 
 
 class AnsweredPrompt:
     """One prompt at the agent, whose answer is its end. `send` is called once.
 
-    answered: whether the request has been answered, so that it cannot be withdrawn any more.
+    asked: the id of the request. answered: whether it has been answered, so that it cannot be withdrawn any more.
     """
 
+    asked: jsonrpc.Id = None
     answered = False
 
-    def __init__(self, owner: PromptOwner) -> None:
-        self._owner = owner
+    def __init__(self, session: PromptedSession, turn: AgentTurn) -> None:
+        self._session = session
+        self._turn = turn
         self._end: asyncio.Future[list[e.Event] | InterlinguaError] = asyncio.get_running_loop().create_future()
 
-    def send(self, closed: asyncio.Future[AgentGone]) -> None:
-        """Send it. `closed` is done once the agent has gone. Raises AgentGone."""
-        self._owner.begins()
+    def send(self, connection: PromptedConnection, params: JsonObject) -> None:
+        """Raises AgentGone."""
+        self._session.begin(self._turn)
         try:
-            self._owner.asks(self._came)
+            self.asked = connection.send("session/prompt", params, self._turn.context, self._came)
         except BaseException:
-            self._owner.ends()
+            self._session.end(self._turn)
             raise
 
     def _came(self, answer: Raw | InterlinguaError) -> None:
         """The end is where the answer stands among the messages, not when the run has seen it."""
         self.answered = True
-        self._owner.ends()
+        self._session.end(self._turn)
         if (end := self.owed()) is not None:
             try:
-                end.set_result(answer if isinstance(answer, InterlinguaError) else turn.ended(answer))
+                end.set_result(answer if isinstance(answer, InterlinguaError) else codec.ended(answer))
             except AgentBroken as error:
                 end.set_result(error)
 
@@ -238,9 +242,12 @@ class Foreground:
 class AcknowledgedPrompt:
     """A prompt that the agent acknowledges, and whose end it tells. See `AnsweredPrompt`."""
 
-    def __init__(self, owner: PromptOwner, foreground: Foreground) -> None:
-        self.answered = False
-        self._owner = owner
+    asked: jsonrpc.Id = None
+    answered = False
+
+    def __init__(self, session: PromptedSession, turn: AgentTurn, foreground: Foreground) -> None:
+        self._session = session
+        self._turn = turn
         self._foreground = foreground
         self._run: asyncio.Task[list[e.Event]]
         self._answer: asyncio.Future[InterlinguaError | None] = asyncio.get_running_loop().create_future()
@@ -255,13 +262,13 @@ class AcknowledgedPrompt:
         self._doubt: asyncio.TimerHandle | None = None
         self._cancelling = False
 
-    def send(self, closed: asyncio.Future[AgentGone]) -> None:
+    def send(self, connection: PromptedConnection, params: JsonObject) -> None:
         self._foreground.began(self)
         if not self._waits:
-            self._owner.begins()
-        self._run = asyncio.ensure_future(self._ends(closed))
+            self._session.begin(self._turn)
+        self._run = asyncio.ensure_future(self._ends(connection))
         try:
-            self._owner.asks(self._accepted)
+            self.asked = connection.send("session/prompt", params, self._turn.context, self._accepted)
         except AgentGone as error:
             self._accepted(error)
 
@@ -271,9 +278,9 @@ class AcknowledgedPrompt:
     def owed(self) -> asyncio.Future[Any] | None:
         return None if self._run.done() else self._run
 
-    async def _ends(self, closed: asyncio.Future[AgentGone]) -> list[e.Event]:
+    async def _ends(self, connection: PromptedConnection) -> list[e.Event]:
         """Raises AgentGone if the agent ends before the prompt does, and what the answer is if it is an error."""
-        answer = self._answer
+        answer, closed = self._answer, connection.closed
         try:
             await _first(answer, self._ended, closed)
             if not answer.done():
@@ -286,9 +293,9 @@ class AcknowledgedPrompt:
             return self._ended.result()
         finally:
             self._over()
-            self._release(self._owner.stray)
+            self._release(self._session.stray)
             if not answer.done():
-                self._owner.withdraws()
+                connection.withdraw(self.asked)
 
     def _accepted(self, answer: Raw | InterlinguaError) -> None:
         """Its acknowledgement; with the id of a message, it is in the conversation now."""
@@ -299,7 +306,7 @@ class AcknowledgedPrompt:
         if forwarded.members(answer).get("messageId"):
             self.inserted()
         else:
-            self._release(self._owner.take)
+            self._release(self._session.take)
             if self._early is not None:
                 self._end(self._early)
 
@@ -312,8 +319,8 @@ class AcknowledgedPrompt:
         self._held.append(update.copy())
         if len(self._held) > MAX_HELD:
             self._waits = True
-            self._owner.waits()
-            self._release(self._owner.stray)
+            self._session.wait(self._turn)
+            self._release(self._session.stray)
 
     def _release(self, take: Callable[[Raw], Any]) -> None:
         self.holding, held, self._held = False, self._held, []
@@ -323,13 +330,13 @@ class AcknowledgedPrompt:
     def inserted(self) -> None:
         """The user's message is in the conversation: from here on all is this prompt's."""
         self._inserted, self._early = True, None
-        self._release(self._owner.stray)
+        self._release(self._session.stray)
         if self._waits:
             self._begin()
 
     def cancelling(self) -> None:
         self._cancelling = True
-        self._release(self._owner.take)
+        self._release(self._session.take)
 
     def idle(self, update: Raw, *, repeated: bool) -> None:
         """The agent is idle. `repeated` is whether that is no news."""
@@ -359,12 +366,12 @@ class AcknowledgedPrompt:
 
     def _begin(self) -> None:
         self._waits = False
-        self._owner.begins()
+        self._session.begin(self._turn)
 
     def _over(self) -> None:
         """Called when this prompt's part has ended: what comes next is not this prompt's."""
         self.doubt(None)
-        self._owner.ends()
+        self._session.end(self._turn)
         self._foreground.ended(self)
 
 

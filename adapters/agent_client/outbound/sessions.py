@@ -152,11 +152,12 @@ class AgentSessions:
     def there(self, session: AgentSession, context: ThreadContext) -> AgentConnection | None:
         """The connection where the session is open already and nothing has to be waited for; None otherwise."""
         connection = session.connection
-        if session.lock.locked() or not session.name or session.owed is not None or connection is None:
+        if session.lock.locked() or not session.name or session.owed is not None or not session.lease.holds(connection):
             return None
-        shared = self._connections.shared(context, session.record.profile)
-        if session.lease.connected(shared) is not connection:
-            return None
+        if governing.governor_of(context) is not None:  # whose documents say what a client may lend, and may be others
+            shared = self._connections.shared(context, session.record.profile)
+            if session.lease.connected(shared) is not connection:
+                return None
         session.seen(context)
         return connection
 

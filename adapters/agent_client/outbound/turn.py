@@ -93,7 +93,7 @@ class _Call(Struct, rename="camel", gc=False):
 class AgentTurn:
     """The agent's work for one run. `update` is called while the agent works on the run's prompt.
 
-    phase: where the prompt is. ended: set when the run has ended, too.
+    phase: where the prompt is. ended: set when the run has ended, too. rules: those that govern the run.
     calls: what the agent has said of its tool calls, where rules govern them.
     """
 
@@ -102,8 +102,8 @@ class AgentTurn:
         self.context = context
         self.phase = TurnPhase.WAITING
         self.ended = Flag()
-        rules = governing.run_governor_of(context)
-        self.calls = AgentToolCalls(rules, context.lost, heard) if rules is not None else None
+        self.rules = governing.run_governor_of(context)
+        self.calls = AgentToolCalls(self.rules, context.lost, heard) if self.rules is not None else None
         self._note = note
         self._version: ProtocolVersion = V1
         self._decoder: UpdateDecoder = V1.session().decoder()

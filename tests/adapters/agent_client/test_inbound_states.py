@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from unittest.mock import Mock
 
 import pytest
+from msgspec import Raw
 
 from adapters.agent_client.inbound.context import (
     LIFE,
     PROMPTING,
-    EditorSessionState,
     Prompting,
     PromptStep,
+    SessionContext,
     SessionLife,
     SessionStep,
 )
 from gateway.core.errors import Conflict, IllegalEvent
+from gateway.core.types import Thread
 
 TO_LIFE = {
     SessionLife.NEW: (),
@@ -33,8 +36,9 @@ TO_PROMPTING = {
 }
 
 
-def at(life: SessionLife = SessionLife.NEW, prompting: Prompting = Prompting.FREE) -> EditorSessionState:
-    state = EditorSessionState("s")
+def at(life: SessionLife = SessionLife.NEW, prompting: Prompting = Prompting.FREE) -> SessionContext:
+    thread = Thread(id="s", created_at=0.0, updated_at=0.0)
+    state = SessionContext(Mock(), thread, "agent", Raw(b"{}"))
     for step in TO_LIFE[life]:
         state.advance(step)
     for word in TO_PROMPTING[prompting]:
