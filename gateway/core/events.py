@@ -177,6 +177,8 @@ AnyEvent = (
 TERMINAL = (RunFinished, RunFailed, RunCancelled)
 TOOL_CALL_ENDS = (ToolCallStarted, ToolCallEnded)
 """Where a tool call begins and where it ends."""
+OF_MESSAGES: frozenset[type[Event]] = frozenset({MessageStarted, PartStarted, PartDelta, PartEnded, MessageEnded})
+"""Messages and what they are made of."""
 BESIDE: frozenset[type[Event]] = frozenset({Custom, ArtifactAdded})
 """Events that are no part of the output."""
 

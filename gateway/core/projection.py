@@ -6,7 +6,7 @@ a new one when it is written. `/message` of `{"message": "Hi"}`, `/messages/-/co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -133,12 +133,18 @@ def _is_open(view: Mapping[str, Any]) -> bool:
     )
 
 
+@lru_cache(maxsize=1024)
+def _steps(pointer: str) -> Sequence[str]:
+    """The steps of a pointer to an agent's text: every message is read and written by one."""
+    return tuple(split(pointer))
+
+
 def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER) -> Json:
     """A document with the text at the pointer (None: the text itself is the document).
 
     Of a conversation it is the only item, said by `role` (USER or ASSISTANT) in the schema's own word for it.
     """
-    steps = split(pointer or "")
+    steps = _steps(pointer or "")
     value: Json = text
     for depth in range(len(steps) - 1, -1, -1):
         step = steps[depth]
@@ -165,7 +171,7 @@ def _is_index(step: str) -> bool:
 def unwrap(document: Json, pointer: str) -> str | None:
     """The text at the pointer, or None if there is no text there. Text in content blocks is joined."""
     value = document
-    for step in split(pointer):
+    for step in _steps(pointer):
         if isinstance(value, dict):
             value = value.get(step, ABSENT)
         else:
@@ -356,7 +362,7 @@ def _find_in_chat(view: Mapping[str, Any], root: Schema) -> list[str] | None:
     return None
 
 
-def _spoken(item: Json, schema: Schema, path: list[str], role: str) -> Json:
+def _spoken(item: Json, schema: Schema, path: Sequence[str], role: str) -> Json:
     """A message of a conversation, with who says it where the schema has a place for that."""
     if not isinstance(item, dict):
         return item

@@ -123,10 +123,10 @@ class State:
         phase = RUN.get((self.phase, kind))
         if phase is None:
             raise IllegalEvent(f"{kind.__name__} in a run that is {self.phase.value}")
-        key = KEY.get(kind)
-        if key is not None:
-            name = getattr(event, key[1])
-            slot = (key[0], name if isinstance(name, str) else name.id)
+        if (key := KEY.get(kind)) is not None:
+            what, field = key
+            name = getattr(event, field)
+            slot = (what, name if isinstance(name, str) else name.id)
             now = self._items.get(slot, Item.ABSENT)
             then = ITEM.get((now, kind))
             if then is None:
@@ -182,11 +182,11 @@ class Opener:
                 continue
             for legal in REPAIRS.get(type(event), Opener._other)(self, event):
                 self.state.advance(legal)
-                if type(legal) is e.PartStarted:
-                    self.open_parts.add(legal.part)
-                elif type(legal) is e.PartEnded:
-                    self.open_parts.discard(legal.part)
                 out.append(legal)
+                if isinstance(legal, e.PartStarted):
+                    self.open_parts.add(legal.part)
+                elif isinstance(legal, e.PartEnded):
+                    self.open_parts.discard(legal.part)
         return out
 
     def withdraw(self, legal: Sequence[e.Event]) -> None:
@@ -287,8 +287,13 @@ class Opener:
         known = self._alias.get(("part", part), part)
         if event is not None and self.state.item("part", known) is Item.OPEN:
             return []
-        out = self._open_message(e.MessageStarted(message=message))
         holder = self._alias.get(("message", message), message)
+        out: list[e.Event] = []
+        if self.state.item("message", holder) is Item.OPEN:
+            self._message = message
+        else:
+            out = self._open_message(e.MessageStarted(message=message))
+            holder = self._alias.get(("message", message), message)
         name = self._fresh("part", part)
         self._of[name] = holder
         if event is None:

@@ -235,7 +235,7 @@ class LiveRun:
         else:  # nearly always: what is being said goes on
             return self.log.append(events)
         for at, event in enumerate(events):
-            if type(event) is e.PartDelta:
+            if (kind := type(event)) in e.OF_MESSAGES:
                 continue
             if isinstance(event, e.TERMINAL):
                 self._terminal = event
@@ -249,7 +249,7 @@ class LiveRun:
                 self._usage = event
             elif isinstance(event, e.TOOL_CALL_ENDS) and self.span is not None:
                 self.span.record_tool(event)
-            elif (kind := type(event)) in e.BESIDE and kind not in self.beside:
+            elif kind in e.BESIDE and kind not in self.beside:
                 self.beside |= {kind}
                 self.record.wake()
         legal: list[e.Event] = []

@@ -131,17 +131,20 @@ class ThreadRecord(Thread, frozen=True, kw_only=True):
 
 
 NO_CHANGE = ThreadChange()
+_STATUSES = {str(status): status for status in ThreadStatus}
 _decode_thread_record = msgspec.json.Decoder(ThreadRecord).decode
 
 
 def decode_thread(record: bytes, status: str, updated_at: float) -> Thread:
     """Decode a thread. Its columns change with its runs, so they replace what its record says."""
-    return replace(_decode_thread(record), status=ThreadStatus(status), updated_at=updated_at)
+    return replace(_decode_thread(record), status=_STATUSES[status], updated_at=updated_at)
 
 
 def changed_thread(record: bytes, change: ThreadChange, checkpoint: Checkpoint | None) -> ThreadRecord:
     """Apply a change, and a checkpoint that becomes the newest, to a thread's encoded record."""
-    changed = change.of(_decode_thread_record(record))
+    changed = _decode_thread_record(record)
+    if change is not NO_CHANGE:
+        changed = change.of(changed)
     if checkpoint is not None:
         changed = replace(changed, checkpoint=checkpoint.id)
         if checkpoint.values is not None:

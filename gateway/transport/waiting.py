@@ -34,10 +34,11 @@ class Flag:
     def set(self) -> None:
         """Let everybody who waits go on, and who comes later."""
         self._set = True
-        waiting, self._waiting = self._waiting, None
-        for future in waiting or ():
-            if not future.done():
-                future.set_result(None)
+        if (waiting := self._waiting) is not None:
+            self._waiting = None
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
 
     def clear(self) -> None:
         """Have who comes from now on wait."""

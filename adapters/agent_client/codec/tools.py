@@ -67,6 +67,8 @@ class ToolCalls:
 
     def close(self, failed: bool) -> list[e.Event]:
         """The end of the run, of which the agent says nothing call by call."""
+        if not self._open:
+            return []
         left, self._open = list(self._open.values()), {}
         return [e.ToolCallEnded(call=name, failed=failed, origin=event_forms.SILENT) for name in left]
 

@@ -75,9 +75,9 @@ def prompt_result(
         raise _error(run, mine)
     cancelled = run.status is RunStatus.CANCELLED
     reason = StopReason.CANCELLED if cancelled else run.stop_reason or StopReason.END_TURN
-    said: JsonObject = {"stopReason": reason.value, **(mine or {}).get("more", {})}
+    said: JsonObject = {"stopReason": str(reason), **(mine or {}).get("more", {})}
     if cancelled:
-        said["stopReason"] = reason.value
+        said["stopReason"] = str(reason)
     ours: JsonObject = {}
     if run.losses:
         ours["lost"] = sorted(run.losses)

@@ -253,6 +253,9 @@ class AgentTurn:
         files: list[Attachment] = []
         said: list[e.Event] = []
         same = self.context.run.request.protocol == PROTOCOL
+        if same and e.OF_MESSAGES.issuperset(map(type, found)):
+            self.context.emit(*found)  # type: ignore[arg-type]
+            return files
         for item in found:
             if isinstance(item, ThreadUpdate):
                 self.context.emit(*said)

@@ -306,7 +306,7 @@ def _change_thread(
 
 def _follow(cursor: sqlite3.Cursor, thread_id: str, run: Run) -> None:
     """Set the status of a run's thread: a column, so that the record, which may be large, is not written."""
-    status = ThreadStatus.after(run.status).value
+    status = str(ThreadStatus.after(run.status))
     cursor.execute(
         "UPDATE threads SET status = ?, updated_at = max(updated_at, ?) WHERE id = ? AND status <> ?",
         (status, run.updated_at, thread_id, status),

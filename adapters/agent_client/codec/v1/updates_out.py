@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -259,10 +260,14 @@ class V1UpdateEncoder(UpdateEncoder):
     def __init__(self, agent: Agent | None, *, replay: bool = False) -> None:
         super().__init__(agent)
         self._replay = replay
-        self._newer = V2ForV1(self._losses)
         self._messages: dict[str, tuple[Role, str | None]] = {}
         self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
         self._quiet: set[str] = set()  # parts that are not told
+
+    @functools.cached_property
+    def _newer(self) -> V2ForV1:
+        """What an agent of version 2 says more."""
+        return V2ForV1(self._losses)
 
     def _listener(self) -> ForeignOutput:
         return OutputText(self._agent, self._losses, self._ready)
@@ -272,7 +277,7 @@ class V1UpdateEncoder(UpdateEncoder):
     def _native(self, event: e.Event, out: list[bytes]) -> None:
         if self._v2:
             self._newer.count(event)
-        mine = event_forms.beyond(event)
+        mine = None if event.origin is None else event_forms.beyond(event)
         match event:
             case e.PartDelta():
                 if event.part not in self._quiet:
