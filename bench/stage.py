@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import select
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +76,28 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
+_held: deque[socket.socket] = deque()
+
+
+@atexit.register
+def _let_go() -> None:
+    while _held:
+        _held.popleft().close()
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port that nobody listens on, for a server that binds with SO_REUSEADDR, as all of these do.
+
+    It stays bound here while the next hundred are asked for: nobody else is given it before that server listens.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _held.append(held)
+    if len(_held) > 100:
+        _held.popleft().close()
+    port: int = held.getsockname()[1]
+    return port
 
 
 def processor_seconds(pid: int) -> float | None:

@@ -35,7 +35,7 @@ from bench.stamp import CHUNK
 
 CHUNKS = 12
 PACE = 0.3
-REQUESTS = 12
+REQUESTS = 8
 CALL, STATELESS = "a tools/call", "a stateless tools/call"
 WARM = 3
 """Requests that are not counted: the first ones make what is kept."""

@@ -54,9 +54,10 @@ async def two(
     file: Path, script: Script = asks, *, again: Script | None = None
 ) -> AsyncIterator[tuple[Engine, Engine]]:
     """An engine and another one, of another host, on one file. `again`: how the other goes on with the first's runs."""
+    there = SqliteStore(file, host="there")
     async with (
         engine((route(), Scripted(script)), store=SqliteStore(file, host="here")) as one,
-        engine((route(), Scripted(echo, attach=again)), store=SqliteStore(file, host="there")) as other,
+        engine((route(), Scripted(echo, attach=again)), store=there, cancel_grace=0.05) as other,
     ):
         yield one, other
 

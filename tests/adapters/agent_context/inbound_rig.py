@@ -118,7 +118,7 @@ async def _rig(
     agents["held"].on_cancel = gate.set
     made = [(route(name, **routes.get(name, {})), agent) for name, agent in agents.items()]
     listener, address = bound()
-    engine = Engine(store, public_url=address)
+    engine = Engine(store, public_url=address, cancel_grace=0.1)
     use(engine, *made, *more)
     async with served(engine, gate, listener, opens=True, **options) as there:
         there.agents = agents
