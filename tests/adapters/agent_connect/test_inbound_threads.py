@@ -158,6 +158,12 @@ def test_search_finds_threads_by_metadata_values_and_status(api: Api) -> None:
     assert found(values={"messages": api("GET", f"/threads/{ids[0]}")["messages"]}) == {ids[0]}
     assert len(found(limit=1)) == 1
     assert found(limit=1) | found(limit=1, offset=1) == set(ids)
+    mark["mark"] = uuid.uuid4().hex
+    blue = {api("POST", "/threads", {"metadata": mark})["thread_id"] for _ in range(3)}
+    for ident in blue:
+        api("PATCH", f"/threads/{ident}", {"values": {"colour": "blue"}})
+    first, rest = found(values={"colour": "blue"}, limit=2), found(values={"colour": "blue"}, limit=2, offset=2)
+    assert (len(first), len(rest)) == (2, 1) and first | rest == blue
 
 
 def test_a_copy_has_the_state_and_history_and_goes_its_own_way(api: Api, thread: str) -> None:
