@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from adapters.agent_connect.codec_stream import SMALL
-from adapters.agent_connect.inbound.stream import RunStream
+from adapters.agent_connect.inbound.runs import RunStream
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.runs import Engine
