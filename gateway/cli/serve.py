@@ -237,7 +237,6 @@ class _Gateway:
             server.hear(self._link.socket_of(self._link.number), partial(HandedProtocol, self._app.asgi))
         self._on_signals(server)
         await self._app.start()
-        self.started = True
         try:
             if watch:
                 self._tasks.start(self._watch(str(self._path), lambda: self._files, lambda: self._loaded, self._reload))
@@ -291,6 +290,7 @@ class _Gateway:
         server.handle_exit(number, None)
 
     def _announce(self, server: _Server) -> None:
+        self.started = True
         loop.settled()
         self._app.warm()
         port, agents = self._listener.getsockname()[1], self._app.gateway.agents.names(OPERATOR)
