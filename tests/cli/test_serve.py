@@ -158,6 +158,17 @@ def test_a_store_that_cannot_be_opened_is_one_clear_line(text: str, tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
+def test_a_store_that_was_removed_under_it_is_told_when_it_stops_with_exit_code_1(text: str, tmp_path: Path) -> None:
+    with Gateway(f"{text}\nstore: {{url: sqlite:///kept.db}}\n", tmp_path) as gateway:
+        (tmp_path / "kept.db").unlink()
+        body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
+        refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
+        assert refused.status_code == 503
+        gateway.process.signal(signal.SIGTERM)
+        assert gateway.process.wait(60) == 1
+        assert "the gateway has stopped, and not all that happened is stored: " in gateway.process.stderr()
+
+
 @pytest.fixture(scope="module")
 def running(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with Gateway(text, tmp_path_factory.mktemp("reloaded")) as gateway:
