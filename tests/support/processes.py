@@ -97,7 +97,9 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
     Where the machine forbids bytecode, each gateway would compile itself anew: a third of its start.
     """
-    env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    # The names in one step: pytest removes and sets its own variable between tests, while threads start processes here.
+    env = {key: os.environ.get(key, "") for key in list(os.environ) if not key.lower().endswith("_proxy")}
+    env.pop("PYTEST_CURRENT_TEST", None)
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     env["PYTHONUNBUFFERED"] = "1"
     env.update(authorities())
