@@ -16,7 +16,7 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 97_229
+LINES = 98_600
 FILES = 465
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 4
