@@ -13,7 +13,6 @@ import asyncio
 import heapq
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -51,7 +50,7 @@ class WriteJob(msgspec.Struct, eq=False):
 
     durable: answered when it is on the disk. soon: answered when it is written; the sync follows.
     joins: it is also given the held writes of `run` (or None), which it has to write.
-    long: takes long. size: about how many bytes it writes. since: when it was submitted (monotonic).
+    long: takes long. size: about how many bytes it writes.
     written: may be called with the result of a durable one once that is written, before the answer; must not raise.
     """
 
@@ -64,7 +63,6 @@ class WriteJob(msgspec.Struct, eq=False):
     long: bool = False
     size: int = 0
     written: Callable[[Any], None] | None = None
-    since: float = msgspec.field(default_factory=time.monotonic)
 
 
 class Creation(msgspec.Struct, eq=False):

@@ -27,6 +27,8 @@ OLDEST = 15
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
 """How long a read may take, and how long one waits for a connection."""
+PARTS = 10
+"""Of a time for which an answer of the server is waited for."""
 READERS = 4
 PREPARED = 200
 BY_INDEX = {"enable_seqscan": "off", "jit": "off"}
@@ -83,6 +85,33 @@ def text(value: str) -> str:
     return "".join(f"\x01{ord(one):x};" if "\ud800" <= one <= "\udfff" else one for one in escaped)
 
 
+class Patience:
+    """Raises TimeoutError, as `asyncio.timeout` does, after so many seconds in which this process ran: they are counted
+    in parts, and a stop of it (SIGSTOP, a machine that sleeps) costs one part.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._part, self._left = seconds / PARTS, PARTS
+        self._bound = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> None:
+        await self._bound.__aenter__()
+        self._alarm = self._loop.call_later(self._part, self._over)
+
+    def _over(self) -> None:
+        """One part of it."""
+        self._left -= 1
+        if self._left:
+            self._alarm = self._loop.call_later(self._part, self._over)
+        else:
+            self._bound.reschedule(self._loop.time())
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._alarm.cancel()
+        await self._bound.__aexit__(*raised)
+
+
 class Server:
     """The server of a URL. Makes one connection that writes, and a few that read."""
 
@@ -112,13 +141,13 @@ class Server:
         return await self._one(prepared=PREPARED)
 
     async def _one(self, *, prepared: int) -> Connection:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with Patience(CONNECT_SECONDS):
             return await asyncpg.connect(
                 self._url,
                 statement_cache_size=prepared,
                 server_settings=BY_INDEX if prepared else None,
                 target_session_attrs="read-write",
-                timeout=CONNECT_SECONDS,
+                timeout=None,
             )
 
     async def listener(self) -> Connection | None:
@@ -134,7 +163,7 @@ class Server:
             )
             await pool
         try:
-            async with asyncio.timeout(READ_SECONDS), pool.acquire() as connection:
+            async with Patience(READ_SECONDS), pool.acquire() as connection:
                 return await work(connection)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise unavailable(error) from error

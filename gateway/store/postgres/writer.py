@@ -8,8 +8,9 @@ syncs within three times `wal_writer_delay`, 0.6 s as it comes.
 
 A connection that breaks is made anew, and what was not committed is written again, in order, before anything else. Each
 transaction leaves its number in our lease: if the connection broke while it was committed, the next one finds out there
-whether it was, and leaves a higher number where it was not, so that it never will be. Jobs wait for all of that for
-PATIENCE_SECONDS, then they are refused, and what is refused has not happened: `_settle` sees to it.
+whether it was, and leaves a higher number where it was not, so that it never will be. Jobs wait for
+PATIENCE_SECONDS from when it broke, then they are refused, and what is refused has not happened: `_settle` sees to it.
+Only time in which this process runs is counted: after a stop (SIGSTOP, a machine that sleeps) nothing has failed yet.
 """
 
 from __future__ import annotations
@@ -26,17 +27,27 @@ import asyncpg
 
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.store.postgres.changes import remove_runs
-from gateway.store.postgres.connections import Connection, Server, fetch, is_engines, is_lost, unavailable
+from gateway.store.postgres.connections import (
+    Connection,
+    Patience,
+    Server,
+    fetch,
+    is_engines,
+    is_lost,
+    unavailable,
+)
 from gateway.store.postgres.run_writes import AtOnce, NewRun, RunWrites, Transition
 from gateway.store.write_queue import Answer, Piece, Trouble, WriteBehind, WriteJob, WriteQueue, answer
 
 PATIENCE_SECONDS = 5.0
-"""How long a job waits for a server that is away."""
+"""How long jobs wait for a server that is away."""
 BATCH_SECONDS = 10.0
 """How long a transaction may take before its connection is given up, and how long the server lets one stand open."""
 LOCK_SECONDS = 4.0
 """How long a statement waits for another transaction."""
 RETRY_SECONDS = 0.5
+LOOK_SECONDS = 0.25
+"""Between two looks at who has waited for long enough."""
 LONGEST_BATCH = 1024
 """Pieces in one transaction: limits how long a batch delays the next one."""
 
@@ -101,6 +112,8 @@ class PostgresWriter:
         self._written = 0
         self._beat_at = self._retry_at = 0.0
         self._down_since: float | None = None
+        """Nothing has been written since then."""
+        self._looks = 0
         self._alarm: asyncio.TimerHandle | None = None
 
     @property
@@ -156,7 +169,7 @@ class PostgresWriter:
             failure = error
         self.queue.close()
         self._ahead += self.queue.take(len(self.queue))
-        self._refuse(older_than=0.0)
+        self._refuse()
         if self._alarm is not None:
             self._alarm.cancel()
         if self._connection is not None:
@@ -245,7 +258,7 @@ class PostgresWriter:
         self._number += 1
         doubt: Doubt | None = None
         try:
-            async with asyncio.timeout(BATCH_SECONDS):
+            async with Patience(BATCH_SECONDS):
                 if (once := self._at_once(batch)) is not None:
                     answers = once.answers
                     doubt = Doubt(self._number, count, answers)
@@ -325,6 +338,7 @@ class PostgresWriter:
         del self._ahead[:count]
         if not self._ahead:
             self._trouble.over()
+        self._is_back()
         answer(answers)
 
     async def _roll_back(self) -> None:
@@ -341,7 +355,7 @@ class PostgresWriter:
         assert connection is not None
         self._beat_at = time.monotonic() + self._beat_seconds
         try:
-            async with asyncio.timeout(BATCH_SECONDS), connection.transaction():
+            async with Patience(BATCH_SECONDS), connection.transaction():
                 await work(connection)
         except Exception as error:
             if is_lost(error):
@@ -349,6 +363,8 @@ class PostgresWriter:
             if self._task is None or self._stopping.is_set():
                 raise
             self._trouble.tell("the store's lease could not be refreshed", error)
+        else:
+            self._is_back()
 
     def _fail(self, error: Exception) -> bool:
         """Answer the first piece with the error, or keep it if the server failed and nobody waits for the answer.
@@ -366,7 +382,7 @@ class PostgresWriter:
             return True
         self._trouble.tell(f"the store cannot be written, {len(self._ahead)} pieces wait", error)
         self._retry_at = time.monotonic() + RETRY_SECONDS
-        self._refuse(older_than=0.0, error=error)
+        self._refuse(error)
         return False
 
     # --- a server that goes and comes back
@@ -377,29 +393,35 @@ class PostgresWriter:
             self._connection = None
         if self._down_since is None:
             self._down_since = time.monotonic()
+            self._looks = 0
+            self._alarm = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
             logger.error("the store %s is away: %s", self._server.name, error)
+        self._give_up_waiting()
+
+    def _look(self) -> None:
+        self._looks += 1
+        self._alarm = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        if self._connection is None:  # else it is being tried
             self._give_up_waiting()
 
     def _give_up_waiting(self) -> None:
-        """While the server is away: refuse the jobs that have waited long enough."""
-        self._alarm = None
-        if self._down_since is None:
-            return
-        self._ahead += self.queue.take(len(self.queue))
-        away = time.monotonic() - self._down_since
-        self._refuse(older_than=PATIENCE_SECONDS if away < PATIENCE_SECONDS else 0.0)
-        self._alarm = asyncio.get_running_loop().call_later(RETRY_SECONDS / 2, self._give_up_waiting)
+        """Refuse the jobs that wait, once the server has been away for long enough."""
+        if self._looks * LOOK_SECONDS >= PATIENCE_SECONDS:
+            self._ahead += self.queue.take(len(self.queue))
+            self._refuse()
 
-    def _refuse(self, *, older_than: float, error: Exception | None = None) -> None:
+    def _is_back(self) -> None:
+        """Something has been written."""
+        if self._down_since is not None and self._alarm is not None:
+            logger.warning("the store %s is back after %.1f s", self._server.name, time.monotonic() - self._down_since)
+            self._alarm.cancel()
+            self._down_since = self._alarm = None
+
+    def _refuse(self, error: Exception | None = None) -> None:
         """Refuse jobs that somebody waits for. Those in doubt stay: whether they were written is found out."""
         wrong = unavailable(error) if error is not None else Unavailable("the store cannot be reached")
-        before = time.monotonic() - older_than
         doubted = self._doubt.count if self._doubt is not None else 0
-        old = [
-            piece
-            for piece in self._ahead
-            if isinstance(piece, WriteJob) and piece.future is not None and piece.since <= before
-        ]
+        old = [piece for piece in self._ahead if isinstance(piece, WriteJob) and piece.future is not None]
         answer([(job, None, wrong) for job in old])
         gone = set(map(id, old))
         self._ahead = [*self._ahead[:doubted], *(one for one in self._ahead[doubted:] if id(one) not in gone)]
@@ -409,7 +431,8 @@ class PostgresWriter:
         try:
             connection = await self._server.connect()
             try:
-                await self._begin_with(connection)
+                async with Patience(BATCH_SECONDS):
+                    await self._begin_with(connection)
             except BaseException:
                 connection.terminate()
                 raise
@@ -418,9 +441,6 @@ class PostgresWriter:
             raise Lost(f"{type(error).__name__}: {error}") from error
         self._connection = connection
         self._beat_at = 0.0
-        if self._down_since is not None:
-            logger.warning("the store %s is back after %.1f s", self._server.name, time.monotonic() - self._down_since)
-            self._down_since = None
 
     async def _settle(self, doubt: Doubt) -> None:
         """Find out whether a transaction was committed. If so its jobs are answered now; one that was refused meanwhile
@@ -433,7 +453,7 @@ class PostgresWriter:
         fence = "UPDATE interlingua.leases SET batch = $2 WHERE owner = $1 AND batch <> $3 RETURNING batch"
         sql = "SELECT batch FROM interlingua.leases WHERE owner = $1"
         try:
-            async with asyncio.timeout(BATCH_SECONDS):
+            async with Patience(BATCH_SECONDS):
                 await fetch(self._connection, fence, self._owner, self._number, doubt.number)
                 rows = await fetch(self._connection, sql, self._owner)
             if not (rows and rows[0]["batch"] == doubt.number):

@@ -27,6 +27,8 @@ class Wire:
         self._open: set[asyncio.StreamWriter] = set()
         self._going = asyncio.Event()
         self._going.set()
+        self.holds = asyncio.Event()
+        """It has stopped something."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.refuses = False
@@ -102,6 +104,8 @@ class Wire:
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, asks: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(1 << 16):
+                if not self._going.is_set():
+                    self.holds.set()
                 await self._going.wait()
                 if self.delay:
                     await asyncio.sleep(self.delay)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a server that is away."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", SHORT)
     monkeypatch.setattr(writer, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(writer, "LOOK_SECONDS", 0.02)
 
 
 async def written(store: PostgresStore) -> None:
@@ -357,6 +359,38 @@ def test_a_server_that_says_nothing_is_given_up_and_what_it_was_told_is_written_
             await store.close()
 
     run(main())
+
+
+def test_the_time_in_which_a_process_is_stopped_is_nobodys_patience(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP, or a machine that sleeps: its clocks are ahead at once, and the connection may have gone meanwhile."""
+    monotonic, stopped = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + sum(stopped))
+
+    async def main() -> None:
+        async with Wire(url).laid() as wire:
+            store = PostgresStore(wire.url)
+            await store.open()
+            one, other = make_run(), make_run()
+            await store.create_run(one, [entry(1)], reserved=99)
+            wire.stop()
+            reading = asyncio.ensure_future(store.run(one.id))
+            await wire.holds.wait()
+            wire.holds.clear()
+            writing = asyncio.ensure_future(store.commit(one.id, RunChange(events=(entry(2),))))
+            await wire.holds.wait()
+            stopped.append(60.0)
+            wire.go()
+            await writing
+            assert await reading == one
+            creating = asyncio.ensure_future(store.create_run(other, [entry(1)], reserved=9))
+            await asyncio.sleep(0)
+            stopped.append(60.0)
+            wire.cut()
+            assert await creating == CreatedRun(True)
+            assert numbers(await store.events(one.id)) == [1, 2]
+            await store.close()
+
+    run(main(), timeout=600)
 
 
 def test_what_another_transaction_holds_is_waited_for_and_then_unavailable(
