@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Unreadable
 from gateway.transport.stdio import Grace, StdioPipe
 from gateway.transport.stdio import pipe as stdio_pipe
+from gateway.transport.stdio.stderr import LONGEST, shown
 from tests.support import aio
 from tests.transport.stdio_support import QUICK, agent, closing, receive, start, until_async
 
@@ -374,6 +376,17 @@ def test_a_complaint_is_cut_and_cannot_steer_the_terminal(run: Run, caplog: pyte
     assert first == "red and blue"
     assert len(long) < 2100
     assert rest == "rest"
+
+
+def test_a_complaint_of_unfinished_escapes_costs_no_more_than_one_of_colours() -> None:
+    def cost(line: bytes) -> float:
+        begun = time.process_time()
+        shown(line[:LONGEST])
+        return time.process_time() - begun
+
+    hostile, usual = (min(cost(line * LONGEST) for _ in range(5)) for line in (b"\x1b]", b"\x1b[0m"))
+    assert hostile < 20 * usual
+    assert shown(b"\x1b]0;a title\x07one \x1b]8;;file:///a\x1b\\two\x1b]8;;\x1b\\ three") == "one two three"
 
 
 def test_an_agent_is_born_with_its_pipes_and_nothing_of_the_gateway(run: Run, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ _PANIC = re.compile(
 """What Go, Deno, Java and Rust begin with."""
 _HEADING = re.compile(r"(?:caused by|stack backtrace|location):|\W*$", re.IGNORECASE)
 """What stands in a stack without being indented."""
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+"""No branch reads past the next escape character: a line of nothing else would be read again from each of them."""
 
 
 class StderrLog:
