@@ -42,6 +42,8 @@ from gateway.wire.jsonrpc import RpcError
 
 REQUIRED_PATH: Final = f"{content.PAYLOAD}/requirements"
 DEADLINE_PATH: Final = f"{REQUIRED_PATH}/constraints/deadline"
+TOLD: Final = "told"
+"""Key of a run's attributes: what its message says of itself. It counts after a question too; metadata is anybody's."""
 SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
 
@@ -94,7 +96,7 @@ class MessageRequests:
             run, losses = await self._start(call, letter)
             return await self._follow(call, letter, run, losses)
         known = correlation_of(run.request.attributes) or letter.correlation
-        letter = replace(letter, told=payload_of(run.request.metadata), correlation=known)  # see `_beside`
+        letter = replace(letter, told=payload_of(run.request.attributes.get(TOLD, {})), correlation=known)
         return await self._follow(call, letter, run)
 
     async def told(self, aside: Aside) -> None:
@@ -138,6 +140,9 @@ class MessageRequests:
                 given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
             attributes: JsonObject = {wire.CORRELATION: letter.correlation}
+            beside = _beside(nlip.plain(asked.content.payload))
+            if beside:
+                attributes[TOLD] = beside
             if letter.source is not None:
                 attributes["source"] = letter.source
             if "*" not in letter.principal.agents:
@@ -148,7 +153,7 @@ class MessageRequests:
                 prompt=begun.prompt,
                 protocol=wire.PROTOCOL,
                 thread=thread,
-                metadata={**metadata_of(call.meta), **_beside(nlip.plain(asked.content.payload))},
+                metadata={**metadata_of(call.meta), **beside},
                 traceparent=keys.traceparent(call.meta),
                 principal=letter.principal.name,
                 creation=sent(call, letter.source) if wire.PROTOCOL in agent.extra else {},

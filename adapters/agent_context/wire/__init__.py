@@ -95,7 +95,6 @@ REGISTERED: Final = "registered"
 UNREGISTERED: Final = "unregistered"
 RESTORED: Final = "restored"
 COMPLETED: Final = "completed"
-ACCEPTED: Final = "accepted"
 ACKNOWLEDGEMENTS: Final = frozenset({"accepted", "received", "pending", "queued", "ok"})
 """`status` of an answer that only acknowledges: the work is done later and told by a message."""
 

@@ -231,6 +231,20 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
     run(main())
 
 
+def test_what_a_client_writes_beside_its_message_is_no_limit_once_the_agent_has_asked() -> None:
+    async def main() -> None:
+        async with rig() as there, there.http() as client:
+            asked = {"type": "request", "payload": {"messages": [{"text": "x"}]}}
+            rubbish = {"requirements": {"constraints": {"maxTokens": "many"}}, "context": {"sessionId": 5}}
+            error = await refused(client.ask("agent/message", target="asker", content=asked, meta=rubbish))
+            answer = {"type": "request", "payload": {"answer": {"ok": True}}}
+            meta = {"interlingua/resume": error.data["resume"]}
+            done = await client.ask("agent/message", target="asker", content=answer, meta=meta)
+            assert text_of(done) == "Let me see. answered {'ok': True}"
+
+    run(main())
+
+
 def test_a_deadline_holds_for_what_comes_after_a_question_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(context: RunContext) -> None:
         await context.ask(Interrupt(id="q", kind="input", message="Is it?", answer_schema={"type": "string"}))
