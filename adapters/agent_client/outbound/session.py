@@ -28,7 +28,7 @@ from adapters.agent_client.outbound.turn import AgentTurn, TurnPhase, TurnStep, 
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
-from gateway.core.errors import AgentBroken
+from gateway.core.errors import AgentBroken, AgentGone
 from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
@@ -374,15 +374,17 @@ class AgentSession:
         finally:
             self._stray = moved(STRAY, self._stray, OpeningStep.OPENED)
 
-    async def quiet(self) -> None:
+    async def quiet(self, connection: AgentConnection) -> None:
         """Return once the agent tells no more of what was. Some (Gemini CLI 0.61) go on after they have answered
-        `session/load`, and that would be taken for the answer to the next prompt.
+        `session/load`, and that would be taken for the answer to the next prompt. Raises AgentGone.
         """
         time, told = asyncio.get_running_loop().time, -1
         until = time() + QUIET_MOST
         while told != self._strays and time() < until:
             told = self._strays
-            await asyncio.sleep(QUIET_SECONDS)
+            await asyncio.wait([connection.closed], timeout=QUIET_SECONDS)
+            if connection.closed.done():
+                raise AgentGone.of(connection.closed.result())
 
     def bind(self, connection: AgentConnection, name: str) -> None:
         """The agent has it open there, under that id. Raises AgentBroken."""

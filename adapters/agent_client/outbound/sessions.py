@@ -458,7 +458,7 @@ class AgentSessions:
         """The agent's answer to `session/load` or `session/resume`, once it has told all that was."""
         result = await connection.ask(method, params, timeout=self._target.request_timeout, context=context)
         if method == "session/load":
-            await session.quiet()
+            await session.quiet(connection)
         return result
 
     async def _recovered(self, session: AgentSession) -> bool:

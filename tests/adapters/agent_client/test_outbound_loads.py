@@ -167,6 +167,33 @@ def test_an_agent_that_dies_when_it_has_loaded_a_session_fails_the_run_alone_tha
     run(body())
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_load_whose_agent_dies_with_or_behind_its_answer_is_an_error_and_the_next_is_whole(behind: bool) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = lambda _: MANUAL
+            context = await new(it)
+            torn, other = again(context), again(context)
+            load = loading(it, torn)
+            asked = await it.wire.find("session/load")
+            it.wire.say({"id": asked["id"], "result": {}}, chunk("s1", "what "))
+            if behind:
+                await settled()
+                it.wire.chunk("s1", "w")
+                await settled()
+            it.wire.die()
+            with pytest.raises(AgentGone, match="out of luck"):
+                await load
+            load = loading(it, other)
+            asked = await (await it.connected(2)).find("session/load")
+            it.wire.say(chunk("s1", "what was"), {"id": asked["id"], "result": {}})
+            await load
+            assert told(other) == ["what was"]
+
+    run(body())
+
+
 def test_a_session_is_loaded_once_a_prompt_that_was_given_up_has_ended_or_its_agent_was() -> None:
     async def body() -> None:
         async with rig(stop_timeout=5) as it:
