@@ -248,10 +248,12 @@ class _Gateway:
                 self._router.close()
             self._tasks.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self._app.stop()
-            await asyncio.to_thread(tracing.shutdown)
-            if self._link is not None:
-                await self._link.leave(self._app.report())
+            try:
+                await self._app.stop()
+            finally:
+                await asyncio.to_thread(tracing.shutdown)
+                if self._link is not None:
+                    await self._link.leave(self._app.report())
             log.info("stopped")
 
     def _on_signals(self, server: _Server) -> None:

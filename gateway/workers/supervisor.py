@@ -131,14 +131,14 @@ class WorkerProcess:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         return self.up.done() and not self.exited.done()
 
-    async def stop(self) -> None:
-        """Let open requests end for `limits.shutdown`; later it is killed. Wait until it has ended."""
+    async def stop(self) -> int:
+        """Let open requests end for `limits.shutdown`; later it is killed. Returns its exit code."""
         self.kill(signal.SIGTERM)
         within = self.up.result().shutdown + AFTER_SHUTDOWN if self.up.done() else AFTER_SHUTDOWN
         if not (await asyncio.wait([self.exited], timeout=within))[0]:
             log.error("%s does not stop, and is killed", self)
             self.kill(signal.SIGKILL)
-            await self.exited
+        return await self.exited
 
     def close(self) -> None:
         """It has ended."""
@@ -175,7 +175,7 @@ class WorkerSupervisor:
         self._folder = ""
 
     async def run(self, *, greet: bool) -> int:
-        """Start all, keep them, stop them. Returns the exit code: that of a worker that cannot start at all."""
+        """Start all, keep them, stop them. Returns the exit code: of a worker that cannot start, or stop in order."""
         running = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             running.add_signal_handler(number, self._stop)
@@ -184,7 +184,8 @@ class WorkerSupervisor:
         with tempfile.TemporaryDirectory(prefix="interlingua-") as self._folder:
             self._tasks.start(self._begin(greet))
             code = await self._ended
-            await asyncio.gather(*(worker.stop() for worker in self._live))
+            codes = await asyncio.gather(*(worker.stop() for worker in self._live))
+            code = max([code, *codes])
             self._tasks.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if code == 0:

@@ -217,6 +217,22 @@ def test_every_worker_tells_the_figures_of_all_and_those_of_a_replaced_one_are_k
     assert [clients.started() for _ in range(8)] == [40.0] * 8
 
 
+def test_what_a_worker_counted_is_kept_and_exit_code_1_tells_of_it_where_the_store_is_lost(
+    text: str, tmp_path: Path
+) -> None:
+    with Gateway(f"{text}\nstore: {{url: sqlite:///kept.db}}\n", tmp_path, args=["--workers", "2"]) as gateway:
+        gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
+        Clients(gateway).runs(10)
+        (tmp_path / "kept.db").unlink()
+        ended = min(workers_of(gateway))
+        os.kill(ended, signal.SIGTERM)
+        told = f"(process {ended}) has ended (exit code 1)"
+        gateway.process.wait_until(lambda: told in gateway.process.stderr(), "it has ended", WITHIN)
+        assert Clients(gateway).started() == 10
+        gateway.process.signal(signal.SIGTERM)
+        assert gateway.process.wait(WITHIN) == 1
+
+
 def test_a_worker_that_hangs_holds_up_no_answer_and_its_last_figures_are_said_to_be_old(gateway: Gateway) -> None:
     clients = Clients(gateway)
     clients.runs(8)

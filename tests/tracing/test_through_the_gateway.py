@@ -44,3 +44,21 @@ telemetry: {{otlp: "{receiver.url}"}}
     seen = [r for r in httpx2.get(f"{agent_connect_agent.url}/_seen").json() if r["path"].endswith("/runs/stream")]
     assert seen[-1]["headers"]["traceparent"] == f"00-{TRACE}-{call.span_id.hex()}-01"
     assert 'interlingua_runs_ended_total{agent="echo",protocol="agent_connect",status="success"} 1' in metrics
+
+
+def test_spans_are_sent_also_by_a_gateway_that_stops_with_what_its_store_does_not_take(
+    receiver: Received, agent_connect_agent: Process, tmp_path: Path
+) -> None:
+    routes = f"""
+routes:
+  - {{name: echo, target: {{protocol: agent_connect, url: "{agent_connect_agent.url}", agent: echo}}}}
+store: {{url: "sqlite:///kept.db"}}
+telemetry: {{otlp: "{receiver.url}"}}
+"""
+    body = {"agent_id": "echo", "input": {"message": "hello"}}
+    with Gateway(routes, tmp_path) as gateway:
+        (tmp_path / "kept.db").unlink()
+        refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, timeout=60)
+        assert refused.status_code == 503
+        assert gateway.process.terminate(60) == 1
+    assert receiver.span("agent_connect ")
