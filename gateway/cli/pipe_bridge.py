@@ -92,7 +92,7 @@ async def _pass_on(messages: Sequence[bytes | Unreadable], source: Pipe, sink: P
             onward.append(message)
             continue
         log.error("%s: %s", source.name, message.reason)
-        seen = jsonrpc.glimpse(message.start)
+        seen = jsonrpc.glimpse(message.start, message.end)
         if seen.id is not UNSET and (seen.answer or seen.method):
             refusal = jsonrpc.error(seen.id, ErrorObject(jsonrpc.INVALID_REQUEST, message.reason))
             (onward if seen.answer else back).append(refusal)

@@ -15,37 +15,44 @@ CR = 13
 """`int in bytes` is ten times faster than with a `bytes` of length one."""
 
 _BOM = b"\xef\xbb\xbf"
-_START = 200
+_KEPT = 200
 _STEP = 1024 * 1024
 
 
 class Unreadable(msgspec.Struct, frozen=True):
     """A piece of input that was skipped because it is not a message. The stream goes on.
 
-    `reason` says why (over the limit, not UTF-8), `start` is how it began, at most 200 bytes. `size` in bytes.
+    `reason` says why (over the limit, not UTF-8), `start` is how it began, `end` how it ended, each at most 200 bytes.
+    `size` in bytes.
     """
 
     reason: str
     start: bytes
     size: int
+    end: bytes = b""
+
+    @classmethod
+    def of(cls, reason: str, data: bytes) -> Unreadable:
+        """Make it of the whole input."""
+        return cls(reason, data[:_KEPT], len(data), data[-_KEPT:])
 
 
 class Splitter:
     """Splits bytes into lines, in order, in time proportional to the bytes however they are cut.
 
     A line of more than `limit` bytes, or one that is not UTF-8, becomes an Unreadable in its place; of the former
-    only the start is kept in memory. Blank lines, a CR before the line feed and a byte order mark before the first
-    line are passed over.
+    only the start and the end are kept in memory. Blank lines, a CR before the line feed and a byte order mark before
+    the first line are passed over.
     """
 
-    __slots__ = ("_fresh", "_limit", "_rest", "_size", "_start")
+    __slots__ = ("_end", "_fresh", "_limit", "_rest", "_size", "_start")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._fresh = True  # nothing was completed yet: a byte order mark may come
         self._rest = bytearray()  # of an unfinished line; empty while one is skipped
         self._size = 0  # of the unfinished line
-        self._start = b""  # of a line that is skipped
+        self._start = self._end = b""  # of a line that is skipped
 
     def feed(self, chunk: bytes) -> list[bytes | Unreadable]:
         """The lines that `chunk` completes, without their ends."""
@@ -81,16 +88,18 @@ class Splitter:
         self._size += len(piece)
         if self._size <= self._limit:
             self._rest += piece
-        elif not self._start:
-            self._start = bytes(self._rest[:_START]) + piece[: max(0, _START - len(self._rest))]
-            self._rest = bytearray()
+            return
+        if not self._start:
+            self._start = bytes(self._rest[:_KEPT]) + piece[: max(0, _KEPT - len(self._rest))]
+            self._end, self._rest = bytes(self._rest[-_KEPT:]), bytearray()
+        self._end = (self._end + piece[-_KEPT:])[-_KEPT:]
 
     def _complete(self) -> list[bytes | Unreadable]:
         size, start, line = self._size, self._start, bytes(self._rest)
         self._size, self._start, self._rest = 0, b"", bytearray()
         if start:
             self._fresh = False
-            return [self._too_long(start, size)]
+            return [Unreadable(self._too_long(size), start, size, self._end)]
         if self._fresh:
             self._fresh = False
             line = line.removeprefix(_BOM)
@@ -99,13 +108,13 @@ class Splitter:
 
     def _judge(self, line: bytes) -> bytes | Unreadable:
         if len(line) > self._limit:
-            return self._too_long(line[:_START], len(line))
+            return Unreadable.of(self._too_long(len(line)), line)
         if not line.isascii() and not _is_utf8(line):
-            return Unreadable("a line that is not UTF-8", line[:_START], len(line))
+            return Unreadable.of("a line that is not UTF-8", line)
         return line
 
-    def _too_long(self, start: bytes, size: int) -> Unreadable:
-        return Unreadable(f"a line of {size} bytes, over the limit of {self._limit}", start, size)
+    def _too_long(self, size: int) -> str:
+        return f"a line of {size} bytes, over the limit of {self._limit}"
 
 
 class NdjsonDecoder:

@@ -156,7 +156,7 @@ def test_whoever_waits_for_what_is_too_large_is_told_so() -> None:
             made.editor.inject(Unreadable(too_large, message(id=7, result="the file"), 11))
             (failed,) = await told(made.gateway)
             assert (failed["id"], failed["error"]["message"]) == (7, too_large), "the agent need not wait for the file"
-            made.gateway.inject(Unreadable(too_large, ANSWERS[0], 11))
+            made.gateway.inject(Unreadable(too_large, b'{"result":{"a":"', 11, b'"},"jsonrpc":"2.0","id":0}'))
             (failed,) = await told(made.editor)
             assert (failed["id"], failed["error"]["message"]) == (0, too_large)
 

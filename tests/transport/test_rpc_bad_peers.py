@@ -45,6 +45,14 @@ REQUESTS: dict[str, tuple[bytes | Unreadable, tuple[int, Any]]] = {
         Unreadable("over the limit", b'{"jsonrpc":"2.0","id":3,"method":"echo","params":{"a":"', 10**8),
         (jsonrpc.INVALID_REQUEST, 3),
     ),
+    "a request over the limit with its id last": (
+        Unreadable("over the limit", b'{"method":"echo","params":{"a":"', 10**8, b'"},"jsonrpc":"2.0","id":3}'),
+        (jsonrpc.INVALID_REQUEST, 3),
+    ),
+    "a request that is no UTF-8 with its id last": (
+        b'{"method":"echo","params":{"a":"\xff"},"jsonrpc":"2.0","id":3}',
+        (jsonrpc.PARSE_ERROR, 3),
+    ),
 }
 
 
@@ -98,6 +106,8 @@ def test_an_answer_that_cannot_be_read_fails_who_waits_for_it_and_nobody_else() 
         b'{"jsonrpc":"2.0","id":%d,"result":{"a":1',
         b'{"jsonrpc":"2.0","id":%d,"result":{"a":[1e400]}}',
         rb'{"jsonrpc":"2.0","id":%d,"result":["\ud83d",-1e400]}',
+        b'{"result":"\xff","jsonrpc":"2.0","id":%d}',
+        b'{"result":' + b"[" * 5000 + b"]" * 5000 + b',"id":%d}',
         Unreadable("over the limit", b'{"jsonrpc":"2.0","id":%d,"result":{"content":"', 10**8),
     ]
 

@@ -93,7 +93,7 @@ def test_over_the_limit_is_unreadable_and_the_connection_lives_on(run: Run) -> N
             await pipe.send([b"x" * 1000, b'{"id":1,' + b"y" * 1200, b"z"])
             whole, over, last = await receive(pipe, 3)
             assert (whole, last) == (b"x" * 1000, b"z")
-            assert over == Unreadable("a message of more than 1000 bytes", b'{"id":1,' + b"y" * 192, 1208)
+            assert over == Unreadable("a message of more than 1000 bytes", b'{"id":1,' + b"y" * 192, 1208, b"y" * 200)
             await pipe.send([b"x" * 3000])
             with pytest.raises(AgentGone, match="far over the limit"):
                 await pipe.receive()

@@ -404,6 +404,39 @@ def test_the_first_bytes_tell_whose_message_it_was(name: str) -> None:
     assert glimpse(start) == expected
 
 
+# name: (first bytes, last bytes, what they tell)
+ENDS: dict[str, tuple[bytes, bytes, Glimpse]] = {
+    "a request of the TypeScript SDK": (
+        b'{"method":"m","params":{"a":"',
+        b'x"},"jsonrpc":"2.0","id":7}',
+        Glimpse(7, "m"),
+    ),
+    "an answer of it": (b'{"result":{"a":"', b'"}]}, "jsonrpc": "2.0", "id": "7" } \r', Glimpse("7", answer=True)),
+    "an error": (b'{"error":{"data":"', b'"},"id":7}', Glimpse(7, answer=True)),
+    "the params first": (b'{"params":{"a', b'},"id":7,"method":"m"}', Glimpse(7, "m")),
+    "a text that looks like it": (b'{"result":{"a', rb'","a":"b,\"id\":7}', Glimpse()),
+    "a key that looks like it": (b'{"result":{"a', rb'"},"b,\"id":7}', Glimpse()),
+    "an id of something inside": (b'{"result":{"a', b'"},"id":7}}', Glimpse()),
+    "an id in an array": (b'[{"result":{"a', b'"},"id":7}]', Glimpse()),
+    "no id": (b'{"method":"m","params":{"a', b'"},"jsonrpc":"2.0"}', Glimpse(method="m")),
+    "an id that is none": (b'{"method":"m","params":{"a', b'"},"id":true}', Glimpse(method="m")),
+    "the end alone": (b'{"level":"info","words":"', b'"},"id":7}', Glimpse(7)),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_last_bytes_tell_what_the_first_do_not(name: str) -> None:
+    start, end, expected = ENDS[name]
+    assert glimpse(start, end) == expected
+
+
+@given(IDS, METHODS, VALUES)
+def test_the_ends_of_a_whole_message_tell_its_id_wherever_that_stands(id: Any, method: str, value: Any) -> None:
+    for members in ({"method": method, "params": [value]}, {"result": [value]}):
+        whole = jsonrpc.encoded({**members, "jsonrpc": "2.0", "id": id})
+        assert glimpse(whole[:30], whole[-200:]).id == id
+
+
 def test_what_is_nested_deeper_than_there_is_room_for_where_it_is_read_is_invalid() -> None:
     with pytest.raises(msgspec.ValidationError, match="nested too deep"):
         jsonrpc.unpack(b"[" * 200_000 + b"]" * 200_000)

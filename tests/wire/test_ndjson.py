@@ -9,13 +9,13 @@ import pytest
 from gateway.core.errors import AgentBroken
 from gateway.wire.ndjson import NdjsonDecoder, Splitter, Unreadable, frame
 
-LONG = b"y" * 41
+LONG = b"y" * 40 + b"z"
 STREAM = b'\xef\xbb\xbf{"a":1}\r\n\n  \n' + LONG + b"\n" + 'é"\n'.encode() + b"\xff\xfe\n" + b"x" * 40 + b"\nlast"
 LINES = [
     b'{"a":1}',
-    Unreadable("a line of 41 bytes, over the limit of 40", LONG, 41),
+    Unreadable("a line of 41 bytes, over the limit of 40", LONG, 41, LONG),
     'é"'.encode(),
-    Unreadable("a line that is not UTF-8", b"\xff\xfe", 2),
+    Unreadable("a line that is not UTF-8", b"\xff\xfe", 2, b"\xff\xfe"),
     b"x" * 40,
     b"last",
 ]
@@ -35,7 +35,7 @@ def test_lines_are_the_same_byte_by_byte() -> None:
     assert _split([STREAM[at : at + 1] for at in range(len(STREAM))]) == LINES
 
 
-def test_of_a_line_over_the_limit_only_the_start_is_kept() -> None:
+def test_of_a_line_over_the_limit_only_its_ends_are_kept() -> None:
     splitter = Splitter(1000)
     piece = b"z" * 999
     tracemalloc.start()
@@ -45,9 +45,10 @@ def test_of_a_line_over_the_limit_only_the_start_is_kept() -> None:
     tracemalloc.stop()
     assert peak < 20_000
     assert splitter.skipping
+    assert splitter.feed(b"end") == []
     (line, following) = splitter.feed(b"\nok\n")
     assert isinstance(line, Unreadable)
-    assert (line.size, line.start) == (999_000, b"z" * 200)
+    assert (line.size, line.start, line.end) == (999_003, b"z" * 200, b"z" * 197 + b"end")
     assert following == b"ok"
 
 

@@ -156,9 +156,11 @@ class PipeSession(HandshakeSession):
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         log.info("%s sends what is no message: %s", self._peer.pipe.name, what.reason)
-        if isinstance(what, Unreadable) and jsonrpc.glimpse(what.start).id is UNSET and not self._out.full:
-            # Nobody can be told that it was his: a binary message of a WebSocket, a line without an end.
-            self._out.put(jsonrpc.error(None, ErrorObject(jsonrpc.INVALID_REQUEST, what.reason)))
+        if isinstance(what, Unreadable) and not self._out.full:
+            seen = jsonrpc.glimpse(what.start, what.end)
+            if seen.id is UNSET or not (seen.method or seen.answer):
+                # Nobody can be told that it was his: a binary message of a WebSocket, an id in the middle.
+                self._out.put(jsonrpc.error(None, ErrorObject(jsonrpc.INVALID_REQUEST, what.reason)))
 
 
 class TellOut:

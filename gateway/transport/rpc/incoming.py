@@ -370,7 +370,7 @@ class MessageReader:
             self._handler.unreadable(what)
         except Exception:
             log.exception("%s: reporting an unreadable message failed", self._pipe.name)
-        seen = jsonrpc.glimpse(what.start) if isinstance(what, Unreadable) else what
+        seen = jsonrpc.glimpse(what.start, what.end) if isinstance(what, Unreadable) else what
         code = what.code if isinstance(what, Malformed) else jsonrpc.INVALID_REQUEST
         if seen.id is not UNSET and seen.answer:
             why = AgentBroken(f"the answer of {self._pipe.name} cannot be read: {what.reason}")

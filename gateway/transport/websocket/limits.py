@@ -12,8 +12,6 @@ PING_TIMEOUT = 120.0
 CLOSE_SECONDS = 5.0
 """The time for the closing handshake."""
 
-_START = 200
-
 
 def hard(limit: int) -> int:
     """Return the hard limit for `limit`."""
@@ -24,7 +22,7 @@ def judged(data: bytes, limit: int) -> bytes | Unreadable:
     """Return `data`, or an Unreadable if it is over the limit."""
     if len(data) <= limit:
         return data
-    return Unreadable(f"a message of more than {limit} bytes", data[:_START], len(data))
+    return Unreadable.of(f"a message of more than {limit} bytes", data)
 
 
 def binary(data: bytes) -> Unreadable:

@@ -10,6 +10,7 @@ send when they cut a text in two and which msgspec refuses even where it only sk
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from itertools import islice
@@ -56,6 +57,11 @@ _ESCAPES = re.compile(
 )
 _BEGUN = re.compile(rb'\{\s*"(?:jsonrpc|id|method)"\s*:')
 _SPACE = b" \t\r\n"
+_LAST = re.compile(
+    r"""((?:,\s*"(?:[^"\\]|\\.)*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\deE]+|true|false|null)\s*)+\})\s*$""",
+    re.ASCII | re.DOTALL,
+)
+"""The last members of an object that are no objects or arrays, to its end."""
 
 
 class _Envelope(Struct, gc=False):
@@ -94,7 +100,7 @@ def decode(data: bytes) -> Message:
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            return _not_json(data, f"not UTF-8 at byte {error.start}")
+            return _not_json(data, f"not UTF-8 at byte {error.start}", data[-START:])
     try:
         found = _envelope(data)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -143,7 +149,7 @@ def _named(raw: Raw) -> dict[str, Raw]:
 def _slowly(data: bytes, why: Exception) -> Message:
     """Decode a message that the typed decoder refused."""
     if isinstance(why, RecursionError):
-        return _not_json(data, "nested too deep")
+        return _not_json(data, "nested too deep", data[-START:])
     try:
         if data[:START].lstrip(_SPACE)[:1] != b"[":
             return _object(_members(data), data)
@@ -153,7 +159,7 @@ def _slowly(data: bytes, why: Exception) -> Message:
     except msgspec.ValidationError:
         return _no_message(data, "not an object")
     except RecursionError:
-        return _not_json(data, "nested too deep")
+        return _not_json(data, "nested too deep", data[-START:])
     except ValueError as error:
         return _halves(data) if _HALF.search(data) else _not_json(data, str(error))
 
@@ -259,13 +265,13 @@ class Glimpse(Struct, frozen=True, gc=False):
     answer: bool = False
 
 
-def glimpse(start: bytes) -> Glimpse:
-    """Find the id and the kind of an unreadable message in its first bytes, as its sender or we may wait for an answer.
+def glimpse(start: bytes, end: bytes = b"") -> Glimpse:
+    """Find the id and the kind of an unreadable message in its first bytes, and in its last where those are known, as
+    its sender or we may wait for an answer.
 
-    Only what is certain is told: an `answer` has an id before its result, a request has a method beside its id.
+    Only what is certain is told: an `answer` has a result beside its id, a request a method.
     """
     seen: dict[str, Any] = {}
-    answer = False
     text = start.decode("utf-8", "replace")
     try:
         at = _next(text, 0, "{")
@@ -273,21 +279,24 @@ def glimpse(start: bytes) -> Glimpse:
             key, at = _scan(text, at)
             at = _skip(text, at)
             if text[at] == ":" and key in ("result", "error"):
-                answer = True
+                seen[key] = None
                 break
             value, at = _scan(text, _next(text, at, ":"))  # no further than into the first object that is cut
-            end = text[_skip(text, at)]
-            if end in ",}":  # a number is whole only then
+            if text[_skip(text, at)] in ",}":  # a number is whole only then
                 seen[key] = value
             at = _next(text, at, ",")
     except (ValueError, IndexError, RecursionError):
         pass
+    if last := _LAST.search(end.decode("utf-8", "replace")):
+        with contextlib.suppress(ValueError):
+            seen |= _decoder.decode(f"{{{last[1][1:]}")
     id = seen.get("id", UNSET)
     if isinstance(id, bool) or not isinstance(id, int | float | str | None | UnsetType):
         id = UNSET
     method = seen.get("method")
     method = method if isinstance(method, str) else ""
-    return Glimpse(id, method, answer and "method" not in seen and id is not UNSET)
+    answer = not seen.keys().isdisjoint(("result", "error")) and "method" not in seen
+    return Glimpse(id, method, answer and id is not UNSET)
 
 
 def apart(line: bytes) -> tuple[Message, ...]:
@@ -314,8 +323,9 @@ def _next(text: str, at: int, wanted: str) -> int:
     return _skip(text, at + 1)
 
 
-def _not_json(data: bytes, reason: str) -> Malformed:
-    seen = glimpse(data[:START])
+def _not_json(data: bytes, reason: str, end: bytes = b"") -> Malformed:
+    """`end`: its last bytes, where it is certain that they are its end."""
+    seen = glimpse(data[:START], end)
     return Malformed(PARSE_ERROR, reason, data[:START], len(data), seen.id, seen.method, seen.answer)
 
 

@@ -52,6 +52,12 @@ for line in sys.stdin:
         os._exit(3)
     elif method == "close":
         os.close(1)
+    elif method == "huge":  # as servers made with the TypeScript SDK write it
+        print(json.dumps({"result": {"text": "x" * 20000}, "jsonrpc": "2.0", "id": id}), flush=True)
+    elif method == "asks hugely":
+        asking = {"method": "elicitation/create", "params": {"message": "x" * 20000}, "jsonrpc": "2.0", "id": "big"}
+        print(json.dumps(asking), flush=True)
+        say(id=id, result=json.loads(sys.stdin.readline()))
     elif id is not None:
         say(id=id, result={"pid": os.getpid()})
 """
@@ -80,6 +86,17 @@ def test_a_process_that_dies_in_mid_call_says_how_and_the_next_call_gets_a_new_o
                     await session.call("where")
             async with made.lease() as session:
                 assert pid(await session.call("where")) != before and made.reachable
+
+    run(story())
+
+
+def test_what_is_over_the_limit_is_answered_or_fails_its_call_though_its_id_stands_last() -> None:
+    async def story() -> None:
+        async with pool(command=command(), max_message=10_000) as made, made.lease() as session:
+            with pytest.raises(AgentBroken, match=r"a line of 20\d+ bytes, over the limit of 10000"):
+                await session.call("huge", timeout=20)
+            told = json.loads(bytes(await session.call("asks hugely", listener=Listens(), timeout=20)))
+            assert told["id"] == "big" and "over the limit" in told["error"]["message"]
 
     run(story())
 

@@ -14,6 +14,7 @@ from gateway.core.errors import Unavailable
 from gateway.mcp import versions
 from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server import McpServer
+from gateway.transport.pipe import Unreadable
 from tests.mcp.server.rig import Words, initialize, tool, valid
 from tests.support.aio import run
 from tests.support.pipes import LIMIT, MemoryPipe, pair
@@ -214,6 +215,24 @@ def test_what_is_no_message_is_answered_and_nothing_worse(said: bytes, id: Any, 
             answer = await here.next()
             assert (answer["id"], answer["error"]["code"]) == (id, code)
             assert (await here.answer("ping"))["result"] == {}
+
+    run(case())
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "id"),
+    [
+        (b'{"method":"tools/call","params":{"a":"', b'"},"jsonrpc":"2.0","id":4}', 4),  # the TypeScript SDK's order
+        (b'{"params":{"a":"', b'"},"jsonrpc":"2.0","id":4}', None),  # whether it asks or answers stands in the middle
+    ],
+)
+def test_a_message_over_the_limit_is_answered_wherever_its_id_stands(start: bytes, end: bytes, id: Any) -> None:
+    async def case() -> None:
+        async with line() as here:
+            await here.initialize()
+            here.pipe.inject(Unreadable("over the limit", start, 10**8, end))
+            answer = await here.next()
+            assert (answer["id"], answer["error"]) == (id, {"code": -32600, "message": "over the limit"})
 
     run(case())
 

@@ -459,7 +459,7 @@ class _StreamableRequest:
 
     def _garbled(self, what: Malformed | Unreadable) -> None:
         self._channel.calls.garbage(what.reason, what.start, what.size)
-        seen = jsonrpc.glimpse(what.start) if isinstance(what, Unreadable) else what
+        seen = jsonrpc.glimpse(what.start, what.end) if isinstance(what, Unreadable) else what
         if seen.id is not UNSET and seen.answer and self._answer is None:
             self._answer = AgentBroken(f"the answer of {self._address.name} cannot be read: {what.reason}")
 
