@@ -53,7 +53,7 @@ _PASSED = (*_TOOL_CALLS, e.PlanUpdated, e.UsageReported, e.Custom, e.ArtifactAdd
 
 
 class OverLimit(AgentFailed):
-    """It took more tokens than the task allows."""
+    """It took more tokens than the task allows, and is still at work."""
 
 
 # --- its run ---------------------------------------------------------------------------------------------------------
@@ -100,11 +100,12 @@ async def find(gateway: Gateway, task_run: str, attempt: Attempt) -> str | None:
     return found[0].id if found else None
 
 
-async def stop(gateway: Gateway, task_run: str, attempt: Attempt, reason: str) -> None:
-    """Cancel an attempt, if it was started."""
+async def stop(gateway: Gateway, task_run: str, attempt: Attempt, reason: str) -> str | None:
+    """Cancel an attempt, if it was started; the id of its run then."""
     run_id = await find(gateway, task_run, attempt)
     if run_id is not None:
         await cancel(gateway, run_id, reason)
+    return run_id
 
 
 async def cancel(gateway: Gateway, run_id: str, reason: str) -> None:
@@ -171,7 +172,7 @@ class AttemptFollower:
         self._answering = TaskSet()
 
     async def go(self, *, resumed: bool) -> Run:
-        """Pass on what the attempt says. Raises OverLimit (then it was cancelled), NotFound if it was deleted.
+        """Pass on what the attempt says. Raises OverLimit, NotFound if it was deleted.
 
         `resumed`: the task's log may have some of it already.
         """
@@ -183,7 +184,7 @@ class AttemptFollower:
                     await self._speech.feed([event for number, event in batch.events if number > after])
                     await self._context.drain()
                     self._take_questions(batch)
-                    await self._within_limit()
+                    self._within_limit()
 
                 await watch.follow(take)
                 return watch.run
@@ -204,12 +205,10 @@ class AttemptFollower:
         self._context.emit(e.Custom(name=MARK, data={"attempt": attempt.number, "agent": attempt.agent}))
         return 0
 
-    async def _within_limit(self) -> None:
+    def _within_limit(self) -> None:
         limit, used = self._limit, self._speech.used.output_tokens
-        if limit is None or used is None or used <= limit:
-            return
-        await cancel(self._gateway, self._run_id, "more tokens than the task allows")
-        raise OverLimit(f"the task took {used} tokens, more than its limit of {limit}")
+        if limit is not None and used is not None and used > limit:
+            raise OverLimit(f"the task took {used} tokens, more than its limit of {limit}")
 
     def _take_questions(self, batch: Batch) -> None:
         for _, event in batch.events:

@@ -7,6 +7,7 @@ kept of the task (task_record.py) is written down before anything that may not b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -41,8 +42,11 @@ PERMANENT: Final = frozenset(("invalid", "denied", "too_large"))
 """Failures of the task itself: another agent would say the same."""
 AWAY: Final = frozenset((AgentGone.code, Unavailable.code))
 PASSED: Final = "the deadline has passed"
+SPENT: Final = "more tokens than the task allows"
 PAUSE_SECONDS: Final = 0.25
 """Before the gateway is asked again for a run that it could not start."""
+STOP_SECONDS: Final = 6.0
+"""How long a task that is stopped waits for its attempt's end. The gateway ends a run 5 s after it was cancelled."""
 
 Failed = Callable[[str, str], None]
 
@@ -75,6 +79,7 @@ class TaskWork:
         self._agent: str | None = None  # which has it, as far as the queue is told
         self._unfit: dict[str, str] = {}  # agents that do not take it, and why
         self._resumed = False  # the attempt under way was under way before a restart
+        self._starting: asyncio.Future[Run] | None = None  # the run of the attempt under way
         self._over = False
         self._given: dict[str, Answer] = {}  # answers from before a restart, by question: they may not have been heard
         self._refused_since: float | None = None  # loop time at which the gateway first would not start a run
@@ -110,24 +115,34 @@ class TaskWork:
             if self._record.attempt is None and not await self._begin():
                 continue
             end = await self._follow()
+            self._leave()
             if end is not None:
                 return end
         return e.RunCancelled(reason=self._context.run.cancel_reason or "")
 
     async def _expired(self) -> e.Event:
         """The deadline has passed: what is under way is stopped."""
-        self._over = True
         if (settled := self._record.failure) is not None:  # it was just being written down
             return e.RunFailed(failure=settled)
-        attempt = self._record.attempt
         done = "before it was done" if self._record.attempts else "before an agent had it"
         message = f"the deadline {self._task.constraints.deadline} has passed {done}"
         failure = Failure(code=Expired.code, message=message)
-        if attempt is not None:
-            self._record = self._record.end(RunStatus.CANCELLED, PASSED)
-            self._background.start(attempt_run.stop(self._gateway, self._id, attempt, PASSED))
-        await self._keep(self._record.settle(failure))
+        await self._stop(failure, PASSED, PASSED)
         return e.RunFailed(failure=failure, timeout=True)
+
+    async def _stop(self, failure: Failure, reason: str, error: str) -> None:
+        """The task fails: the attempt under way is cancelled for a reason, ends with the error, and is waited for."""
+        attempt, run_id = self._record.attempt, None
+        if attempt is not None:
+            if self._starting is not None:
+                await asyncio.wait((self._starting,), timeout=STOP_SECONDS)
+            self._over = True
+            run_id = await attempt_run.stop(self._gateway, self._id, attempt, reason)
+            self._record = self._record.end(RunStatus.CANCELLED, error)
+        await self._keep(self._record.settle(failure))
+        if run_id is not None:
+            with contextlib.suppress(InterlinguaError):  # it was deleted, or the gateway stops
+                await self._gateway.runs.wait(run_id, STOP_SECONDS)
 
     async def _keep(self, record: KeptTask) -> None:
         """Change what is kept, and write it down."""
@@ -190,11 +205,11 @@ class TaskWork:
             self._leave()
             return False
         start = attempt_run.start(self._gateway, self._context, self._task, attempt, self._hops() + 1)
-        starting = asyncio.ensure_future(start)
+        self._starting = asyncio.ensure_future(start)
         try:
-            run = await asyncio.shield(starting)
+            run = await asyncio.shield(self._starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(self._unwanted)
+            self._starting.add_done_callback(self._unwanted)
             raise
         except Unavailable as error:  # the gateway's own trouble, not the agent's: it stops, say
             log.info("task %s: no run of %s can be started: %s", self._id, attempt.agent, error)
@@ -230,7 +245,7 @@ class TaskWork:
             run = await self._followed(attempt, agent)
         except OverLimit as error:
             failure = Failure(code=error.code, message=str(error))
-            await self._keep(self._record.end(RunStatus.CANCELLED, str(error)).settle(failure))
+            await self._stop(failure, SPENT, str(error))
             return e.RunFailed(failure=failure)
         except NotFound:
             await self._failed(Failure(code=AgentFailed.code, message="its run was deleted"))
@@ -259,7 +274,6 @@ class TaskWork:
         try:
             return await follower.go(resumed=self._resumed)
         finally:
-            self._leave()
             self._record = self._record.use(speech.used.input_tokens, speech.used.output_tokens)
 
     async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:

@@ -17,8 +17,10 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid
 from gateway.core.types import Artifact, RunStatus
+from gateway.runs import Engine
 from gateway.runs.live import LiveRun
 from tests.adapters.agent_context.coordination.rig import (
+    Proxy,
     candidate,
     described,
     fails,
@@ -28,7 +30,7 @@ from tests.adapters.agent_context.coordination.rig import (
     task,
 )
 from tests.support.aio import Clock, later, run
-from tests.support.scripted import Scripted, until
+from tests.support.scripted import Script, Scripted, until
 
 
 def test_the_best_agent_does_the_task_and_the_choice_is_explained() -> None:
@@ -249,6 +251,71 @@ def test_a_task_that_takes_more_tokens_than_it_may_is_stopped_and_fails() -> Non
             assert attempt.cancel_reason == "more tokens than the task allows" and there.agents["a"].cancels == 1
 
     run(scene())
+
+
+def _stubborn(go: asyncio.Event, **used: int) -> Script:
+    """An agent that hears of no cancel: it ends when it may."""
+
+    async def script(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="hm"), e.UsageReported(**used))
+        await context.drain()
+        await go.wait()
+        context.emit(e.RunFinished())
+
+    return script
+
+
+@pytest.mark.parametrize("limit", ["deadline", "tokens"])
+@pytest.mark.parametrize("ends", [True, False], ids=["that ends late", "that does not end"])
+def test_a_task_that_is_stopped_waits_a_moment_for_an_agent(limit: str, ends: bool) -> None:
+    async def scene() -> None:
+        go = asyncio.Event()
+        used = {"output_tokens": 101} if limit == "tokens" else {}
+        async with house(agents={"a": _stubborn(go, **used)}, grace=1000.0, per_agent=1) as there:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+            started = await there.delegate(task(maxTokens=100) if limit == "tokens" else task(deadline=stamp))
+            agent = there.agents["a"]
+            agent.on_cancel = lambda: asyncio.get_running_loop().call_later(3, go.set) if ends else None
+            await until(lambda: bool(agent.contexts))
+            if limit == "deadline":
+                await later(301)
+            await until(lambda: agent.cancels == 1 and there.kept(started).failure is not None)
+            assert there.coordinator.queue.running("a") == 1
+            await later(4 if ends else 7)
+            done = await there.ended(started)
+            assert done.status is (RunStatus.ERROR if limit == "tokens" else RunStatus.TIMEOUT)
+            (attempt,) = await there.attempts(done)
+            assert attempt.status.ended is ends and attempt.cancel_reason
+            assert there.coordinator.queue.running("a") == 0
+            go.set()
+
+    run(scene(), 10_000, loop_factory=Clock)
+
+
+def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_stop_before_the_task_ends() -> None:
+    def slow(engine: Engine) -> Proxy:
+        async def start(request: Any, **more: Any) -> Any:
+            starting.set()
+            await go.wait()
+            return await engine.runs.start(request, **more)
+
+        return Proxy(engine, runs=Proxy(engine.runs, start=start))
+
+    starting, go = asyncio.Event(), asyncio.Event()
+
+    async def scene() -> None:
+        async with house(agents={"a": holds("hm", asyncio.Event())}, gateway=slow) as there:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+            started = await there.delegate(task(deadline=stamp))
+            await starting.wait()
+            await later(301)
+            go.set()
+            done = await there.ended(started)
+            assert done.status is RunStatus.TIMEOUT
+            (attempt,) = await there.attempts(done)
+            assert (attempt.status, attempt.cancel_reason) == (RunStatus.CANCELLED, "the deadline has passed")
+
+    run(scene(), 10_000, loop_factory=Clock)
 
 
 def test_a_client_of_another_protocol_says_what_is_to_be_done_in_words() -> None:
