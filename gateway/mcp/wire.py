@@ -33,6 +33,9 @@ ROOTS: Final = "roots/list"
 ASKED: Final = frozenset({ELICIT, SAMPLE, ROOTS})
 """Requests that a server may send its client, besides `ping`."""
 
+GREETINGS: Final = (INITIALIZE, DISCOVER)
+"""Requests that begin a session: nothing else is asked before their answer."""
+
 INITIALIZED: Final = "notifications/initialized"
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"

@@ -33,7 +33,7 @@ class PipedChannel:
     def __init__(self, pipe: Pipe, calls: OutgoingCalls, *, prints: bool = False) -> None:
         self.version = ""
         self._prints = prints
-        self._greeting: Id = None
+        self._greeting: tuple[Id, str] | None = None
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._calls = calls
         heard = _Heard(self, calls)
@@ -67,8 +67,8 @@ class PipedChannel:
         """See `Channel`: a pipe's session lasts as long as the pipe."""
 
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
-        if method == wire.INITIALIZE:
-            return await self._greet(params)
+        if method in wire.GREETINGS:
+            return await self._greet(method, params)
         named = None if call is None else call.named
         try:
             return await self.peer.request(method, params, cancel=_no_longer_wanted, named=named)
@@ -76,26 +76,26 @@ class PipedChannel:
             self._calls.gave_up()
             raise
 
-    async def _greet(self, params: JsonObject) -> Raw:
-        """`initialize`, which is never cancelled, and the only request that the server has then."""
+    async def _greet(self, method: str, params: JsonObject) -> Raw:
+        """A request that is never cancelled, and the only one that the server has then."""
 
         def named(id: Id) -> None:
-            self._greeting = id
+            self._greeting = id, method
 
         try:
-            return await self.peer.request(wire.INITIALIZE, params, named=named)
+            return await self.peer.request(method, params, named=named, alone=True)
         finally:
             self._greeting = None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """The server said what is no message. Before it has shaken hands, that can only be its answer to `initialize`,
-        unless it prints; then it is if it looks like one.
+        """The server said what is no message. Before it has shaken hands, that can only be its answer, unless it
+        prints; then it is if it looks like one.
         """
         self._calls.garbage(what.reason, what.start, what.size)
         if self._greeting is not None and (not self._prints or _is_like_an_answer(what.start)):
-            shown = what.start.decode("utf-8", "replace")
-            why = f"{self.name} answered {wire.INITIALIZE} with what is no message ({what.reason}): {shown}"
-            self.peer.fail(self._greeting, AgentBroken(why))
+            (id, method), shown = self._greeting, what.start.decode("utf-8", "replace")
+            why = f"{self.name} answered {method} with what is no message ({what.reason}): {shown}"
+            self.peer.fail(id, AgentBroken(why))
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
         self.peer.notify(method, params)

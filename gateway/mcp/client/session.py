@@ -60,7 +60,7 @@ class Channel(Protocol):
         """Whether each request of the server's says which call it belongs to, so that a session takes any number."""
 
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
-        """Ask, and wait for the result. Given up, the server is told so, except of `initialize`.
+        """Ask, and wait for the result. Given up, the server is told so, except of `wire.GREETINGS`.
 
         Raises as `UpstreamSession.call` does.
         """

@@ -174,6 +174,7 @@ class OutgoingRequests:
         self._first_id = self._next_id = first_id
         self._pending: dict[Id, tuple[Callable[[Answer], None], str]] = {}
         self._gone: AgentGone | None = None
+        self._alone: Id = None
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -187,12 +188,14 @@ class OutgoingRequests:
         cancel: Canceller | None = None,
         named: Callable[[Id], None] | None = None,
         sink: RequestSink | None = None,
+        alone: bool = False,
     ) -> Raw:
         """Send a request and wait for its result. `params` is any value msgspec encodes, or a Raw.
 
         The request is queued before the first wait, and `named` is called with its id. If the timeout (seconds) passes
         or the caller is cancelled, the notification that `cancel` makes is sent. Leaves nothing here, however it ends.
-        `sink` replaces the `outbox`.
+        `sink` replaces the `outbox`. alone: nothing else is said until it is answered, so an error without an id is the
+        answer.
 
         Raises RpcError for an error answer, AgentTimeout, AgentBroken if the answer cannot be read, AgentGone when
         the connection ends first.
@@ -202,6 +205,8 @@ class OutgoingRequests:
         id = self.send(method, params, partial(_wake, future), sink)
         if named is not None:
             named(id)
+        if alone:
+            self._alone = id
         try:
             with Deadline(timeout):
                 answer = await future
@@ -210,6 +215,8 @@ class OutgoingRequests:
                 raise AgentTimeout(f"{self._name} did not answer {method} within {timeout or 0:g} seconds") from None
             answer = future.result()  # it came while the time ran out
         finally:
+            if alone:
+                self._alone = None
             if self._pending.pop(id, None) is not None and cancel is not None:
                 with contextlib.suppress(AgentGone):
                     sink.put(jsonrpc.notification(*cancel(id)))
@@ -235,7 +242,8 @@ class OutgoingRequests:
         """Give an answer to its request. False if none waits. A number out of range makes it unreadable."""
         error = response.error
         if error is not None:
-            return self._set(response.id, RpcError(error.code, error.message, error.data))
+            id = self._alone if response.id is None else response.id
+            return self._set(id, RpcError(error.code, error.message, error.data))
         result = response.result or _NULL
         try:
             jsonrpc.unpack(result)

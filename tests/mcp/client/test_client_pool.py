@@ -26,6 +26,9 @@ for line in sys.stdin:
     method, id = message["method"], message.get("id")
     if method == "initialize" and MODE == "silent":
         continue
+    if MODE.startswith("-"):
+        say(id=None, error={"code": int(MODE), "message": "not today"})
+        continue
     if method == "initialize" and MODE.startswith("{"):
         print(json.dumps({"level": "info", "message": "begins"}), MODE, sep="\\n", flush=True)
         continue
@@ -116,6 +119,8 @@ def test_a_process_that_closes_its_output_ends_the_call() -> None:
         ("silent", "AgentTimeout", "not ready within 0.5 s"),
         ("refuses", "AgentFailed", "refused initialize: not today"),
         ("future", "AgentFailed", "2030-01-01"),
+        ("-32700", "AgentFailed", "refused initialize: not today"),
+        ("-32600", "AgentFailed", "refused initialize: not today"),  # and so is `server/discover`
         ("{}", "AgentBroken", r"answered initialize with what is no message .*: \{\}"),
         ('{"protocolVersion": "2025-11-25"}', "AgentBroken", r'no message .*: \{"protocolVersion": "2025-11-25"\}'),
     ],

@@ -54,7 +54,6 @@ SETTLE_SECONDS = 0.05
 SETTLE_MOST = 1.0
 TURNS = 3
 """Of the loop, in which what has come on another stream, if only together with the answer, is heard."""
-_HANDSHAKE = (wire.INITIALIZE, wire.DISCOVER)
 
 
 async def _unset() -> None:
@@ -111,7 +110,7 @@ class StreamableChannel:
 
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """See `Channel`. Where the server has forgotten the session, a new one is made, and it is sent again."""
-        if method in _HANDSHAKE:
+        if method in wire.GREETINGS:
             return await self._exchange(method, params, call)
         async with self._renewing:  # what is said before the new session has begun would be in none
             generation = self._generation
