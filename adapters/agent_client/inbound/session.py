@@ -114,15 +114,12 @@ class EditorSession:
         self.context.advance(SessionStep.GO)
         self._gate.set()
 
-    async def reload(self, ask: Callable[[], Awaitable[Raw]], way: OpenedBy) -> Raw:
-        """The agent's own answer to a request on which it tells what was; the session was opened in this `way` then."""
-        self.context.advance(SessionStep.RELOAD)
-        answer = await ask()
+    async def reloaded(self, way: OpenedBy) -> None:
+        """The agent has answered a request on which it told what was; the session was opened in this `way` then."""
         if self._gate.is_set():
             await self.caught_up()
         self.context.advance(SessionStep.TOLD, way)
         self.updates.standing()
-        return answer
 
     async def close(self) -> None:
         """Follow it no more, also if it is being opened. A run in progress goes on."""

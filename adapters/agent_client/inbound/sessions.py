@@ -22,7 +22,7 @@ from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, replay, set_option, turns
 from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
-from adapters.agent_client.inbound.context import OpenedBy, PromptStep, SessionContext
+from adapters.agent_client.inbound.context import OpenedBy, PromptStep, SessionContext, SessionStep
 from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -203,6 +203,12 @@ class EditorSessions:
         """Held while a session is opened: what asks for it in the meantime finds it open, and opens no second one."""
         return self._client.clients.alone(session_id, self)
 
+    def _recording(self, session_id: str) -> asyncio.Lock:
+        """Held by one connection of all while its agent is asked for a session that is not on record: until it has
+        answered nobody else finds the record, which goes if it has refused.
+        """
+        return self._client.clients.alone(session_id, EditorSessions)
+
     def here(self, session_id: str) -> EditorSession | None:
         """One that is open on this connection. Never waits."""
         session = self._open.get(session_id)
@@ -223,13 +229,16 @@ class EditorSessions:
         async with self._alone(session_id):
             if (session := self.here(session_id)) is not None:
                 return session
-            try:
-                thread = await self.find(session_id)
-            except NotFound:
-                if not own:
-                    raise
-                await self._unrecorded(session_id)
-                return self._open[session_id]
+            async with self._recording(session_id):
+                try:
+                    thread = await self.find(session_id)
+                except NotFound:
+                    if not own:
+                        raise
+                    session, _ = await self._unrecorded(session_id)
+            if session is not None:
+                await self._told_of(session)
+                return session
             name = self._agent_of(thread)
             params = await governed.known(governed.of(self._gateway, name), thread, ending=ending)
             session = await self._opened(thread, name, params, OpenedBy.TAKEN)
@@ -382,10 +391,15 @@ class EditorSessions:
         if there is not None:
             there.context.prompt(PromptStep.REOPEN)
             await there.close()
-        try:
-            thread = await self.find(asked.session_id)
-        except NotFound:
-            return await self._of_agent(asked, params, method)
+        session = None
+        async with self._recording(asked.session_id):
+            try:
+                thread = await self.find(asked.session_id)
+            except NotFound:
+                session, answer = await self._of_agent(asked, params, method)
+        if session is not None:
+            await self._told_of(session)
+            return answer
         name = self._agent_of(thread)
         params = await folders(governed.of(self._gateway, name), params)
         if await replay.is_the_agents(self._client, thread, name, everything=way is OpenedBy.LOAD):
@@ -400,34 +414,42 @@ class EditorSessions:
         session = await self._opened(thread, name, params, OpenedBy.NEW)
         context = session.context
         async with _or_closed(session):
-            answer = await session.reload(
-                lambda: replay.by_agent(context, session.updates, method, together(context)), way
-            )
+            context.advance(SessionStep.RELOAD)
+            answer = await replay.by_agent(context, session.updates, method, together(context))
+            await session.reloaded(way)
             return self._shown(session, set_option.completed_answer(context, answer))
 
-    async def _of_agent(self, asked: wire.OpenSession, params: Raw, method: str) -> Any:
-        """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept."""
+    async def _of_agent(self, asked: wire.OpenSession, params: Raw, method: str) -> tuple[EditorSession, Raw]:
+        """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept. With
+        the agent's own answer; `_told_of` has the client told all that came before it.
+        """
         if self._client.visitor.required or self._agent is None or await self._native(self._agent) is None:
             raise NotFound(f"no session {asked.session_id}")
         params = await folders(governed.of(self._gateway, self._agent), params)
         session = await self._adopted(asked.session_id, asked, params)
         session.go()
+        session.context.advance(SessionStep.RELOAD)
         try:
-            return self._shown(
-                session, await session.reload(lambda: session.context.relay(method, params), OpenedBy.RESUME)
-            )
+            return session, await session.context.relay(method, params)
         except BaseException:
             await self._undo(session.id, session)
             raise
 
-    async def _unrecorded(self, session_id: str) -> None:
+    async def _told_of(self, session: EditorSession) -> None:
+        """Return once the client was told what the agent replayed of a session that was not on record."""
+        async with _or_closed(session):
+            await session.reloaded(OpenedBy.RESUME)
+            self._shown(session, None)
+
+    async def _unrecorded(self, session_id: str) -> tuple[EditorSession, Raw]:
         """Take up a session of the agent's own by nothing but its id. Raises NotFound, and the agent's own error."""
         name = self._agent
         native = await self._native(name) if name is not None else None
         if not takes_up(native) or governed.of(self._gateway, name) is not None:
             raise NotFound(f"no session {session_id}")
         asked = wire.OpenSession(session_id=session_id, cwd="/")
-        await self._of_agent(asked, jsonrpc.raw({"sessionId": session_id, "mcpServers": []}), "session/resume")
+        params = jsonrpc.raw({"sessionId": session_id, "mcpServers": []})
+        return await self._of_agent(asked, params, "session/resume")
 
     async def adopt(self, session_id: str, asked: wire.NewSession, params: Raw) -> None:
         """The same for one that its client is about to be told of. Raises what `_adopted` does."""

@@ -15,11 +15,12 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.editor import Editor
+from tests.adapters.agent_client.editor import Editor, Refused
 from tests.adapters.agent_client.governed_rules import Rules
-from tests.adapters.agent_client.inbound_rig import Native, Rig, native, rig
+from tests.adapters.agent_client.inbound_rig import LOAD, Native, Rig, native, rig
 from tests.support.aio import run
-from tests.support.scripted import Script, echo
+from tests.support.rpc import settled
+from tests.support.scripted import Script, echo, until
 
 MODES = {"currentModeId": "code", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
 
@@ -172,6 +173,65 @@ def test_of_a_governed_agent_the_record_is_told_since_a_replay_was_not_decided(t
             other = await gateway.connect()
             await other.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
             assert other.text() == "hello " and [method for method, _, _ in agent.relayed] == ["session/new"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("begins", ["session/load", "session/set_mode"])
+def test_a_session_that_the_agent_does_not_load_for_one_editor_is_asked_for_again_for_the_next(begins: str) -> None:
+    async def main() -> None:
+        route, agent = keeping()
+        answers: list[asyncio.Future[Any]] = []
+
+        async def load(context: Any, _: Raw) -> Any:
+            answers.append(asyncio.get_running_loop().create_future())
+            await answers[-1]
+            say(context, "kept ")
+            return {"modes": MODES}
+
+        agent.answers |= {"session/load": load, "session/resume": load}
+        async with rig((route, agent)) as gateway:
+            one, two, three = [await gateway.connect() for _ in range(3)]
+            refused = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
+            await until(lambda: len(answers) == 1)
+            params = {"sessionId": "theirs", **LOAD} if begins == "session/load" else {"modeId": "code"}
+            waiting = [await each.begin(begins, {"sessionId": "theirs", **params}) for each in (two, three)]
+            await settled()
+            answers[0].set_exception(RpcError(-32603, "not now"))
+            with pytest.raises(Refused, match="not now"):
+                await refused
+            await until(lambda: len(answers) == 2)
+            answers[1].set_result(None)
+            if begins == "session/load":  # by the first of the others from the agent, by the last from what was kept
+                await waiting[0]
+                assert two.text() == "kept "
+            await asyncio.gather(*waiting)
+            await two.prompt("theirs", "more")
+            await three.heard("more")
+            assert three.text() == ("kept more " if begins == "session/load" else "more ")
+
+    run(main())
+
+
+def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_before_it_is_told() -> None:
+    async def main() -> None:
+        route, agent = keeping()
+
+        def load(context: Any, _: Raw) -> None:
+            for _ in range(100):
+                say(context, "x" * 50_000)
+
+        agent.answers["session/load"] = load
+        async with rig((route, agent)) as gateway:
+            one, two = await gateway.connect(limit=2000), await gateway.connect()
+            one.reads.clear()
+            asked = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
+            await until(lambda: len(agent.relayed) == 1)
+            await two.load("theirs")
+            assert not asked.done()
+            await one.pipe.aclose()
+            await until(lambda: len(gateway.connections("theirs")) == 1)
+            assert await two.prompt("theirs", "hello") == {"stopReason": "end_turn"}
 
     run(main())
 
