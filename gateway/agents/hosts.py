@@ -110,6 +110,11 @@ class Hosts:
         for entry in [entry for name, entry in before.items() if now.get(name) is not entry]:
             self._retire(entry)
 
+    def reserved(self) -> set[str]:
+        """The names that are theirs unless the route table has them."""
+        every = (entries.items() for entries in self.entries.values())
+        return {name for entries in every for name, entry in entries if entry.hosted.reserved}
+
     def served(self, taken: set[str]) -> list[Entry]:
         """Those whose names are free, in the order of the halves; their names are added to `taken`."""
         out: list[Entry] = []

@@ -314,7 +314,7 @@ class Roster:
         self._changed()
 
     def _with_found(self) -> _Entries:
-        taken = {entry.route.name for entry in self.configured if entry.many is None}
+        taken = {entry.route.name for entry in self.configured if entry.many is None} | self._hosted.reserved()
         out: list[Entry] = []
         for host in self.configured:
             if host.many is None:

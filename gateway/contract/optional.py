@@ -55,6 +55,8 @@ class Hosted(msgspec.Struct, frozen=True):
     """Longest run in seconds, not counting the time a person is asked. None: as long as it likes."""
     lossy: bool = False
     """Whether a request that needs what the agent cannot do is sent without it, instead of being refused."""
+    reserved: bool = False
+    """Whether only the route table may take its name: an agent found under it is called `ROUTE-NAME`."""
 
 
 @runtime_checkable
@@ -79,7 +81,8 @@ class Hosting(Protocol):
         """The agents there are now, by name (letters, digits, _ and -), in the order of listings. Must not raise.
 
         Asked after `open` and after every `Gateway.agents.hosted_changed`. A name that the route table has, or that was
-        given to an agent found or created, is not served here; nor is one of another inbound half that came first.
+        given to an agent found (see `Hosted.reserved`) or created, is not served here; nor is one of another inbound
+        half that came first.
         """
 
     async def refresh(self) -> None:

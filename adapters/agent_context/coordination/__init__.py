@@ -103,7 +103,7 @@ class Coordinator:
         conversation with it is a task of its own.
         """
         protocols = () if self._options.coordinator is not None else (PROTOCOL,)
-        return {self.name: Hosted(self, protocols=protocols, timeout=None, lossy=True)}
+        return {self.name: Hosted(self, protocols=protocols, timeout=None, lossy=True, reserved=True)}
 
     @property
     def process(self) -> str | None:

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.agent_context.coordination.task_record import Tasks, assignment_of, task_of
 from adapters.agent_context.door import AgentContextDoor
-from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.options import COORDINATOR, AgentContextServe
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -25,6 +25,7 @@ from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore
 from tests.adapters.agent_context.coordination.rig import holds, says, task
 from tests.adapters.agent_context.coordination.test_restarts import never
+from tests.runs.test_roster import Many, spoken
 from tests.support.aio import run
 from tests.support.scripted import Script, Scripted, route, until
 
@@ -113,6 +114,23 @@ def test_other_protocols_see_the_coordinator_only_under_a_name_of_its_own(named:
             assert (await ended(engine, (await delegated(tasks)).id)).status is RunStatus.SUCCESS
             with pytest.raises(Conflict):
                 await delegated(tasks, priority=7)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("named", [None, "anybody"])
+def test_a_directory_that_lists_an_agent_under_the_coordinators_name_does_not_take_it(named: str | None) -> None:
+    async def scene() -> None:
+        own = named or COORDINATOR
+        options = {} if named is None else {"coordinator": named}
+        agents = (route("a", labels=SUMS), says("four")), (route("far"), Many(own))
+        async with gateway(*agents, **options) as (engine, tasks):
+            assert (await ended(engine, (await delegated(tasks)).id)).status is RunStatus.SUCCESS
+            assert not engine.agents.routed(own)
+            assert await spoken(engine, f"far-{own}") == '{"message":"hello there "}'
+            (_, far) = engine.agents.configured
+            engine.use([far, Entry(route(own), Scripted(says("four")))])
+            assert engine.agents.routed(own) and await spoken(engine, own) == '{"message":"four "}'
 
     run(scene())
 
