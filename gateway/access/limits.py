@@ -139,6 +139,8 @@ class UsageLimits:
         self._used: dict[Key, int] = {}
         self._routes: dict[tuple[str, str], tuple[RouteLimits, float | None, Sequence[Taken]]] = {}
         """By door and route: the route's limits as they were given, and `_of_route` of them."""
+        self._comers: dict[tuple[str, str | None], tuple[Sequence[Taken], float | None, float | None]] = {}
+        """By door and client: `_of_comer`."""
         self.rates = Rates(now)
         self._turnover = Turnover(self.rates)
 
@@ -151,22 +153,28 @@ class UsageLimits:
         The caller frees the slots when it is answered, its stream has ended or its WebSocket is closed. None where that
         is not limited. Raises Limited, Unavailable.
         """
-        own = _NOBODY if client is None else self._of(door, client)
-        shared = self._doors.get(door, self._door)
-        limited: list[Taken] = []
-        if own.connections is not None:
-            limited.append((("client_connections", client or ""), own.connections))
-        if shared.connections is not None:
-            limited.append((("door_connections", door), shared.connections))
+        limited, own, shared = self._comers.get((door, client)) or self._of_comer(door, client)
         slots = self._take(door, limited, queues=False) if limited else None
-        if own.requests is not None or shared.requests is not None:
+        if own is not None or shared is not None:
             try:
-                self._count(door, client, own.requests, shared.requests)
+                self._count(door, client, own, shared)
             except Unavailable:
                 if slots is not None:
                     slots.free()
                 raise
         return slots
+
+    def _of_comer(self, door: str, client: str | None) -> tuple[Sequence[Taken], float | None, float | None]:
+        """What is limited of a client's connections to a door, and the rates of its requests and of the door's. Made
+        once.
+        """
+        own, shared = self._of(door, client), self._doors.get(door, self._door)
+        most = (("client_connections", client or ""), own.connections), (("door_connections", door), shared.connections)
+        if len(self._comers) > MOST_RATES:
+            self._comers.clear()
+        limited = [(key, count) for key, count in most if count is not None]
+        found = self._comers[door, client] = limited, own.requests, shared.requests
+        return found
 
     def session(self, door: str, client: str | None, held: int, spare: Callable[[], bool]) -> None:
         most = self._of(door, client).sessions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
@@ -333,11 +332,15 @@ class EngineRuns:
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
         if (live := self._named(run_id)) is not None:
-            due = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
+            stopped = live.until(lambda: live.record.run.status.stopped)
             try:
-                async with asyncio.timeout(timeout):
-                    await live.until(lambda: live.record.run.status.stopped)
-                    return live.record.run
+                if timeout is None:
+                    await stopped
+                else:
+                    due = asyncio.get_running_loop().time() + timeout
+                    async with asyncio.timeout(timeout):
+                        await stopped
+                return live.record.run
             except TimeoutError:
                 return None
             except TakenOver:

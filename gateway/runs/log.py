@@ -279,8 +279,9 @@ class RunLog:
         self._come += size + EVENT_BYTES * len(events)
         if self._come > TAIL_BYTES:
             self._trim()
-        for watch in tuple(self.waiting):
-            watch.tell()
+        if self.waiting:
+            for watch in tuple(self.waiting):
+                watch.tell()
 
     def _trim(self) -> None:
         """Drop what was there the last time: more than `TAIL_BYTES` have come since."""

@@ -214,12 +214,14 @@ class RunRecord:
             self._background = TaskSet()
         self._background.hold(task)
 
-    def woken(self) -> asyncio.Future[None]:
-        """Done with the next `wake`."""
-        future = asyncio.get_running_loop().create_future()
+    async def woken(self) -> None:
+        """Return with the next `wake`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
-        return future
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
 
     def wake(self) -> None:
         """Have everybody in `woken` look again."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import lru_cache
 from typing import cast
 
 import httptools
@@ -29,6 +30,10 @@ HEAD_BYTES = 64 * 1024
 
 QUIET_BYTES = 2 * HEAD_BYTES
 """The most bytes between two of the body."""
+
+
+_read_before = lru_cache(maxsize=64)(ResponseHeaders)
+"""Most heads of an agent are alike, but for a date each second."""
 
 
 class StaleConnection(AgentGone):
@@ -272,7 +277,7 @@ class CallConnection(asyncio.Protocol):
         if 100 <= status < 200 and status != 101:
             self._interim, self._headers = True, []
             return
-        headers = ResponseHeaders(lines)
+        headers = _read_before(tuple(lines))
         encodings = headers.getall("transfer-encoding")
         if version not in ("1.1", "1.0"):
             self._fault = f"HTTP/{version}"

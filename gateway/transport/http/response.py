@@ -135,24 +135,25 @@ class StreamResponse:
     Its connection makes it and calls `feed` and `end`; who has asked calls `begin` before reading it.
     """
 
+    whole = False
+    """Whether the end of the body has arrived: nothing more will come than can be taken without waiting."""
+    error: InterlinguaError | None = None
+    """The reason for which no more will arrive, if that is not the end."""
+    _size = 0
+    _listener: Callable[[bytes], bool] | None = None
+    """Given the bytes that arrive, b"" when the end or an error has. Returns whether it takes them."""
+    _left = _max_bytes = UNLIMITED
+    _gunzip: Gunzip | None = None
+    _notes: BodyNotes | None = None
+    _idle_timeout: float | None = None
+
     def __init__(self, connection: BodySource, status: int, headers: ResponseHeaders) -> None:
         self.status = status
         self.headers = headers
-        self.whole = False
-        """Whether the end of the body has arrived: nothing more will come than can be taken without waiting."""
-        self.error: InterlinguaError | None = None
-        """The reason for which no more will arrive, if that is not the end."""
         self._connection: BodySource | None = connection
         """Until the answer is over."""
         self._loop = connection.loop
         self._held: list[bytes] = []
-        self._size = 0
-        self._listener: Callable[[bytes], bool] | None = None
-        """Given the bytes that arrive, b"" when the end or an error has. Returns whether it takes them."""
-        self._left = self._max_bytes = UNLIMITED
-        self._gunzip: Gunzip | None = None
-        self._notes: BodyNotes | None = None
-        self._idle_timeout: float | None = None
 
     # --- for its connection ----------------------------------------------------------------------------------------
 
