@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from gateway.core.types.records import Record
+from gateway.core.types import Record
 
 Form = Literal["base64", "data_url", "link"]
 

@@ -8,8 +8,7 @@ import pytest
 from gateway.contract import RunContext, ThreadContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, NotFound, Unavailable, Unsupported
-from gateway.core.types import Agent, JsonObject, Run, Thread, ThreadStatus, ThreadUpdate
-from gateway.core.types.threads import KEPT_UPDATES, with_update
+from gateway.core.types import KEPT_UPDATES, Agent, JsonObject, Run, Thread, ThreadStatus, ThreadUpdate, with_update
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
