@@ -5,7 +5,7 @@
     recovery.py        runs that a dead gateway left
     live.py            one run in progress: the `RunContext` that outbound adapters see
     run_record.py      its record and its log, changed together
-    questions.py       what its agent asks; completing.py: what its input lacks
+    questions.py       what its agent asks, and what its input lacks
     thread_context.py  its conversation, as the agent sees it
     log.py             its numbered events; watching.py: those who read them
     threads.py         conversations: records, checkpoints, copies; states.py: what each has come to

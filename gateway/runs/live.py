@@ -39,11 +39,10 @@ from gateway.core.types import (
     Thread,
     ThreadUpdate,
 )
-from gateway.runs.completing import NotGiven, completed
 from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
 from gateway.runs.parts import in_chunks
-from gateway.runs.questions import CANCELLED, Clock, Questions
+from gateway.runs.questions import CANCELLED, Clock, NotGiven, Questions, completed
 from gateway.runs.run_record import RunRecord, closed_by_end, of_error, timed_out, without_result
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext, UntoldCaller

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import pipe_bridge
-from gateway.cli.pipe_bridge import PipeBridge
+from gateway.cli import stdio
+from gateway.cli.stdio import PipeBridge
 from gateway.transport.pipe import Unreadable
 from tests.support.aio import run
 from tests.support.pipes import MemoryPipe, pair
@@ -62,7 +62,7 @@ async def told(end: MemoryPipe, count: int = 1) -> list[Any]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is owed is waited for however long it takes."""
-    monkeypatch.setattr(pipe_bridge, "LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr(stdio, "LINGER_SECONDS", 3600.0)
 
 
 def test_what_one_says_the_other_is_told_as_it_is() -> None:
@@ -110,7 +110,7 @@ def test_so_is_one_whose_last_are_in_an_array(patient: None) -> None:
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe_bridge, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(stdio, "LINGER_SECONDS", 0.01)
 
     async def main() -> None:
         async with ends() as made:

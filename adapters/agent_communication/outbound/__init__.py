@@ -1,8 +1,7 @@
 """Calls agents of the pre-alpha Agent Communication Protocol: the gateway is their MCP client.
 
 server.py   the target: sessions with it, the agents and templates that are there
-agents.py   one of them
-created.py  agents made of a template, one for each configuration
+agents.py   one of them; those made of a template
 turn.py     one run: what is sent, and what is said of it; its call may be sent again with an answer
 """
 

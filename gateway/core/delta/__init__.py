@@ -1,7 +1,7 @@
 """Deltas and snapshots: the only place that turns one into the other.
 
 `combine`, `diff` and `compose` are the algebra (algebra.py); `Fold` grows a document from deltas (fold.py); `Differ`
-makes deltas of snapshots (differ.py); JSON pointers are in pointer.py, and what a JSON value is in values.py.
+makes deltas of snapshots (changes.py); JSON pointers are in pointer.py, and what a JSON value is in values.py.
 """
 
 from gateway.core.delta.algebra import (
@@ -10,9 +10,8 @@ from gateway.core.delta.algebra import (
     compose,
     diff,
 )
-from gateway.core.delta.changes import UNCHANGED, Change, Replaced, changes
+from gateway.core.delta.changes import UNCHANGED, Change, Differ, Replaced, changes
 from gateway.core.delta.cuts import text_at
-from gateway.core.delta.differ import Differ
 from gateway.core.delta.fold import Fold
 from gateway.core.delta.pointer import escape, join, pointer_get, pointer_set, split
 from gateway.core.delta.values import (

@@ -1,4 +1,4 @@
-"""Encodes messages: one JSON text each, UTF-8, without a line break.
+"""Encodes messages: one JSON text each, UTF-8, without a line break. Maps InterlinguaErrors to error answers.
 
 Values may be anything msgspec encodes, or a Raw that is put in as it is. An empty Raw, and `params` of None, are left
 out. Half surrogate pairs go out as escapes. Raises TypeError for what cannot be JSON.
@@ -7,12 +7,14 @@ out. Half surrogate pairs go out as escapes. Raises TypeError for what cannot be
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from gateway.wire.jsonrpc.messages import ErrorObject, Id
+from gateway.core import errors
+from gateway.wire.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, Id, RpcError
 
 LF, CR = 10, 13
 
@@ -108,3 +110,27 @@ def _unraw(value: Any) -> Any:
     if isinstance(value, Raw):
         return json.loads(bytes(value))
     raise TypeError(f"a {type(value).__name__} cannot be JSON")
+
+
+def failing(error: errors.InterlinguaError, codes: Mapping[type[errors.InterlinguaError], int]) -> RpcError:
+    """Map the error of a request to an error answer, by a codec's table. An RpcError is returned as it is.
+
+    `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
+    "retryable": true, "retryAfter": <seconds, of Unavailable>}`. For any exception that is no InterlinguaError answer
+    `internal()`.
+    """
+    if isinstance(error, RpcError):
+        return error
+    data: dict[str, Any] = {"code": error.code}
+    if isinstance(error, errors.Invalid):
+        data["path"] = error.path
+    if error.retryable:
+        data["retryable"] = True
+    if isinstance(error, errors.Unavailable):
+        data["retryAfter"] = error.retry_after
+    return RpcError(errors.lookup(codes, error), str(error), data)
+
+
+def internal() -> RpcError:
+    """Make the answer for a fault of our own, without any detail."""
+    return RpcError(INTERNAL_ERROR, "Internal error", {"code": errors.InterlinguaError.code})

@@ -1,4 +1,4 @@
-"""The operations of Agent Protocol (openapi.yml v1, and the RFC): a task is a thread, a step one leg of a run."""
+"""Serves clients of Agent Protocol (openapi.yml v1, and the RFC): a task is a thread, a step one leg of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import mimetypes
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -14,13 +14,15 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from adapters.agent_protocol import codec, requests, wire
 from adapters.agent_protocol.codec import ERRORS
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import Leg, announced, cut, listed, run_steps, step_json
 from adapters.agent_protocol.upstream import CreatedTask
-from gateway.access import refusal_headers
+from gateway.access import refusal_headers, serving
 from gateway.contract import Gateway
 from gateway.core.delta import encode
 from gateway.core.errors import (
@@ -46,7 +48,7 @@ from gateway.core.types import (
     ThreadQuery,
     agent_id,
 )
-from gateway.transport.asgi import ClientGone, HttpRequest, Reply, WhileConnected
+from gateway.transport.asgi import ClientGone, HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected
 from gateway.wire import strict
 
 # --- bodies, pages and errors ----------------------------------------------------------------------------------------
@@ -425,3 +427,41 @@ async def _limited(request: HttpRequest, limit: int) -> AsyncGenerator[bytes, No
         if read > limit:
             raise _Oversized("too large")
         yield chunk
+
+
+PREFIXES = ("/ap/v1", "", "/ap/v1/ap/v1")
+"""The specification's, the RFC's older one, and what a client makes of a base address that already has it."""
+
+UNDECLARED = "{method} is not an operation of this path"
+"""See `RestEndpoint`."""
+
+
+class AgentProtocolInbound:
+    """See `gateway.contract.Inbound`."""
+
+    def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
+        self._options = options
+        self._gateway = gateway
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """See `Inbound.routes`. Below `[/{agent}]`, `/ap/v1/agent/tasks...` and the RFC's `/agent/tasks...`."""
+        serve = serving(lambda gateway: TaskOperations(self._options, gateway), self._gateway, self._options)
+        task = "/agent/tasks/{task_id}"
+        paths: dict[str, dict[str, RestOperation[TaskOperations]]] = {
+            "/agent/tasks": {"GET": TaskOperations.list_tasks, "POST": TaskOperations.create_task},
+            task: {"GET": TaskOperations.get_task},
+            f"{task}/steps": {"GET": TaskOperations.list_steps, "POST": TaskOperations.execute_step},
+            f"{task}/steps/{{step_id}}": {"GET": TaskOperations.get_step},
+        }
+        for word in ("artifacts", "artifact"):
+            paths[f"{task}/{word}"] = {"GET": TaskOperations.list_artifacts, "POST": TaskOperations.upload_artifact}
+            paths[f"{task}/{word}/{{artifact_id}}"] = {"GET": TaskOperations.download_artifact}
+        return [
+            Route(agent + prefix + path, RestEndpoint(operations, serve, refusal, undeclared=UNDECLARED))
+            for agent in ("", "/{agent}")
+            for prefix in PREFIXES
+            for path, operations in paths.items()
+        ]
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        return refusal(error).for_starlette()
