@@ -139,10 +139,14 @@ class Mcp:
         body = self.message(method, params)
         return await self.doors.call("POST", self.path, self.shown, json=body, headers=self.headers)
 
+    async def greet(self) -> httpx2.Response:
+        """Ask to shake hands."""
+        who = {"name": "rig", "version": "0"}
+        return await self.post("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=who)
+
     async def initialize(self) -> None:
         """Shake hands."""
-        who = {"name": "rig", "version": "0"}
-        found = await self.post("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=who)
+        found = await self.greet()
         assert found.status_code == 200, (found.status_code, found.text)
         self.headers["mcp-session-id"] = found.headers["mcp-session-id"]
 
@@ -167,14 +171,18 @@ async def asker(context: RunContext) -> None:
 
 @asynccontextmanager
 async def doors(
-    running: Engine, authentication: dict[str, Any] | None = AUTHENTICATION, gate: asyncio.Event | None = None
+    running: Engine,
+    authentication: dict[str, Any] | None = AUTHENTICATION,
+    gate: asyncio.Event | None = None,
+    **mcp: Any,
 ) -> AsyncIterator[Doors]:
-    """The doors to an engine, on a free port of this machine, while the block lasts."""
+    """The doors to an engine, on a free port of this machine, while the block lasts. `mcp`: options of MCP's."""
     inbound: dict[str, Any] = {}
     mounts = []
     asked: list[Authenticator] = []
     for adapter in (*ADAPTERS, agent_client.ADAPTER):
-        options = adapter.serve_options.model_validate({"authentication": authentication})
+        more = mcp if adapter is agent_communication.ADAPTER else {}
+        options = adapter.serve_options.model_validate({"authentication": authentication, **more})
         assert adapter.serve is not None
         inbound[adapter.name] = adapter.serve(options, running)
         routes = inbound[adapter.name].routes()
@@ -194,7 +202,9 @@ async def doors(
 
 
 @asynccontextmanager
-async def house(authentication: dict[str, Any] | None = AUTHENTICATION, file: Any = None) -> AsyncIterator[Doors]:
+async def house(
+    authentication: dict[str, Any] | None = AUTHENTICATION, file: Any = None, **mcp: Any
+) -> AsyncIterator[Doors]:
     """The same with agents: `echo`, `asker`, `held`, and `maker`, of which others can be made."""
     gate = asyncio.Event()
 
@@ -204,7 +214,7 @@ async def house(authentication: dict[str, Any] | None = AUTHENTICATION, file: An
         for name, script in (("echo", echo), ("asker", asker), ("held", held(lambda: gate)))
     ]
     agents.append((route("maker"), Scripted(echo, agent=replace(AGENT, config_schema=tone))))
-    async with engine(*agents, file=file) as running, doors(running, authentication, gate) as there:
+    async with engine(*agents, file=file) as running, doors(running, authentication, gate, **mcp) as there:
         try:
             yield there
         finally:

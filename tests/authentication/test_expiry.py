@@ -121,6 +121,23 @@ def test_a_session_over_http_ends_and_so_do_its_streams_and_calls() -> None:
     timed(main)
 
 
+def test_of_a_session_that_is_refused_nothing_is_left_that_its_token_could_end() -> None:
+    async def main() -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
+        async with house(max_sessions=1) as there:
+            client = await there.mcp(token(seconds=3 * HOLDS))
+            call = asyncio.create_task(client.post("agents/run", name="held", input={"message": "x"}))
+            await held(there)
+            assert (await Mcp(there, "/mcp", token(seconds=HOLDS)).greet()).status_code == 503
+            async with expired(there):
+                there.gate.set()
+                assert "before after" in (await call).text
+        assert failures == []
+
+    timed(main)
+
+
 def test_a_newer_token_of_the_same_client_keeps_the_session() -> None:
     async def main() -> None:
         async with house() as there:

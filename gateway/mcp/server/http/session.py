@@ -42,8 +42,6 @@ class StreamableSession(HandshakeSession):
     ) -> None:
         super().__init__(hub, agent)
         self.visit = visit
-        if visit is not None:
-            visit.enter(lambda: self.end(EXPIRED))
         self._ended = ended
         self._why = cancelled()
         self._names = itertools.count(1)
@@ -251,6 +249,8 @@ class StreamableSessions:
         whose = self._hub.admit_session(session, self._table.held, self._spare)
         self._hub.connect()
         self._table.add(session, whose)
+        if visit is not None:
+            visit.enter(lambda: session.end(EXPIRED))
         return session
 
     def quiet(self) -> None:
