@@ -34,9 +34,10 @@ from adapters.agent_context.security import Access
 from adapters.agent_context.wire import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import InterlinguaError
+from gateway.core.types import Run
 from gateway.mcp.runs import ClientRuns, WaitingRuns
 from gateway.mcp.server import McpServer
-from gateway.mcp.server.contract import McpSession
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.transport.pipe import Pipe
 
 
@@ -51,6 +52,10 @@ class AgentContextInbound:
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
         self.coordinator = coordinator or Coordinator(options, gateway, lambda: self.directory)
         self.background = Background()
+
+        def may_answer(call: McpCall, run: Run) -> bool:
+            return self.env.may_answer(call, run)
+
         self.env = Environment(
             options=options,
             gateway=gateway,
@@ -58,7 +63,7 @@ class AgentContextInbound:
             people=people,
             directory=self.directory,
             background=self.background,
-            waiting=WaitingRuns(self.runs, may=people.owns, over=CONFLICT),
+            waiting=WaitingRuns(self.runs, may=may_answer, over=CONFLICT),
         )
         tasks = Tasks(gateway, self.coordinator.name)
 

@@ -26,7 +26,7 @@ from adapters.agent_context.inbound.questions import AcknowledgedQuestions, Agen
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import AgentRecord, Constraints, MessageParams
+from adapters.agent_context.wire.messages import AgentRecord, Constraints, MessageParams, Payload, payload_of
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway
 from gateway.core.errors import Denied, InterlinguaError, NotFound
@@ -214,6 +214,8 @@ REFUSED: Final = frozenset(
 )
 """Errors that are the fault of who asked."""
 PASSED: Final = "the deadline has passed"
+TOLD: Final = "told"
+"""Key of a run's attributes: what its message says of itself. It counts after a question too; metadata is anybody's."""
 CLIENT: Final = "client"
 """Target of what is told to a client for which no agent has registered."""
 
@@ -305,7 +307,7 @@ class Environment(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def following(self, run_id: str, served: Served, limits: Constraints | None = None) -> Iterator[Limit]:
-        """While the block lasts the run is cancelled at its deadline, or when its limit is ended."""
+        """While the block lasts the run is cancelled when its limit is ended; at its deadline as long as it is open."""
         self.served[run_id] = served
         limit = Limit(
             lambda why: self.background.do(None, self._cancel(run_id, why), f"limit of run {run_id}"),
@@ -313,14 +315,36 @@ class Environment(msgspec.Struct, frozen=True):
         )
         deadline, timer = None if limits is None else limits.deadline_at, None
         if deadline is not None:
-            late = max(deadline - time.time(), 0.0)
-            timer = asyncio.get_running_loop().call_later(late, limit.end, Expired(PASSED))
+            timer = asyncio.get_running_loop().call_later(_until(deadline), limit.end, Expired(PASSED))
         try:
             yield limit
         finally:
             self.served.pop(run_id, None)
             if timer is not None:
                 timer.cancel()
+            if deadline is not None and not self.runs.quiet:
+                self.background.do(None, self._open_until(run_id, deadline), f"deadline of run {run_id}")
+
+    def may_answer(self, call: McpCall, run: Run) -> bool:
+        """See `WaitingRuns`. Raises Expired for a message whose deadline has passed; its run is cancelled."""
+        if not self.people.owns(call, run):
+            return False
+        deadline = told_of(run).limits.deadline_at
+        if deadline is None or _until(deadline) or (run.status.ended and run.cancel_reason != PASSED):
+            return True
+        self.background.do(None, self._cancel(run.id, PASSED), f"deadline of run {run.id}")
+        raise Expired(PASSED)
+
+    async def _open_until(self, run_id: str, deadline: float) -> None:
+        """Cancel a run that nobody follows, since it waits for an answer, at its deadline; unless it ends before."""
+        with contextlib.suppress(NotFound):
+            try:
+                async with asyncio.timeout(_until(deadline)):
+                    if not (await self.gateway.runs.get(run_id)).status.ended:
+                        async with self.gateway.runs.watch(run_id, deltas=False) as watch:
+                            await watch.follow(lambda _: None)
+            except TimeoutError:
+                await self._cancel(run_id, PASSED)
 
     async def _cancel(self, run_id: str, why: str) -> None:
         await self.gateway.runs.cancel(run_id, reason=why)
@@ -330,6 +354,16 @@ def correlation_of(meta: JsonObject) -> str | None:
     """The correlation id in a `_meta`; None for one that is not a string."""
     found = meta.get(wire.CORRELATION)
     return found if isinstance(found, str) and found else None
+
+
+def told_of(run: Run) -> Payload:
+    """What the message of a run says of itself."""
+    return payload_of(run.request.attributes.get(TOLD, {}))
+
+
+def _until(deadline: float) -> float:
+    """The seconds until a deadline (epoch seconds); 0.0 where it is past."""
+    return max(deadline - time.time(), 0.0)
 
 
 def same_work(one: str | None, other: str | None) -> bool:

@@ -17,6 +17,7 @@ from adapters.agent_context.codec.errors import WAITED_FOR, NoMatch, refusal
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.task_record import ALLOWED
 from adapters.agent_context.inbound.environment import (
+    TOLD,
     Aside,
     Environment,
     Served,
@@ -25,13 +26,14 @@ from adapters.agent_context.inbound.environment import (
     correlation_of,
     fresh,
     metadata_of,
+    told_of,
 )
 from adapters.agent_context.inbound.questions import again
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import Constraints, MessageParams, Payload, payload_of
+from adapters.agent_context.wire.messages import MessageParams, Payload, payload_of
 from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp.runs import RunFollower, elsewhere, keys
@@ -42,8 +44,6 @@ from gateway.wire.jsonrpc import RpcError
 
 REQUIRED_PATH: Final = f"{content.PAYLOAD}/requirements"
 DEADLINE_PATH: Final = f"{REQUIRED_PATH}/constraints/deadline"
-TOLD: Final = "told"
-"""Key of a run's attributes: what its message says of itself. It counts after a question too; metadata is anybody's."""
 SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
 
@@ -58,11 +58,6 @@ class Letter(msgspec.Struct, frozen=True):
     source: str | None
     correlation: str
     token: str | None = None
-
-    @property
-    def limits(self) -> Constraints:
-        """The constraints; none of them set where it has none."""
-        return (self.told.requirements.constraints if self.told.requirements is not None else None) or Constraints()
 
     @property
     def session(self) -> str | None:
@@ -89,14 +84,14 @@ class MessageRequests:
         told = payload_of(nlip.plain(asked.content.payload))
         token = fresh() if nlip.spoken(asked.content.payload) else None
         letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh(), token)
-        ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
+        ahead(told.limits.deadline_at, DEADLINE_PATH, told.limits.deadline)
         run = await again(self._env.waiting, call, agent, asked, payload=asked.content.payload, path=content.PAYLOAD)
         if run is None:
             await self._required(letter)
             run, losses = await self._start(call, letter)
             return await self._follow(call, letter, run, losses)
         known = correlation_of(run.request.attributes) or letter.correlation
-        letter = replace(letter, told=payload_of(run.request.attributes.get(TOLD, {})), correlation=known)
+        letter = replace(letter, told=told_of(run), correlation=known)
         return await self._follow(call, letter, run)
 
     async def told(self, aside: Aside) -> None:
@@ -119,7 +114,7 @@ class MessageRequests:
 
     async def _required(self, letter: Letter) -> None:
         """Raises NoMatch for an agent that is not what the message requires. The coordination looks for one that is."""
-        needs, limits = letter.told.requirements, letter.limits
+        needs, limits = letter.told.requirements, letter.told.limits
         if needs is None or letter.agent.name == self._env.options.tasks_of:
             return
         wanted = Needs(needs.capabilities or (), limits.min_score, limits.max_cost)
@@ -192,7 +187,7 @@ class MessageRequests:
         env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
-        with env.following(run.id, served, letter.limits) as limit:
+        with env.following(run.id, served, letter.told.limits) as limit:
             telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
             token = letter.session if letter.token is not None else None
             words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)

@@ -233,6 +233,11 @@ class Payload(Wire):
     context: Context | None = None
     requirements: Requirements | None = None
 
+    @property
+    def limits(self) -> Constraints:
+        """The constraints; none of them set where it has none."""
+        return (self.requirements.constraints if self.requirements is not None else None) or Constraints()
+
 
 class MessageContent(Wire):
     """Content object with required fields."""

@@ -57,8 +57,8 @@ class WaitingRuns:
         may: Callable[[McpCall, Run], bool] = lambda call, run: True,
         over: int = INVALID_REQUEST,
     ) -> None:
-        """`may`: whether a call's client may answer the run's questions; `over`: code of the error for one that is
-        open no more.
+        """`may`: whether a call's client may answer the run's questions; it raises why nobody may. `over`: code of the
+        error for one that is open no more.
         """
         self._runs = runs
         self._may = may

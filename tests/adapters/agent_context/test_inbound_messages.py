@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from adapters.agent_context.inbound import messages
+from adapters.agent_context.inbound import environment, messages
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.types import Interrupt, RunQuery, RunStatus
+from gateway.core.types import Interrupt, Run, RunQuery, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, in_seconds, refused, request, response, text_of
 from tests.support.aio import run
@@ -177,7 +179,7 @@ def test_a_message_taken_back_or_left_behind_cancels_its_run() -> None:
                 await there.newest("held")
                 await client.cancel(asked)
                 assert (await refused(asked)).code == -32800
-                await _ends(there, RunStatus.CANCELLED)
+                await _ends(there, "held", RunStatus.CANCELLED)
             for how in ("agent/message", "notification"):
                 there.gate.clear()
                 before = (await there.newest("held")).id
@@ -187,7 +189,7 @@ def test_a_message_taken_back_or_left_behind_cancels_its_run() -> None:
                     else:
                         await client.begin("agent/message", target="held", content=request())
                     await _newer(there, before)
-                await _ends(there, RunStatus.CANCELLED)
+                await _ends(there, "held", RunStatus.CANCELLED)
 
     run(main())
 
@@ -198,9 +200,11 @@ async def _newer(there: Rig, before: str) -> None:
             await asyncio.sleep(0.002)
 
 
-async def _ends(there: Rig, status: RunStatus) -> None:
-    found = await there.engine.runs.wait((await there.newest("held")).id, 30)
-    assert found is not None and found.status is status
+async def _ends(there: Rig, agent: str, status: RunStatus) -> Run:
+    await until(lambda: not any(live.run.agent == agent for live in there.engine.live.values()))
+    found = await there.newest(agent)
+    assert found.status is status
+    return found
 
 
 def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
@@ -226,7 +230,7 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
             soon = {"constraints": {"deadline": in_seconds(0.2)}}
             error = await refused(client.ask("agent/message", target="held", content=request(requirements=soon)))
             assert (error.code, error.data["code"]) == (-32006, "deadline")
-            await _ends(there, RunStatus.CANCELLED)
+            await _ends(there, "held", RunStatus.CANCELLED)
 
     run(main())
 
@@ -259,6 +263,49 @@ def test_a_deadline_holds_for_what_comes_after_a_question_too(monkeypatch: pytes
             meta = {"interlingua/resume": error.data["resume"]}
             error = await refused(client.ask("agent/message", target="slow", content=request("yes"), meta=meta))
             assert (error.code, error.data["code"]) == (-32006, "deadline")
+
+    run(main())
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["which the gateway watches", "after a restart"])
+def test_a_question_that_nobody_has_answered_at_the_deadline_is_open_no_more(
+    watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(messages, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+        async with rig() as there, there.http() as client:
+            limits = request(requirements={"constraints": {"deadline": in_seconds(0.5 if watched else 300)}})
+            error = await refused(client.ask("agent/message", target="asker", content=limits))
+            assert error.code == -32050
+            if watched:
+                await _ends(there, "asker", RunStatus.CANCELLED)
+            else:
+                monkeypatch.setattr(environment, "time", SimpleNamespace(time=lambda: time.time() + 301))
+            answer = {"type": "request", "payload": {"answer": {"ok": True}}}
+            meta = {"interlingua/resume": error.data["resume"]}
+            error = await refused(client.ask("agent/message", target="asker", content=answer, meta=meta))
+            assert (error.code, error.data["code"]) == (-32006, "deadline")
+            run = await _ends(there, "asker", RunStatus.CANCELLED)
+            assert run.cancel_reason == "the deadline has passed" and b"True" not in bytes(run.output)
+
+    run(main())
+
+
+def test_a_question_of_a_message_that_was_answered_before_its_deadline_stays_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async with rig() as there, there.http() as client:
+            limits = request(requirements={"constraints": {"deadline": in_seconds(300)}})
+            error = await refused(client.ask("agent/message", target="asker", content=limits))
+            answer = {"type": "request", "payload": {"answer": {"ok": True}}}
+            meta = {"interlingua/resume": error.data["resume"]}
+            done = await client.ask("agent/message", target="asker", content=answer, meta=meta)
+            assert text_of(done) == "Let me see. answered {'ok': True}"
+            await there.inbound.settled()
+            monkeypatch.setattr(environment, "time", SimpleNamespace(time=lambda: time.time() + 301))
+            error = await refused(client.ask("agent/message", target="asker", content=answer, meta=meta))
+            assert error.code == -32005 and error.data["status"] == "success"
 
     run(main())
 
