@@ -373,6 +373,7 @@ class TaskDriver:
                 self._context.lost("artifact_too_large")
             except (AgentError, Invalid):
                 self._context.lost("artifact_unavailable")
+            await self._save()
 
     async def _fetch_one(self, artifact: wire.TaskArtifact) -> None:
         limit = self._target.max_artifact

@@ -63,6 +63,35 @@ def test_a_task_that_was_finished_meanwhile_ends_well_with_what_was_missed() -> 
     run(scene())
 
 
+@pytest.mark.parametrize("where", ["a step's", "the task's"])
+def test_a_file_that_was_fetched_before_the_gateway_died_is_not_fetched_again(where: str) -> None:
+    async def scene() -> None:
+        files = [file("a.txt"), file("b.txt")]
+        agent = Agent(plan=[{"output": "done", "artifacts": files if where == "a step's" else []}])
+        agent.files = {"a": b"A", "b": b"B"}
+        begun, over = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Exchange) -> None:
+            begun.set()
+            await over.wait()
+
+        async with calling(agent) as (outbound, _):
+            agent.override["GET /tasks/t1/artifacts"] = says(200, files)
+            agent.override["GET /tasks/t1/artifacts/b"] = [slow]
+            made = context(AGENT, "x")
+            running = asyncio.create_task(outbound.run(made))
+            await begun.wait()
+            running.cancel()
+            await asyncio.wait([running])
+            again = context(AGENT, "x", upstream=made.upstreams[-1])
+            await outbound.attach(again)
+            assert [data for _, data in (*made.artifacts, *again.artifacts)] == [b"A", b"B"]
+            assert isinstance(again.end, e.RunFinished)
+            over.set()
+
+    run(scene())
+
+
 @pytest.mark.parametrize(
     "seen", [[], ["running", "running", "completed"], ["created", "running", "completed"]], ids="-".join
 )
