@@ -44,9 +44,8 @@ class ClientSocket:
         return [judged(message.encode(), self._limit) if isinstance(message, str) else binary(message)]
 
     async def aclose(self) -> None:
-        if not self._closed:
-            self._closed = True
-            await self._connection.close()
+        self._closed = True
+        await self._connection.close()
 
 
 async def connect(

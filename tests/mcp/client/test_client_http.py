@@ -499,6 +499,28 @@ def test_what_is_closed_fails_the_calls_that_are_under_way(what: str) -> None:
     run(story())
 
 
+def test_whoever_closes_a_session_waits_until_it_is_closed() -> None:
+    async def story() -> None:
+        told = asyncio.Event()
+
+        async def slow(exchange: Exchange, message: Any) -> None:
+            await told.wait()
+            await exchange.answer()
+
+        async with one({"DELETE": slow}) as (server, _, session):
+            assert isinstance(session, ClientSession)
+            closes = [asyncio.create_task(session.aclose())]
+            await server.until(lambda: server.requests[-1][0] == "DELETE")
+            closes.append(asyncio.create_task(session.aclose()))
+            await settled()
+            assert not any(close.done() for close in closes)
+            told.set()
+            await asyncio.gather(*closes)
+            assert [method for method, _ in server.requests].count("DELETE") == 1
+
+    run(story())
+
+
 # --- which transport --------------------------------------------------------------------------------------------------
 
 

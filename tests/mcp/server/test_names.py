@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_a_call_has_the_token_of_its_own_request() -> None:
             session.bearer = "its own"
             session.take([jsonrpc.Request(9, "tools/list")])
             session.bearer = "of the next"
-            await session.wait()
+            await asyncio.wait(session.tasks)
             assert there.words.calls[-1].bearer == "its own"
             told = {"jsonrpc": "2.0", "method": "agent/heartbeat", "params": stated()}
             await here.post(told, Authorization="Bearer three")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.types import Message
 
 from gateway.mcp import versions
+from gateway.mcp.server import McpCall
 from gateway.mcp.server.http import session as sessions
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.mcp.server.http.streams import numbered
@@ -15,6 +17,7 @@ from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.mcp.server.rig import SESSION, Client, client, initialize, raw, rig, stalled, tool
 from tests.support.aio import Clock, later, run
+from tests.support.rpc import settled
 from tests.support.scripted import until
 
 WITHIN = 30.0
@@ -197,6 +200,35 @@ def test_when_the_gateway_stops_everything_that_is_open_ends() -> None:
                 assert await events.next() is None and await news.next() is None
             assert (await here.http.post(there.mcp, json=initialize())).status_code == 503
             assert not there.server.sessions
+
+    run(case())
+
+
+def test_whoever_closes_the_server_waits_for_every_call_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+
+            async def tidy(call: McpCall, given: Any, params: Any) -> str:
+                try:
+                    return await there.words.wait(call, given, params)
+                finally:
+                    await there.words.go.wait()
+
+            monkeypatch.setattr(there.words, "say", tidy)
+            calls = [
+                asyncio.create_task(here.post(here.request("tools/call", tool(name), id=name)))
+                for name in ("say", "wait")
+            ]
+            await there.saw("waits say", "waits wait")
+            assert (await here.http.delete(here.url, headers=here.headers())).status_code == 200
+            await there.saw("cancelled wait")
+            closes = [asyncio.create_task(there.server.aclose()) for _ in range(2)]
+            await settled()
+            assert not any(close.done() for close in closes)
+            there.words.go.set()
+            await asyncio.gather(*closes)
+            assert "cancelled say" in there.words.seen
+            await asyncio.gather(*calls)
 
     run(case())
 

@@ -156,8 +156,6 @@ class SsePipe:
 
     async def aclose(self) -> None:
         """See `Pipe.aclose`. The server learns it by the end of the stream."""
-        if self._closed:
-            return
         self._closed = True
         self._inbox.end()
         self._reader.cancel()

@@ -81,6 +81,7 @@ class StreamableChannel:
         self._listener: asyncio.Task[None] | None = None
         self._telling = TaskSet()
         self._resting = TaskSet()
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -314,6 +315,11 @@ class StreamableChannel:
 
     async def aclose(self) -> None:
         """See `Channel`. The server is told."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         lost = self.closed.done()
         self._fail(AgentGone(f"the connection to {self.name} was closed"))
         for scope in list(self._under_way):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -19,6 +19,7 @@ from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import HandshakeSession, SessionEvent
 from gateway.transport.rpc.outgoing import OutgoingRequests
 from gateway.transport.streamable_http.server import MessageStream, SessionTable
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, Response, RpcError
 
@@ -62,9 +63,9 @@ class StreamableSession(HandshakeSession):
         return bool(self._live)
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
+    def tasks(self) -> Collection[asyncio.Task[None]]:
         """The requests under way."""
-        return list(self._live.values())
+        return self._live.values()
 
     def tell(self, method: str, params: Any = None) -> None:
         self.standalone.stream.put(jsonrpc.notification(method, params))
@@ -206,7 +207,7 @@ class StreamableSession(HandshakeSession):
             self.visit.leave()
         if why:
             self._why = RpcError(jsonrpc.INTERNAL_ERROR, why)
-        for task in self.tasks:
+        for task in list(self.tasks):
             task.cancel()
         self._asking.end(AgentGone("the client's session has ended"))
         self.standalone.end()
@@ -214,11 +215,6 @@ class StreamableSession(HandshakeSession):
             self._forget(name)
         self.hub.leave(self)
         self._ended(self)
-
-    async def wait(self) -> None:
-        """Until nothing of it is left."""
-        if self._live:
-            await asyncio.wait(self.tasks)
 
 
 def _to_answer(message: Message) -> bool:
@@ -236,7 +232,7 @@ class StreamableSessions:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._table = SessionTable[StreamableSession](hub.options.idle, self._on_idle)
-        self._ending: set[StreamableSession] = set()
+        self._ending = TaskSet()
         self.get = self._table.get
         self.used = self._table.used
         hub.on_stop(self.quiet)
@@ -261,9 +257,7 @@ class StreamableSessions:
     async def aclose(self) -> None:
         """The same, and wait until nothing is left of them."""
         self.quiet()
-        while self._ending:
-            await asyncio.gather(*(session.wait() for session in self._ending))
-            self._ending = {session for session in self._ending if session.busy}
+        await self._ending.settled()
 
     def _make_room(self) -> None:
         self._end_one(self._table.idle)
@@ -282,9 +276,8 @@ class StreamableSessions:
     def _ended(self, session: StreamableSession) -> None:
         self._table.remove(session)
         self._hub.disconnect()
-        if session.busy:
-            self._ending.add(session)
-            session.tasks[-1].add_done_callback(lambda _: self._ending.discard(session))
+        for task in session.tasks:
+            self._ending.hold(task)
 
     def _on_idle(self, session: StreamableSession) -> None:
         log.info("session %s was idle for %g s and is ended", session.id[:8], self._hub.options.idle)
