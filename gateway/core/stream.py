@@ -203,19 +203,28 @@ class Opener:
         self.state.advance(event)
         match event:
             case e.MessageStarted(message=name):
-                self._message = name
-                self._remember("message", name)
+                self._message = self._remember("message", name)
             case e.PartStarted(part=name, message=holder):
                 self._of[name] = holder
                 self.open_parts.add(name)
+                self._message = self._known_as("message", holder)
                 self._remember("part", name)
             case e.PartEnded(part=name):
                 self.open_parts.discard(name)
 
-    def _remember(self, kind: str, name: str) -> None:
-        base, mark, count = name.rpartition("#")
-        if mark and count.isdigit():
-            self._alias[kind, base] = name
+    def _remember(self, kind: str, name: str) -> str:
+        """Note the peer's name for what is called `name` here, and return it. A log tells no more, so before a restart
+        it is no other: a peer that names something `t#2` itself after its `t` has ended goes on with it as `t`.
+        """
+        known = self._known_as(kind, name)
+        if known != name:
+            self._alias[kind, known] = name
+        return known
+
+    def _known_as(self, kind: str, name: str) -> str:
+        base, _, count = name.rpartition("#")
+        renamed = count.isdigit() and self.state.item(kind, base) is Item.CLOSED  # else `name` is the peer's own
+        return base if renamed else name
 
     # one method for each kind of event that may need repair; see REPAIRS
 
@@ -271,7 +280,7 @@ class Opener:
         while self.state.item(kind, fresh) is not Item.ABSENT:
             count += 1
             fresh = f"{name}#{count}"
-        self._alias[kind, name] = fresh
+        self._remember(kind, fresh)
         return fresh
 
     def _open_message(self, event: e.MessageStarted) -> list[e.Event]:
@@ -280,7 +289,7 @@ class Opener:
             self._message = event.message
             return []
         name = self._fresh("message", event.message)
-        self._message = event.message
+        self._message = self._known_as("message", name)
         return [*self._started(), event if name == event.message else _renamed(event, message=name)]
 
     def _open_part(self, part: str, message: str, kind: str, event: e.PartStarted | None = None) -> list[e.Event]:
@@ -290,7 +299,7 @@ class Opener:
         holder = self._alias.get(("message", message), message)
         out: list[e.Event] = []
         if self.state.item("message", holder) is Item.OPEN:
-            self._message = message
+            self._message = self._known_as("message", holder)
         else:
             out = self._open_message(e.MessageStarted(message=message))
             holder = self._alias.get(("message", message), message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core import events as e
@@ -134,15 +134,25 @@ def test_whatever_order_a_peer_has_it_leaves_the_opener_legal(events: list[e.Eve
     assert _advance(*legal).phase is stream.Phase.ENDED
 
 
-@given(st.lists(_PEER, max_size=20), st.integers(0, 20))
-def test_an_opener_that_replays_a_log_goes_on_as_the_first_would_have(events: list[e.Event], cut: int) -> None:
+_NAMED = st.builds(e.PartStarted, part=st.sampled_from(["p", "p#2", "q"]), message=st.sampled_from(["m", "m#2", "n"]))
+"""Names that look as if they had been given here. A message is begun by its part: what the log does not tell is that an
+open one is begun again.
+"""
+
+
+@settings(max_examples=300)
+@given(st.lists(_NAMED | _PEER.filter(lambda event: not isinstance(event, e.MessageStarted)), max_size=12), st.data())
+def test_an_opener_that_replays_a_log_goes_on_as_the_first_would_have(
+    events: list[e.Event], data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(events)))
     first = Opener()
     before = first.feed(events[:cut])
     second = Opener()
     for event in before:
         second.replay(event)
     rest = [*events[cut:], e.RunFinished()]
-    assert second.feed(rest)[-1] == first.feed(rest)[-1] == e.RunFinished()
+    assert second.feed(rest) == first.feed(rest)
 
 
 _TRANSITIONS = st.sampled_from([
