@@ -123,7 +123,7 @@ class App:
         self.gateway.agents.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
         self._warming = TaskSet()
-        self._overlooker = Overlooker(self.gateway, lambda: self.ready and self.gateway.store.reachable, gather)
+        self._overlooker = Overlooker(self.gateway, self._refuses, gather)
         self.report = self._overlooker.report
         self._enforcement: Enforcement | None = None
         self._use(config)
@@ -152,6 +152,10 @@ class App:
         work = (self._webhooks.run(), *self._chores())
         self._tasks = [asyncio.create_task(one) for one in work]
         self.ready = True
+
+    def _refuses(self) -> str:
+        """Why no run is taken; empty while runs are."""
+        return self.gateway.store.trouble if self.ready else "the gateway starts or stops"
 
     def warm(self) -> None:
         """Start the agents whose routes want them started before anybody asks. Once, when clients are served; `reload`

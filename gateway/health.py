@@ -34,6 +34,8 @@ class Overview:
         """How many workers take runs, of `places`."""
         self.places = told.places
         self.ready = _most(self.serving, told.places)
+        self.reason = "; ".join(dict.fromkeys(report.why for report in answering if report.why))
+        """Why some take none."""
         self.backlog = sum(report.backlog for report in told.reports.values())
         self.late = told.late
         """Whether some of its figures may be older than those that another worker has told already."""
@@ -65,10 +67,10 @@ class Overview:
 class Overlooker:
     """Finds out how the gateway is."""
 
-    def __init__(self, engine: Engine, ready: Callable[[], bool], gather: GatherAll | None = None) -> None:
-        """ready: whether this process takes runs. gather: asks all workers, given how this one is."""
+    def __init__(self, engine: Engine, refuses: Callable[[], str], gather: GatherAll | None = None) -> None:
+        """refuses: why this process takes no runs, empty if it does. gather: asks all workers, given how this is."""
         self._engine = engine
-        self._ready = ready
+        self._refuses = refuses
         self._gather = gather
 
     def report(self) -> WorkerReport:
@@ -77,7 +79,8 @@ class Overlooker:
         waiting = [entry for entry in agents.configured if entry.many is not None and not entry.ready]
         entries = (*waiting, *agents.entries)
         return WorkerReport(
-            ready=self._ready(),
+            ready=not (why := self._refuses()),
+            why=why,
             agents={entry.route.name: entry.ready for entry in entries if not entry.hidden},
             backlog=self._engine.store.backlog,
             figures=packed([metric.sent() for metric in metrics.families] if self._gather is not None else []),
@@ -131,6 +134,8 @@ def readiness(overview: Overview, sees: Sees | None) -> JsonObject:
         "ready": overview.ready,
         "counts": {"agents": len(agents), "ready": sum(agents.values())},
     }
+    if not overview.ready:
+        found["reason"] = overview.reason or "too few workers answer"
     if overview.places > 1:
         found["workers"] = {"all": overview.places, "ready": overview.serving}
     if sees is not None:

@@ -110,14 +110,17 @@ COUNTS = {"agents": 3, "ready": 2}
 def overview(*workers: bool, silent: Mapping[int, float] = {}) -> Overview:
     """Of workers that are ready or are not. `silent` are those that do not answer, by number from 1."""
     reports = {
-        number: WorkerReport(ready=ready, agents=READY, backlog=number, figures=packed([]))
+        number: WorkerReport(
+            ready=ready, agents=READY, backlog=number, figures=packed([]), why="" if ready else "the disk is full"
+        )
         for number, ready in enumerate(workers, 1)
     }
     return Overview(Gathered(number=1, places=len(workers), reports=reports, silent=silent, ended=packed([])))
 
 
 def test_who_may_know_of_no_agent_is_told_how_many_there_are() -> None:
-    assert readiness(overview(False), None) == {"ready": False, "counts": COUNTS}
+    told = {"ready": False, "counts": COUNTS, "reason": "the disk is full"}
+    assert readiness(overview(False), None) == told
 
 
 def test_who_may_know_of_some_is_told_those_and_how_many_there_are() -> None:
@@ -141,6 +144,12 @@ def test_several_workers_are_ready_while_half_of_them_answer_and_are(
 ) -> None:
     told = readiness(overview(*workers, silent=silent), None)
     assert (told["ready"], told["workers"]) == (ready, {"all": len(workers), "ready": serving})
+
+
+def test_what_several_are_not_ready_for_is_said_once_and_of_none_that_answers_that() -> None:
+    assert readiness(overview(False, False, True), None)["reason"] == "the disk is full"
+    assert readiness(overview(True, True, silent={1: 9.0, 2: 9.0}), None)["reason"] == "too few workers answer"
+    assert "reason" not in readiness(overview(False, True), None)
 
 
 def test_figures_of_a_worker_that_does_not_answer_are_said_to_be_old() -> None:

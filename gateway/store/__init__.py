@@ -198,8 +198,11 @@ class Store(Protocol):
         """
 
     @property
-    def reachable(self) -> bool:
-        """False while nothing can be written, because the server or the thread that writes is gone."""
+    def trouble(self) -> str:
+        """Why what was to be written last was not, as clients are told; empty where it was. Costs nothing.
+
+        What has passed is seen within a third of a lease, whether anything else is written or not.
+        """
 
     @property
     def lapsed(self) -> bool:

@@ -106,21 +106,24 @@ class WriteBehind(msgspec.Struct, eq=False):
 
 
 class Trouble:
-    """Warns of what keeps a store from being written: once, until it is something else or over."""
+    """What keeps a store from being written. The log is warned once, until it is something else or over."""
 
     def __init__(self) -> None:
         self._error = ""
+        self.why = ""
+        """What clients may know of it; empty once it is over."""
 
-    def tell(self, what: str, error: BaseException) -> None:
+    def tell(self, what: str, error: BaseException, why: str) -> None:
         """This could not be done."""
+        self.why = why
         if (said := str(error)) != self._error:
             self._error = said
             logger.warning("%s: %s (told once, until it changes)", what, error)
 
     def over(self) -> None:
         """All that waited is written."""
-        if self._error:
-            self._error = ""
+        if self.why:
+            self._error = self.why = ""
             logger.warning("the store is written again")
 
 

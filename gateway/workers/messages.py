@@ -46,13 +46,14 @@ class Changed(Struct, frozen=True, tag=True):
 
 class WorkerReport(Struct, frozen=True, kw_only=True, tag=True):
     """How a worker is. agents: whether each is ready, by name. backlog: bytes that its store has still to write.
-    figures: its metrics, each a Family; only who adds them up decodes them.
+    figures: its metrics, each a Family; only who adds them up decodes them. why: why it is not ready, if it is not.
     """
 
     ready: bool
     agents: Mapping[str, bool]
     backlog: int
     figures: Raw
+    why: str = ""
 
 
 class Gather(Struct, frozen=True, tag=True):

@@ -99,7 +99,7 @@ async def admin(
     async with engine(recorder=recorder) as made:
         made.use([Entry(route, Scripted(script)) for route in config.routes])
         operators = Operators(config.operators, HostNames(()), near=open_near(config, private=private))
-        api = AdminApi(made, lambda: config, operators, Overlooker(made, lambda: True), reread, recorder=recorder)
+        api = AdminApi(made, lambda: config, operators, Overlooker(made, str), reread, recorder=recorder)
         try:
             yield Admin(made, config, Starlette(routes=[*api.routes()]), recorder)
         finally:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
+import resource
 import signal
 import socket
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,6 +170,40 @@ def test_a_store_that_was_removed_under_it_is_told_when_it_stops_with_exit_code_
         gateway.process.signal(signal.SIGTERM)
         assert gateway.process.wait(60) == 1
         assert "the gateway has stopped, and not all that happened is stored: " in gateway.process.stderr()
+
+
+def readiness(gateway: Gateway) -> tuple[int, str | None]:
+    """The status of `/readyz`, and its reason."""
+    answer = httpx2.get(f"{gateway.url}/readyz", trust_env=False, timeout=60)
+    return answer.status_code, answer.json().get("reason")
+
+
+def test_a_gateway_that_cannot_write_is_not_ready_and_says_why_until_it_can(text: str, tmp_path: Path) -> None:
+    with Gateway(text, tmp_path) as gateway:
+        assert readiness(gateway) == (200, None)
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        failed = (503, "the store failed: its disk fails")
+        gateway.process.wait_until(lambda: readiness(gateway) == failed, "seen though no client writes", 60)
+        body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
+        refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
+        assert (refused.status_code, refused.json()) == failed
+        assert readiness(gateway) == failed
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        gateway.process.wait_until(lambda: readiness(gateway) == (200, None), "recovered", 60)
+
+
+def test_a_gateway_whose_store_is_damaged_is_not_ready_and_says_so(text: str, tmp_path: Path) -> None:
+    with Gateway(f"{text}\nstore: {{url: sqlite:///kept.db}}\n", tmp_path) as gateway:
+        with contextlib.closing(sqlite3.connect(tmp_path / "kept.db")) as store:
+            (table,) = store.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs'").fetchone()
+            store.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with (tmp_path / "kept.db").open("r+b") as file:
+            file.seek((table - 1) * 4096)
+            file.write(b"\xa5" * 4096)
+        body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
+        refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
+        assert refused.status_code == 503
+        assert readiness(gateway) == (503, "the store failed: it is damaged")
 
 
 @pytest.fixture(scope="module")

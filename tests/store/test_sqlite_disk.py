@@ -29,6 +29,33 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
+def test_a_disk_that_can_be_synced_again_is_noticed_though_nothing_is_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = True
+
+    def sync(descriptor: int) -> None:
+        if broken:
+            raise OSError("broken")
+
+    async def well() -> bool:
+        return not store.trouble
+
+    async def main() -> None:
+        nonlocal broken
+        await store.open()
+        with pytest.raises(Unsynced):
+            await store.create_run(make_run(), [entry(1)], reserved=9)
+        assert store.trouble == "the store failed"
+        broken = False
+        await eventually(well)
+        await store.close()
+
+    monkeypatch.setattr(disk_thread, "sync", sync)
+    store = SqliteStore(path, lease_seconds=0.3)
+    run(main())
+
+
 def wal(path: Path) -> bytes:
     """The file's log as it is now."""
     return Path(f"{path}-wal").read_bytes()
@@ -61,13 +88,15 @@ def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all
     async def main() -> None:
         nonlocal broken
         monkeypatch.setattr(disk_thread, "sync", sync)
-        store = SqliteStore(path)
+        store = SqliteStore(path, lease_seconds=3600.0)
         await store.open()
         one = make_run()
         assert (await store.create_run(one, [entry(1)], reserved=9)).active
         broken = True
         with pytest.raises(Unsynced):
             await store.commit(one.id, RunChange(events=(entry(2),)))
+        await store.flush()
+        assert store.trouble == "the store failed"
         broken = False
         await store.commit(one.id, RunChange(events=(entry(3),)))
         assert wal(path) == b"", "what the failed sync may have lost is needed no more"
@@ -75,7 +104,7 @@ def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all
         assert alone.execute("SELECT max(last) FROM log").fetchone() == (3,)
         alone.close()
         await store.commit(one.id, RunChange(events=(entry(4),)))
-        assert wal(path) != b"", "and then all is as it was"
+        assert wal(path) != b"" and store.trouble == "", "and then all is as it was"
         assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
         await store.close()
 
@@ -223,7 +252,7 @@ def test_after_the_thread_died_nothing_that_was_kept_is_tried_again(path: Path) 
         writer._disk.do(lambda: int("dies"))  # type: ignore[arg-type, return-value]
 
         async def died() -> bool:
-            return not store.reachable
+            return bool(store.trouble)
 
         await eventually(died)
         writer._again()  # as its alarm does
@@ -270,7 +299,7 @@ def test_a_file_that_is_removed_or_replaced_under_the_store_ends_it_with_a_word_
     path: Path, caplog: pytest.LogCaptureFixture, replaced: bool, found: str
 ) -> None:
     async def gone() -> bool:
-        return not store.reachable
+        return bool(store.trouble)
 
     async def main() -> None:
         await store.open()

@@ -118,16 +118,42 @@ def test_on_a_full_disk_commits_end_unavailable_and_never_overtake_the_tokens_be
             with pytest.raises(Unavailable, match="no space is left on its disk") as failed:
                 await store.commit(one.id, RunChange(events=(entry(5002),)))
             assert "full" in failed.value.detail
-        assert store.backlog > 100_000
+        assert store.backlog > 100_000 and store.trouble == "the store failed: no space is left on its disk"
         with pytest.raises(Unavailable):
             await store.flush()
         _relieve(store)
         await store.commit(one.id, RunChange(events=(entry(5002),)))
         assert numbers(await store.events(one.id, max_bytes=1 << 30)) == list(range(1, 5003))
-        assert store.backlog == 0
+        assert store.backlog == 0 and store.trouble == ""
         await store.close()
         told = [record.getMessage() for record in caplog.records]
         assert len(told) == 2 and "disk is full" in told[0] and told[1] == "the store is written again"
+
+    run(main())
+
+
+def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path, lease_seconds=0.3)
+        await store.open()
+        await store.create_run(make_run(), [entry(1)], reserved=9)
+        table = await inside(store, "SELECT rootpage FROM sqlite_schema WHERE name = 'runs'")
+        disk = store._writer._disk
+        disk.holding(lambda batches: batches.cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        with path.open("r+b") as file:
+            file.seek((table - 1) * 4096)
+            file.write(b"\xa5" * 4096)
+        disk.holding(lambda batches: batches.cursor.execute("PRAGMA shrink_memory"))
+        with pytest.raises(Unavailable, match="it is damaged"):
+            await store.create_run(make_run(), [entry(1)], reserved=9)
+        before = await inside(store, "SELECT expires_at FROM leases")
+
+        async def extended() -> bool:
+            return bool(await inside(store, "SELECT expires_at FROM leases") != before)
+
+        await eventually(extended)
+        assert store.trouble == "the store failed: it is damaged"
+        await store.close()
 
     run(main())
 

@@ -110,8 +110,8 @@ class PostgresStore:
         return self._writer.backlog
 
     @property
-    def reachable(self) -> bool:
-        return self._writer.reachable
+    def trouble(self) -> str:
+        return self._writer.trouble
 
     async def _beat(self, connection: Connection) -> None:
         with self._held.extending():
@@ -177,7 +177,7 @@ class PostgresStore:
             try:
                 self._on_disk = await self._write(queries.over_before, own=True)
             except Unavailable:
-                if not self.reachable:
+                if self._writer.away:
                     raise
                 return run  # it has happened, as for whoever watches it at its owner
             before = written

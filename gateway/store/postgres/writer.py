@@ -48,6 +48,9 @@ LOCK_SECONDS = 4.0
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.25
 """Between two looks at who has waited for long enough."""
+CONTENDED = asyncpg.LockNotAvailableError, asyncpg.TransactionRollbackError, asyncpg.QueryCanceledError
+"""What is wrong with one job, and not with the server: another transaction was in its way."""
+AWAY = "the store cannot be reached"
 LONGEST_BATCH = 1024
 """Pieces in one transaction: limits how long a batch delays the next one."""
 
@@ -117,9 +120,14 @@ class PostgresWriter:
         self._alarm: asyncio.TimerHandle | None = None
 
     @property
-    def reachable(self) -> bool:
-        """Whether the server took what was written last."""
-        return self.queue.usable and self._down_since is None
+    def away(self) -> bool:
+        """Whether there is no server that takes anything."""
+        return not self.queue.usable or self._down_since is not None
+
+    @property
+    def trouble(self) -> str:
+        """See `gateway.store.Store.trouble`."""
+        return str(AWAY if self.queue.usable else self.queue.closed()) if self.away else self._trouble.why
 
     @property
     def backlog(self) -> int:
@@ -362,8 +370,10 @@ class PostgresWriter:
                 raise Lost(f"{type(error).__name__}: {error}") from error
             if self._task is None or self._stopping.is_set():
                 raise
-            self._trouble.tell("the store's lease could not be refreshed", error)
+            self._trouble.tell("the store's lease could not be refreshed", error, str(unavailable(error)))
         else:
+            if not self._ahead:
+                self._trouble.over()
             self._is_back()
 
     def _fail(self, error: Exception) -> bool:
@@ -372,7 +382,10 @@ class PostgresWriter:
         Returns whether the pieces behind it may be written: not before one that is kept.
         """
         piece = self._ahead[0]
-        if isinstance(piece, WriteJob) and piece.future is not None:
+        awaited = isinstance(piece, WriteJob) and piece.future is not None
+        if is_engines(error) and not (awaited and isinstance(error, CONTENDED)):
+            self._trouble.tell("the store cannot be written", error, str(unavailable(error)))
+        if isinstance(piece, WriteJob) and awaited:
             del self._ahead[0]
             answer([(piece, None, unavailable(error))])
             return True
@@ -380,7 +393,6 @@ class PostgresWriter:
             logger.error("the store drops what cannot be written: %s", error, exc_info=error)
             self._done(1, [])
             return True
-        self._trouble.tell(f"the store cannot be written, {len(self._ahead)} pieces wait", error)
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._refuse(error)
         return False
@@ -419,7 +431,7 @@ class PostgresWriter:
 
     def _refuse(self, error: Exception | None = None) -> None:
         """Refuse jobs that somebody waits for. Those in doubt stay: whether they were written is found out."""
-        wrong = unavailable(error) if error is not None else Unavailable("the store cannot be reached")
+        wrong = unavailable(error) if error is not None else Unavailable(AWAY)
         doubted = self._doubt.count if self._doubt is not None else 0
         old = [piece for piece in self._ahead if isinstance(piece, WriteJob) and piece.future is not None]
         answer([(job, None, wrong) for job in old])

@@ -208,8 +208,8 @@ class SqliteStore:
                 self._bell.close()
 
     @property
-    def reachable(self) -> bool:
-        return self._queue.usable
+    def trouble(self) -> str:
+        return self._writer.trouble
 
     @property
     def lapsed(self) -> bool:

@@ -28,6 +28,8 @@ WHY = {
 }
 """By SQLite's primary error codes."""
 
+DAMAGED = f"the store failed{WHY[sqlite3.SQLITE_CORRUPT]}"
+
 logger = logging.getLogger(__name__)
 
 
@@ -121,7 +123,7 @@ class Batches:
         except BaseException:
             self._roll_back()
             raise
-        if not self.kept:
+        if not self.kept and self.trouble.why != DAMAGED:  # the lease has pages of its own
             self.trouble.over()
 
     def _write_each(self, batch: list[Piece]) -> list[Answer]:
@@ -137,6 +139,7 @@ class Batches:
 
     def _transact(self, batch: list[Piece]) -> list[Answer]:
         """Write all of it in one transaction, or raise and write nothing."""
+        changes = self.cursor.connection.total_changes
         try:
             self._begin(durable=self._syncs and any(type(piece) is WriteJob and piece.durable for piece in batch))
             answers, size = self._perform(batch)
@@ -150,7 +153,7 @@ class Batches:
         for piece in batch:
             if type(piece) is WriteBehind and piece.creation is not None:
                 piece.creation.written()
-        if not self.kept:
+        if not self.kept and self.cursor.connection.total_changes != changes:
             self.trouble.over()
         return answers
 
@@ -226,5 +229,6 @@ class Batches:
                         piece.creation.written()
         if self.kept:
             self.retry_at = time.monotonic() + RETRY_SECONDS
-            self.trouble.tell(f"the store cannot be written, {len(self.kept)} pieces wait", error)
+        if again:
+            self.trouble.tell("the store cannot be written", error, str(unavailable(error)))
         return answers

@@ -21,7 +21,7 @@ from gateway.core.errors import Unavailable
 from gateway.store import Unsynced
 from gateway.store.sqlite import schema
 from gateway.store.sqlite.batch import Batches, unavailable, why
-from gateway.store.write_queue import Answer
+from gateway.store.write_queue import Answer, Trouble
 
 T = TypeVar("T")
 
@@ -74,7 +74,8 @@ class DiskThread:
         """The descriptor to sync for a transaction to survive a power cut. None: nothing to sync, or SQLite does it."""
         self._file: tuple[int, int] | None = None
         """Names the file that is open, whatever is at its path by now."""
-        self._doubted = False  # a sync failed: the next may succeed without having written the same pages
+        self.unsynced = Trouble()
+        """What a sync failed of: the next may succeed without having written the same pages."""
 
     def start(
         self,
@@ -139,15 +140,14 @@ class DiskThread:
             return answers
         self._look()
         try:
-            if self._doubted:
+            if self.unsynced.why:
                 self.holding(_empty_wal)
             sync(self.wal)
         except (OSError, sqlite3.Error) as error:
-            self._doubted = True
-            logger.error("the store cannot be synced: %s", error)
             failed = Unsynced(f"the store failed{why(error)}", detail=f"{type(error).__name__}: {error}")
+            self.unsynced.tell("the store cannot be synced", error, str(failed))
             return [(job, result, wrong or (failed if job.durable else None)) for job, result, wrong in answers]
-        self._doubted = False
+        self.unsynced.over()
         return answers
 
     def checkpoint(self) -> None:
@@ -245,11 +245,14 @@ class DiskThread:
                 order()
             if time.monotonic() >= beat_at and not self._over:
                 self._look()
+                if self.unsynced.why:
+                    self.on_disk(())
                 try:
                     self.holding(lambda batches: batches.alone(self._beat))
                 except sqlite3.Error as error:
                     assert self.batches is not None
-                    self.batches.trouble.tell("the store's lease could not be refreshed", error)
+                    told = str(unavailable(error))
+                    self.batches.trouble.tell("the store's lease could not be refreshed", error, told)
                 beat_at = time.monotonic() + self._beat_seconds
 
 

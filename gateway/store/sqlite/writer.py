@@ -96,6 +96,14 @@ class Writer:
         return self._disk.shared and batches is not None and not batches.failing and self.queue.quick
 
     @property
+    def trouble(self) -> str:
+        """See `gateway.store.Store.trouble`."""
+        batches = self._disk.batches
+        if not self.queue.usable or batches is None:
+            return str(self.queue.closed())
+        return batches.trouble.why or self._disk.unsynced.why
+
+    @property
     def backlog(self) -> int:
         """Bytes appended but not yet written."""
         return self.queue.put - (self._disk.batches.written if self._disk.batches is not None else 0)

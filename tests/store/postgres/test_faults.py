@@ -40,7 +40,7 @@ async def written(store: PostgresStore) -> None:
     """Wait until nothing waits to be written."""
 
     async def done() -> bool:
-        return store.reachable and store.backlog == 0
+        return not store.trouble and store.backlog == 0
 
     await eventually(done)
 
@@ -58,7 +58,7 @@ def test_while_the_server_is_down_commits_are_refused_and_text_waits_and_is_writ
         refused = [store.create_run(make_run(), [], reserved=1), store.commit(one.id, RunChange(events=(entry(7),)))]
         results = await asyncio.gather(*refused, return_exceptions=True)
         assert [type(result) for result in results] == [Unavailable] * 2
-        assert not store.reachable and store.backlog > 0
+        assert store.trouble and store.backlog > 0
         with pytest.raises(Unavailable):
             await store.create_run(make_run(), [], reserved=1)
         with pytest.raises(Unavailable):
@@ -219,7 +219,7 @@ def test_a_full_disk_ends_commits_unavailable_and_they_never_overtake_the_text_b
             assert "extend" not in str(failed.value) and "extend" in failed.value.detail
         with pytest.raises(Unavailable):
             await store.flush()
-        assert store.backlog > 0 and store.reachable
+        assert store.backlog > 0 and "no space" in store.trouble
         await asyncio.to_thread(server.sql, "DROP TRIGGER full_disk ON interlingua.log", database)
         await store.commit(one.id, RunChange(events=(entry(102),)))
         assert numbers(await store.events(one.id)) == list(range(1, 103))
@@ -349,7 +349,7 @@ def test_a_server_that_says_nothing_is_given_up_and_what_it_was_told_is_written_
             store.append(one.id, tokens(2, 3))
             with pytest.raises(Unavailable):
                 await store.commit(one.id, RunChange(events=(entry(5),)))
-            assert not store.reachable
+            assert store.trouble
             monkeypatch.setattr(writer, "BATCH_SECONDS", 60.0)
             monkeypatch.setattr(connections, "CONNECT_SECONDS", 60.0)
             wire.go()
