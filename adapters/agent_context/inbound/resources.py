@@ -30,7 +30,7 @@ from gateway.core.errors import InterlinguaError, Limited, NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
 from gateway.mcp.runs.paging import listed, page
-from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.server.contract import MOST_SUBSCRIPTIONS, McpCall, McpSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
@@ -109,8 +109,6 @@ class Belongings:
 
 CALM_SECONDS: Final = 0.25
 """Between two tellings."""
-MOST_SUBSCRIPTIONS: Final = 1000
-"""Of one session."""
 LAST_ACTIVE: Final = "lastActive"
 """Of metrics."""
 LOOKED: Final = 50

@@ -229,6 +229,9 @@ class Service(Protocol):
         """Called when it has ended: once for every `joined`, or for none."""
 
 
+MOST_SUBSCRIPTIONS = 1000
+"""Resources that one session may want to hear of."""
+
 SUBSCRIBED = {
     "notifications/tools/list_changed": "toolsListChanged",
     "notifications/resources/list_changed": "resourcesListChanged",

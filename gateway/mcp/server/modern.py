@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from gateway.access import Visit
-from gateway.core.errors import Invalid, Unsupported
+from gateway.core.errors import Invalid, Limited, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, noted, read, refused, serve
-from gateway.mcp.server.contract import SUBSCRIBED, InputRequired, McpClient, ServerIdentity
+from gateway.mcp.server.contract import MOST_SUBSCRIPTIONS, SUBSCRIBED, InputRequired, McpClient, ServerIdentity
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
 from gateway.wire import jsonrpc
@@ -229,7 +229,7 @@ def notified(hub: Hub, agent: str | None, told: Notification, meta: JsonObject, 
 
 
 def _wanted(params: Raw, identity: ServerIdentity) -> Wanted:
-    """The part of the client's subscription that the server offers. Raises Invalid."""
+    """The part of the client's subscription that the server offers. Raises Invalid, Limited."""
     given = read(params, _Listen).notifications
     offered = identity.capabilities
     kinds = {
@@ -238,7 +238,11 @@ def _wanted(params: Raw, identity: ServerIdentity) -> Wanted:
     uris = given.get(RESOURCES) or []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise Invalid(f"{RESOURCES} must be an array of URIs")
-    return Wanted(frozenset(kinds), frozenset(uris if wire.declares(offered, *OFFERED[RESOURCES]) else ()))
+    if not wire.declares(offered, *OFFERED[RESOURCES]):
+        uris = []
+    if len(uris) > MOST_SUBSCRIPTIONS:
+        raise Limited(f"no more than {MOST_SUBSCRIPTIONS} subscriptions")
+    return Wanted(frozenset(kinds), frozenset(uris))
 
 
 def _whole(value: Any, kind: str, info: JsonObject, extra: JsonObject | None = None) -> JsonObject:

@@ -294,6 +294,17 @@ def test_such_a_client_listens_to_what_it_wants_to_know() -> None:
     run(main())
 
 
+def test_such_a_client_may_listen_to_as_many_resources_as_one_with_a_session() -> None:
+    async def main() -> None:
+        async with rig() as there:
+            wanted = {"resourceSubscriptions": [f"agent://tasks/{number}" for number in range(1001)]}
+            error = await refused(post(there, "subscriptions/listen", notifications=wanted))
+            assert (error.code, error.message) == (-32029, "no more than 1000 subscriptions")
+            assert error.data == {"code": "limited", "retryable": True, "retryAfter": 1.0}
+
+    run(main())
+
+
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
