@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
@@ -136,6 +137,8 @@ class Engine:
         self.backchannel = EngineBackchannel(store, self.agents, self.conversations, self.post, self._lobby)
         self._opened: list[Step] = []
         self.accompany()
+        self._owned_since = self._looked_since = 0.0
+        """Of `Store.held_since`: since when all runs here are known for this process's own; as of the last look."""
         self._recovery = Recovery(store, self.agents, self._starter, self.runs.events)
         self.adopting = asyncio.Lock()
         """Held while runs of dead processes are taken up."""
@@ -223,9 +226,9 @@ class Engine:
 
     async def taken_over(self, name: str) -> bool:
         """Whether another process has claimed a run that is in progress here, by its id or by that of its thread: this
-        one was so slow that its lease ran out. Costs nothing where it never did.
+        one was so slow that its lease ran out. Costs nothing where it never did or `adopt_orphans` has looked since.
         """
-        if not self.store.lapsed:
+        if self.store.held_since == self._owned_since:
             return False
         found = [live for live in self.live.values() if name in (live.run.id, live.run.thread)]
         return any([await self._handed_over(live) for live in found])
@@ -244,8 +247,12 @@ class Engine:
         """Let go of what others have taken over, and adopt where there is something to take up, which costs little to
         see. To be called every moment.
         """
-        for live in [*self.live.values()] if self.store.lapsed else ():
-            await self._handed_over(live)
+        if (held := self.store.held_since) != self._owned_since:
+            for live in [*self.live.values()]:
+                await self._handed_over(live)
+            if held == self._looked_since < math.inf:  # the second look finds those too that were just being created
+                self._owned_since = held
+            self._looked_since = held
         waits = self._recovery.waits and not self.adopting.locked()  # else they are being taken up
         if waits or await self.store.is_orphaned():
             await self.adopt()

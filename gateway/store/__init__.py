@@ -205,9 +205,11 @@ class Store(Protocol):
         """
 
     @property
-    def lapsed(self) -> bool:
-        """Whether this process's lease has ever run out before it was extended: then another may have claimed its runs,
-        and who writes elsewhere about one of them asks `owner_of` before. Costs nothing.
+    def held_since(self) -> float:
+        """When this process regained its lease after it had run out: 0 if it never has, infinite while it has none.
+
+        Before that another may have claimed its runs. Who writes elsewhere about one of them, and has not asked for its
+        owner since then, asks `owner_of` before. Costs nothing.
         """
 
     @property

@@ -32,25 +32,26 @@ class StoreProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldLease:
-    """Whether this process has held its lease at all times. Once it has not, others may have claimed its runs."""
+    """Since when this process has held its lease. Before that others may have claimed its runs."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until = math.inf
-        self._lapsed = False
+        self._since = 0.0
 
     @property
-    def lapsed(self) -> bool:
-        """Whether the lease has ever run out before it was extended."""
-        return self._lapsed or _awake_or_asleep() > self._until
+    def since(self) -> float:
+        """See `gateway.store.Store.held_since`."""
+        return math.inf if _awake_or_asleep() > self._until else self._since
 
     @contextlib.contextmanager
     def extending(self) -> Iterator[None]:
         """Entered to extend the lease, or to take it for the first time. What raises has extended nothing."""
-        until = _awake_or_asleep() + self._seconds
+        now = _awake_or_asleep()
         yield
-        self._lapsed = self.lapsed
-        self._until = until
+        if self.since == math.inf:
+            self._since = now
+        self._until = now + self._seconds
 
 
 def _awake_or_asleep() -> float:

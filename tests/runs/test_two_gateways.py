@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -243,7 +244,7 @@ def test_who_watches_a_run_or_waits_for_it_or_cancels_it_goes_on_where_it_was_ta
             pausing = asyncio.create_task(slow.runs.wait(other.id))
             await until(lambda: len(slow.live[one.id].log.waiting) == 1)
             await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
-            await until(lambda: store.lapsed)
+            await until(lambda: store.held_since == math.inf)
             await heir.adopt()
             await taken.wait()
             await asyncio.to_thread(allow)
@@ -266,5 +267,33 @@ def test_who_watches_a_run_or_waits_for_it_or_cancels_it_goes_on_where_it_was_ta
             assert (await pausing or other).status is RunStatus.INTERRUPTED
             assert (await slow.runs.cancel(other.id, wait=True)).status is RunStatus.CANCELLED
 
+    opened, refuse, allow = lapsing(engine_name, tmp_path, request)
+    run(scene())
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
+def test_a_gateway_that_has_its_lease_again_knows_its_runs_for_its_own_and_asks_the_store_no_more(
+    tmp_path: Path, request: pytest.FixtureRequest, engine_name: str
+) -> None:
+    async def scene() -> None:
+        store = opened(host="there", lease_seconds=0.5)
+        async with engine((route(), Scripted(hang)), store=store) as gateway:
+            one = await gateway.runs.start(asking("two"))
+            await asyncio.to_thread(refuse)
+            await until(lambda: store.held_since == math.inf)
+            await gateway.adopt_orphans()
+            await gateway.adopt_orphans()
+            await asyncio.to_thread(allow)
+            await until(lambda: store.held_since < math.inf)
+            asked = []
+            ask = store.owner_of
+            monkeypatch.setattr(store, "owner_of", lambda run_id: asked.append(run_id) or ask(run_id))
+            assert not await gateway.taken_over(one.id)
+            for _ in range(4):
+                await gateway.adopt_orphans()
+            assert not await gateway.taken_over(one.id)
+            assert asked == [one.id] * 3, "before any look, and in two"
+
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     opened, refuse, allow = lapsing(engine_name, tmp_path, request)
     run(scene())

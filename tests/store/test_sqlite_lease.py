@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -97,18 +98,25 @@ def test_an_owner_is_dead_when_its_process_or_its_lease_is_gone(row: dict[str, A
         child.communicate()
 
 
-def test_a_lease_that_has_ever_run_out_has_a_gap_also_once_it_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_has_run_out_is_held_since_it_was_extended(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(leases, "_awake_or_asleep", lambda: now[0])
     held = leases.HeldLease(10.0)
-    assert not held.lapsed, "it is not taken yet"
+    assert held.since == 0, "it is not taken yet"
     for moment in (100.0, 103.0, 113.0):
         now[0] = moment
         with held.extending():
             pass
-        assert not held.lapsed
-    now[0] = 123.5
-    assert held.lapsed
-    with held.extending():
-        pass
-    assert held.lapsed
+        assert held.since == 0
+    for moment in (123.5, 200.0):
+        now[0] = moment
+        assert held.since == math.inf
+        with held.extending():
+            now[0] += 1.0
+        assert held.since == moment
+    with pytest.raises(OSError), held.extending():
+        raise OSError
+    now[0] = 209.9
+    assert held.since == 200.0
+    now[0] = 210.1
+    assert held.since == math.inf

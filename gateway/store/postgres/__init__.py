@@ -102,8 +102,8 @@ class PostgresStore:
             await self._server.close()
 
     @property
-    def lapsed(self) -> bool:
-        return self._held.lapsed
+    def held_since(self) -> float:
+        return self._held.since
 
     @property
     def backlog(self) -> int:

@@ -463,6 +463,9 @@ class Leases:
         await self.sweep(connection)
         recovered: list[tuple[int, Recovered]] = []
         for owner in await self.dead_owners(connection):
+            await fetch(connection, "SELECT 1 FROM interlingua.leases WHERE owner = $1 FOR UPDATE", owner)
+            if not await self.is_dead(connection, owner):
+                continue  # it has extended its lease meanwhile, and from then on its runs are its own
             for seq, reserved, record in await fetch(
                 connection,
                 f"UPDATE interlingua.runs SET owner = $2 WHERE owner = $1 AND {UNFINISHED} "

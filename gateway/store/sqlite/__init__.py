@@ -212,8 +212,8 @@ class SqliteStore:
         return self._writer.trouble
 
     @property
-    def lapsed(self) -> bool:
-        return self._held.lapsed
+    def held_since(self) -> float:
+        return self._held.since
 
     @property
     def backlog(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import os
 import threading
 import time
@@ -743,7 +744,7 @@ def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_recor
             one = await slow.start()
             await until(lambda: told(tmp_path) == [*BEGUN, "tool.call read"])
             await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
-            await until(lambda: store.lapsed)
+            await until(lambda: store.held_since == math.inf)
             async with house(tmp_path, script, attach=attach, store=opened()) as heir:
                 while await heir.engine.store.owner_of(one.id) == store.owner:  # it counts from before it asked
                     await heir.engine.adopt()

@@ -21,7 +21,7 @@ from gateway.core.errors import Conflict, NotFound, Unavailable, Unsupported
 from gateway.core.types import OWNER, UNFINISHED, IfBusy, RunQuery, RunStatus, ThreadChange, ThreadQuery, ThreadStatus
 from gateway.store import Delivery, Message, RunChange
 from gateway.store.opening import open_store, probe_store
-from gateway.store.postgres import PostgresStore, connections, schema, writer
+from gateway.store.postgres import PostgresStore, changes, connections, schema, writer
 from gateway.store.records import encode
 from tests.store.place import (
     NOW,
@@ -512,3 +512,25 @@ def most_read(plan: str) -> int:
         if rows
     ]
     return int(max(read, default=0))
+
+
+def test_a_process_that_extends_its_lease_while_another_claims_keeps_its_runs(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        store, other = PostgresStore(url, host="there"), PostgresStore(url)
+        await store.open()
+        await other.open()
+        one = make_run()
+        await store.create_run(one, [], reserved=1)
+
+        async def found(leases: changes.Leases, connection: object) -> list[str]:
+            return [store.owner]  # its lease had run out a moment ago
+
+        monkeypatch.setattr(changes.Leases, "dead_owners", found)
+        assert await other.claim() == []
+        assert await other.lives(store.owner) and await other.owner_of(one.id) == store.owner
+        await store.close()
+        await other.close()
+
+    run(main())
