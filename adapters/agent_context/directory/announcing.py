@@ -38,8 +38,8 @@ class Announcing:
         self._gateway = gateway
         self._path = path
         self._link = PoolLink(AgentContextTarget(protocol=PROTOCOL, url=to.url, auth=Auth(bearer=to.token)))
-        self._told: dict[str, JsonObject] = {}
-        """The registered records, by agent."""
+        self._told: dict[str, JsonObject | None] = {}
+        """The records that were sent and not refused, by agent; None where the directory may not have it (any more)."""
         self._refused: dict[str, JsonObject] = {}
         """Records that the directory refused. Another process of this gateway may have registered them, and go."""
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class Announcing:
                         await asyncio.wait([session.closed], timeout=self._to.heartbeat)
             except InterlinguaError as error:
                 log.warning("agents cannot be announced at %s, again in %g s: %s", self._to.url, pause, error)
-            self._told, self._refused = {}, {}  # whoever is there now may know nothing of them
+            self._told, self._refused = dict.fromkeys(self._told), {}  # whoever is there now may know nothing of them
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -88,20 +88,21 @@ class Announcing:
                 await self._register(session, name, record)  # it has forgotten it, say
 
     async def _register(self, session: UpstreamSession, name: str, record: JsonObject) -> None:
+        self._told[name] = None
         refused = await self._said(session, REGISTER, {"agent": record})
         if refused is None:
             self._told[name] = record
             self._refused.pop(name, None)
             return
-        self._told.pop(name, None)
+        del self._told[name]
         if self._refused.get(name) != record:
             log.warning("%s does not register agent %s, it is tried again: %s", self._to.url, name, refused)
         self._refused[name] = record
 
     async def _drop(self, session: UpstreamSession, names: list[str]) -> None:
         for name in names:
-            del self._told[name]
             await self._said(session, UNREGISTER, {"agentId": name})
+            del self._told[name]
 
     async def _said(self, session: UpstreamSession, method: str, params: JsonObject) -> RpcError | None:
         """Send it; the error that it was answered with. Raises AgentGone and the like where nobody answers."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from adapters.agent_context.directory import announcing
+from adapters.agent_context.directory import Directory, announcing
 from tests.adapters.agent_context.directory.rig import ANYBODY
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import refused, text_of
@@ -76,6 +76,50 @@ def test_of_two_gateways_that_announce_an_agent_the_second_has_it_once_the_first
             members = foreign.inbound.directory._members.by_id
             await until(lambda: "poet" in members and members["poet"].joined.endpoint == {"url": f"{second.url}/poet"})
             assert caplog.text.count("does not register agent poet") == 1
+
+    run(main())
+
+
+def test_an_agent_that_the_directory_is_just_registering_when_its_gateway_stops_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, over, register = asyncio.Event(), asyncio.Event(), Directory.register
+
+    async def slow(directory: Directory, *args: Any) -> None:
+        await register(directory, *args)
+        there.set()
+        await over.wait()
+
+    async def main() -> None:
+        async with rig(endpoints=LOCAL) as foreign:
+            monkeypatch.setattr(Directory, "register", slow)
+            async with rig((route("poet"), Scripted(echo)), **announcing_at(foreign.url)):
+                await there.wait()
+                assert "poet" in foreign.inbound.directory.ids()
+            await until_known(foreign)
+            over.set()
+
+    run(main())
+
+
+def test_an_agent_is_taken_back_from_a_directory_that_was_away_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "FIRST_PAUSE", 3600.0)
+
+    async def main() -> None:
+        port = free_port()
+        url = f"ws://127.0.0.1:{port}/agent-context/ws"
+        async with rig(endpoints=LOCAL) as foreign:
+            to = urlsplit(foreign.url).port
+            async with contextlib.AsyncExitStack() as way:
+                await way.enter_async_context(forwarding(port, to))
+                async with rig((route("poet"), Scripted(echo)), **announcing_at(url)) as own:
+                    (to_foreign,) = own.inbound.announcing
+                    await until_known(foreign, "poet")
+                    await until(lambda: any(to_foreign._told.values()))
+                    await way.aclose()
+                    await until(lambda: not any(to_foreign._told.values()))
+                    await way.enter_async_context(forwarding(port, to))
+                await until_known(foreign)
 
     run(main())
 
