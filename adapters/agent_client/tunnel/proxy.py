@@ -144,13 +144,9 @@ class UpstreamEnd(AgentEnd):
 
     async def asked(self, message: Raw) -> Raw:
         said = mcp_messages.read(message)
-        if said.method == wire.PING:
-            return forwarded.NOTHING
-        if versions.modern(self.version):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{said.method}: servers ask nothing in {self.version}")
         task = asyncio.current_task()
         assert task is not None
-        answer = await self._calls.asker(said.method, said.params).asked(said.method, said.params, task.cancel)
+        answer = await self._calls.answer(said.method, said.params, self.version, task.cancel)
         return answer if isinstance(answer, Raw) else jsonrpc.raw(answer)
 
     async def told(self, message: Raw) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.mcp import wire
+from gateway.mcp import versions, wire
 from gateway.mcp.client.contract import CallListener, Keyed
 from gateway.transport.waiting import Deadline
 from gateway.wire import jsonrpc
@@ -197,7 +197,20 @@ class OutgoingCalls:
         """Return the call under way if there is exactly one."""
         return next(iter(self._calls.values())) if len(self._calls) == 1 else None
 
-    def asker(self, method: str, params: Raw, on: OutgoingCall | None = None) -> OutgoingCall:
+    async def answer(
+        self, method: str, params: Raw, version: str, stop: Callable[[], object], on: OutgoingCall | None = None
+    ) -> Any:
+        """The result of a server's request, in the revision that is spoken. `stop` cancels this very wait.
+
+        Raises RpcError, and what a listener does.
+        """
+        if method == wire.PING:
+            return {}
+        if versions.modern(version):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: servers ask nothing in {version}")
+        return await self._asker(method, params, on).asked(method, params, stop)
+
+    def _asker(self, method: str, params: Raw, on: OutgoingCall | None = None) -> OutgoingCall:
         """The call that a request belongs to, by its key, by the stream of `on` that it came on, or as the only one.
 
         Raises RpcError where that cannot be told: as of a method that is not there, since a server may know another way

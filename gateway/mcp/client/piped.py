@@ -16,8 +16,7 @@ from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
-from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, Malformed, RpcError
+from gateway.wire.jsonrpc import Id, Malformed
 
 MOST_ASKED = 100
 """Requests of a server under way at once; more are refused."""
@@ -117,13 +116,9 @@ class _Heard:
         self._channel = channel
         self._calls = calls
 
-    async def request(self, method: str, params: Raw, id: Id) -> Any:
-        if method == wire.PING:
-            return {}
-        if versions.modern(self._channel.version):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: servers ask nothing in {self._channel.version}")
+    def request(self, method: str, params: Raw, id: Id) -> Awaitable[Any]:
         stop = partial(self._channel.peer.cancel_incoming, id)
-        return await self._calls.asker(method, params).asked(method, params, stop)
+        return self._calls.answer(method, params, self._channel.version, stop)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if method == wire.CANCELLED:

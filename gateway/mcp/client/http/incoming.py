@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gateway.core.errors import InterlinguaError
-from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.transport.rpc.incoming import plain_errors
 from gateway.wire import jsonrpc
@@ -77,7 +76,11 @@ class Incoming:
         try:
             if crowded:
                 raise RpcError(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
-            answer = await self._answer(request, on, version)
+            task = asyncio.current_task()
+            assert task is not None
+            stop = partial(self._stop, task)
+            found = await self._calls.answer(request.method, request.params, version, stop, on)
+            answer = jsonrpc.result(request.id, found)
         except asyncio.CancelledError:
             if self._mute:
                 raise
@@ -91,17 +94,6 @@ class Incoming:
             await self._post(answer)
         except InterlinguaError as error:
             log.warning("%s: the answer to %s was not taken: %s", self._name, request.method, error)
-
-    async def _answer(self, request: Request, on: OutgoingCall | None, version: str) -> bytes:
-        if request.method == wire.PING:
-            return jsonrpc.result(request.id, {})
-        if versions.modern(version):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{request.method}: servers ask nothing in {version}")
-        call = self._calls.asker(request.method, request.params, on)
-        task = asyncio.current_task()
-        assert task is not None
-        value = await call.asked(request.method, request.params, partial(self._stop, task))
-        return jsonrpc.result(request.id, value)
 
     def _stop(self, task: asyncio.Task[None]) -> None:
         if task not in self._cancelled and task in self._tasks:  # a second time would hit it while it answers
