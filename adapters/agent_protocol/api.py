@@ -244,8 +244,8 @@ def _there(response: HttpResponse, what: str) -> None:
         raise away(said, response.status, response.headers)
     if response.status in (408, 504):
         raise AgentTimeout(said)
-    if 300 <= response.status < 400:
-        raise AgentBroken(f"the agent {response.redirected}; its address must be given as it is")
+    if response.redirected:
+        raise AgentBroken(f"the agent answered {response.status} to {what}: {response.redirected}")
 
 
 def _said(response: HttpResponse) -> str:

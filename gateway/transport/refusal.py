@@ -15,13 +15,21 @@ from gateway.core.errors import AgentFailed
 SHOWN: Final = 200
 """The most characters of a reason."""
 
+REDIRECTS: Final = (301, 302, 303, 307, 308)
+
 _HEADINGS = tuple(re.compile(rf"<{tag}\b[^>]*>([^<]+)<".encode(), re.I) for tag in ("title", "h1"))
 
 
-def leads_to(location: str) -> str:
-    """Where a redirect leads, as far as others may know: no password, query, fragment or parameter. Else ""."""
+def redirect_advice(status: int, location: str) -> str:
+    """What a redirect, which is not followed, tells whoever gave the address; "" for another status.
+
+    It names where that leads as far as others may know: no password, query, fragment or parameter.
+    """
+    if status not in REDIRECTS:
+        return ""
     to = re.sub(r"//[^/]*@", "//", re.split("[?#;]", location)[0])
-    return to[:SHOWN] if to.isprintable() else ""
+    leads = f" to {to[:SHOWN]}" if to and to.isprintable() else ""
+    return f"it redirects{leads}; the address must be given as it is"
 
 
 def page_title(body: bytes) -> str:
@@ -38,8 +46,8 @@ def refusal_reason(status: int, body: bytes, location: str = "") -> str:
     The body is `{"error": TEXT}`, `{"error": {"message": TEXT}}`, plain text or an HTML page with a title. If it says
     nothing, the phrase of the status takes its place. `location`: of a redirect, which says where it leads.
     """
-    if 300 <= status < 400 and (to := leads_to(location)):
-        return f": it redirects to {to}; its address must be given as it is"
+    if advice := redirect_advice(status, location):
+        return f": {advice}"
     text: object = None
     try:
         error = msgspec.json.decode(body)["error"]

@@ -156,8 +156,8 @@ def complaint(reply: HttpResponse, where: str) -> AgentError:
         return AgentTimeout(said)
     if status in (429, 502, 503):
         return away(said, status, reply.headers)
-    if status in (301, 302, 303, 307, 308):
-        return AgentBroken(f"{where} {reply.redirected}; the agent's address must be given as it is")
+    if reply.redirected:
+        return AgentBroken(f"{where} answered {status}: {reply.redirected}")
     if status < 400:
         return AgentBroken(said)
     return AgentFailed(said)

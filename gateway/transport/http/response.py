@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentBusy, AgentGone, AgentTimeout, InterlinguaError
-from gateway.transport.refusal import leads_to
+from gateway.transport.refusal import redirect_advice
 from gateway.transport.waiting import Timer
 
 if TYPE_CHECKING:
@@ -407,9 +407,8 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
     @property
     def redirected(self) -> str:
-        """What a redirect, which is not followed, says to whoever has configured the address."""
-        to = leads_to(self.headers.get("Location", ""))
-        return f"redirects ({self.status})" + (f" to {to}" if to else "")
+        """See `redirect_advice`."""
+        return redirect_advice(self.status, self.headers.get("Location", ""))
 
     def json(self) -> Any:
         """Decode the body as JSON, whatever its content type. Raises AgentBroken if it is not JSON."""

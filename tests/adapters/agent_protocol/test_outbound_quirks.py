@@ -110,7 +110,7 @@ def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(sta
         (says(200, []), AgentBroken, "not a step: it should be a JSON object$"),
         (says(200, {"output": "x"}), AgentBroken, "not a step: step_id"),
         (says(200, {**DONE, "status": "exploded"}), AgentBroken, "not a step: status: should be 'created', 'run"),
-        (says(307, b""), AgentBroken, r"redirects \(307\); its address"),
+        (says(307, b""), AgentBroken, r"answered 307 to .*: it redirects; the address must"),
         (
             says(200, {**DONE, "additional_output": {"error": {"code": "agent_failed", "message": "out of paint"}}}),
             AgentFailed,
