@@ -1,7 +1,5 @@
 """Options of the protocol in routes.yaml: those of its `inbound:` section, and a target's."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Options of Agent Connect in routes.yaml: those of its `inbound:` section, and a target's."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from gateway.access import AuthenticatingOptions

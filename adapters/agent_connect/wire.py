@@ -40,6 +40,7 @@ GATEWAY_MEMBERS = frozenset({"type", "run_id", "status", "values", "interrupt", 
 # --- requests ----------------------------------------------------------------------------------------------------
 
 _OPEN = ConfigDict(extra="allow", strict=True, defer_build=True)
+"""Said of each type: of one that inherits it pydantic would make the validator at once, with the module."""
 
 Mode = Literal["values", "custom"]
 MODES: tuple[Mode, ...] = ("values", "custom")
@@ -100,12 +101,14 @@ class RunCreate(TypedDict, total=False):
 class RunCreateStateless(RunCreate, total=False):
     """`POST /runs`, `/runs/wait`, `/runs/stream`."""
 
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
     on_completion: Literal["delete", "keep"] | None
 
 
 class RunCreateStateful(RunCreate, total=False):
     """The same on a thread."""
 
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
     stream_subgraphs: bool | None
     if_not_exists: Literal["create", "reject"] | None
 

@@ -1,7 +1,5 @@
 """Options of Agent Protocol in routes.yaml: those of its `inbound:` section, and a target's."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

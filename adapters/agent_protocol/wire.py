@@ -16,7 +16,7 @@ Status = Literal["created", "running", "completed"]
 class TaskRequestBody(BaseModel):
     """Body of `POST tasks`; every field may be missing, and so may the body."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     input: StrictStr | None = None
     additional_input: dict[str, Any] | None = None
@@ -34,7 +34,7 @@ def named(value: Any) -> Any:
 class AgentAnswer(BaseModel):
     """Base of what agents answer."""
 
-    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, defer_build=True)
 
 
 class TaskArtifact(AgentAnswer):

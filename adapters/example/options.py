@@ -1,7 +1,5 @@
 """Options of the example protocol in routes.yaml: those of its `inbound:` section, and a target's."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from gateway.access import AuthenticatingOptions

@@ -1,7 +1,5 @@
 """Options: who may come in by a door, and what is there for them. The same section below each protocol's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Self
 

@@ -1,7 +1,5 @@
 """Options: who operates the gateway, beside the clients of its doors."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator

@@ -119,7 +119,7 @@ EVERY_OTHER: Final = None
 
 
 class InboundOptions(Options):
-    """Options of every inbound section."""
+    """Options of every inbound section. One that is left out has the defaults as they are: nothing validates them."""
 
     path: str | None = None
     """Where the protocol is mounted, instead of its own path."""

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config import DocumentError, load, loads
+from gateway.contract import Adapter, InboundOptions
+from gateway.registry import scan
 from tests.config.conftest import ADAPTERS, DoorOptions, Read, Strategy
 
 ROUTE = "routes: [{name: a, target: {protocol: both, url: 'http://x:1/'}, %s}]"
@@ -213,3 +215,19 @@ def test_a_protocol_s_former_name_still_works_and_is_logged_once(caplog: pytest.
     assert [record.message for record in caplog.records] == ["routes.yaml: protocol 'old' is called 'both' now"]
     with pytest.raises(DocumentError, match=r"routes.yaml:2 inbound.both.x: unknown key"):
         loads("inbound:\n  old: {x: 1}\n", renamed)
+
+
+@pytest.mark.parametrize("adapter", [*scan().values()], ids=lambda adapter: adapter.name)
+def test_a_section_that_is_left_out_is_what_an_empty_one_is_validated_to_be(adapter: Adapter) -> None:
+    options = adapter.serve_options
+    assert options.model_construct() == options.model_validate({})
+
+
+def test_a_section_that_is_left_out_and_has_to_say_something_is_refused() -> None:
+    class Asking(InboundOptions):
+        house: str
+
+    asking = {"door": replace(ADAPTERS["door"], serve_options=Asking)}
+    for text in ("", "inbound: {door: }", "inbound: {door: {}}"):
+        with pytest.raises(DocumentError, match=r"inbound.door.house: required"):
+            loads(text, asking)
