@@ -44,6 +44,8 @@ from gateway.wire.jsonrpc import RpcError
 
 REQUIRED_PATH: Final = f"{content.PAYLOAD}/requirements"
 DEADLINE_PATH: Final = f"{REQUIRED_PATH}/constraints/deadline"
+CONVERSATION: Final = "conversation"
+"""Key of a run's attributes: the token that the answer brings to a client that speaks NLIP."""
 SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
 
@@ -91,7 +93,8 @@ class MessageRequests:
             run, losses = await self._start(call, letter)
             return await self._follow(call, letter, run, losses)
         known = correlation_of(run.request.attributes) or letter.correlation
-        letter = replace(letter, told=told_of(run), correlation=known)
+        token = run.request.attributes.get(CONVERSATION, token)
+        letter = replace(letter, told=told_of(run), correlation=known, token=token)
         return await self._follow(call, letter, run)
 
     async def told(self, aside: Aside) -> None:
@@ -138,6 +141,8 @@ class MessageRequests:
             beside = _beside(nlip.plain(asked.content.payload))
             if beside:
                 attributes[TOLD] = beside
+            if letter.token is not None:
+                attributes[CONVERSATION] = letter.session
             if letter.source is not None:
                 attributes["source"] = letter.source
             if "*" not in letter.principal.agents:

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from msgspec import Raw
 
+from adapters.agent_context.codec import nlip
 from adapters.agent_context.codec.content import PAYLOAD, spoken
 from adapters.agent_context.wire import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
 from adapters.agent_context.wire.base import Params, read
@@ -82,9 +83,12 @@ def payload_in(result: Any) -> Json:
 def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answer:
     """The answer that a payload gives; `outcome` counts before the payload's own. Raises Invalid for an unknown one.
 
-    A bare choice, or another text, is taken for what it means (`gateway.contract.reading`).
+    A bare choice, or another text, is taken for what it means (`gateway.contract.reading`), as is what NLIP says of it.
     """
     schema = interrupt.answer_schema
+    if nlip.spoken(payload) and not questions.takes(interrupt, "format"):
+        payload = nlip.plain(payload)
+        payload = payload.get("input", payload) if isinstance(payload, dict) else payload
     said = payload.get(OUTCOME) if isinstance(payload, dict) and outcome is None else outcome
     if said is not None and not (isinstance(payload, dict) and questions.takes(interrupt, OUTCOME) and outcome is None):
         try:

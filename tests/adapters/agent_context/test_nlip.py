@@ -9,7 +9,7 @@ import pytest
 from adapters.agent_context.codec import nlip
 from gateway.core.types import RunQuery
 from tests.adapters.agent_context.inbound_rig import rig
-from tests.adapters.agent_context.inbound_talker import AGENT, Talker
+from tests.adapters.agent_context.inbound_talker import AGENT, Talker, refused
 from tests.support.aio import run
 
 TOKEN = {"format": "token", "subformat": "conversation", "content": "c-1"}
@@ -81,8 +81,27 @@ def test_nothing_of_a_payload_is_lost_in_a_message() -> None:
     assert message["requirements"] == {"capabilities": ["x"]}
 
 
-async def send(client: Talker, target: str, payload: Any) -> Any:
-    found = await client.ask("agent/message", target=target, content={"type": "request", "payload": payload})
+@pytest.mark.parametrize(
+    "answer",
+    [text("true"), {"format": "structured", "subformat": "json", "content": {"ok": True}}, {"answer": {"ok": True}}],
+    ids=["in words", "as a document", "in the draft's form"],
+)
+def test_a_client_that_speaks_it_keeps_its_conversation_over_a_question(answer: Any) -> None:
+    async def main() -> None:
+        async with rig() as there, there.http() as client:
+            asked = await refused(send(client, "asker", text("hello")))
+            told = await send(client, "asker", answer, meta={"interlingua/resume": asked.data["resume"]})
+            assert told["content"] == "Let me see. answered {'ok': True}"
+            (token,) = told["submessages"]
+            await refused(send(client, "asker", text("again", token)))
+            one, two = await there.engine.runs.list(RunQuery(agent="asker"))
+            assert one.thread == two.thread is not None
+
+    run(main())
+
+
+async def send(client: Talker, target: str, payload: Any, **more: Any) -> Any:
+    found = await client.ask("agent/message", target=target, content={"type": "request", "payload": payload}, **more)
     return found["content"]["payload"]
 
 
