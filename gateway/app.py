@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -123,6 +122,8 @@ class App:
         self.gateway.agents.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
         self._warming = TaskSet()
+        self._retired = TaskSet(partial(log.debug, "a target is not closed in good order: %s"))
+        """Targets that are being closed. A reload does not wait for them: a program has its `stop_timeout`."""
         self._overlooker = Overlooker(self.gateway, self._refuses, gather)
         self.report = self._overlooker.report
         self._enforcement: Enforcement | None = None
@@ -183,6 +184,7 @@ class App:
         self._warming.cancel()
         await asyncio.gather(*self._tasks, *self._warming, return_exceptions=True)
         await self.gateway.close()
+        await self._retired.settled()
         self._recorder.close()
         await self._callbacks.aclose()
 
@@ -217,8 +219,7 @@ class App:
         gone = self._use(config)
         for entry in gone:
             if (unused := entry.retire()) is not None:
-                with contextlib.suppress(Exception):
-                    await unused.aclose()
+                self._retired.start(unused.aclose())
         self.config = config
         if self._enforcement is not None:
             async with self.gateway.adopting:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Collection
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -53,7 +53,7 @@ class Hosts:
         self.entries: dict[str, dict[str, HostedEntry]] = {}
         self._opened: list[str] = []
         self._replaced: list[HostedEntry] = []
-        self._closing = TaskSet()
+        self._closing = TaskSet(partial(log.debug, "an agent is not closed in good order: %s"))
         self._looking: asyncio.Task[None] | None = None
         self._hidden: set[tuple[str, str]] = set()
         self._failing: dict[str, str] = {}
@@ -84,8 +84,7 @@ class Hosts:
             self._retire(entry)
         for entry in self._replaced:  # their runs were let go of
             self._close(entry.taken_away())
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.settled()
 
     def ask(self, protocol: str, described: Collection[str] | None = None) -> None:
         """Ask one half what it hosts now. Those of `described` (all, if None) are described anew when next needed."""
@@ -164,7 +163,7 @@ class Hosts:
 
     def _close(self, outbound: Outbound | None) -> None:
         if outbound is not None:
-            self._closing.start(_closed(outbound))
+            self._closing.start(outbound.aclose())
 
 
 def _entry(known: HostedEntry | None, protocol: str, name: str, hosted: Hosted) -> HostedEntry | None:
@@ -187,8 +186,3 @@ def _entry(known: HostedEntry | None, protocol: str, name: str, hosted: Hosted) 
         known.renew(route, hosted)
         return known
     return HostedEntry(route, hosted.outbound, hosted=hosted)
-
-
-async def _closed(outbound: Outbound) -> None:
-    with contextlib.suppress(Exception):
-        await outbound.aclose()

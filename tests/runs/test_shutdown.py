@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from gateway.agents.targets import TargetGroup
+from gateway.app import App
+from gateway.config import loads
 from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
@@ -170,5 +173,32 @@ def test_a_gateway_may_stop_in_the_turn_in_which_a_run_was_created() -> None:
         async with engine((route(), agent := Scripted(echo))) as gateway:
             await gateway.runs.start(request())
         assert not agent.contexts and not gateway._starter._unfinished
+
+    run(scene())
+
+
+def test_a_reload_does_not_wait_for_the_targets_of_routes_that_have_gone_and_a_stop_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program has three seconds to end, and each of many its own."""
+    table = "store: {url: 'sqlite://'}\nroutes: [{name: a, target: {protocol: example, url: 'http://127.0.0.1:1/a'}}]"
+
+    async def scene() -> None:
+        go, closed = asyncio.Event(), list[TargetGroup]()
+
+        async def slowly(group: TargetGroup) -> None:
+            await go.wait()
+            closed.append(group)
+
+        monkeypatch.setattr(TargetGroup, "aclose", slowly)
+        app = App(loads(table))
+        await app.start()
+        await asyncio.wait_for(app.reload(loads("store: {url: 'sqlite://'}")), 30)
+        stopping = asyncio.ensure_future(app.stop())
+        await asyncio.wait({stopping}, timeout=0.2)
+        assert not stopping.done() and not closed
+        go.set()
+        await stopping
+        assert len(closed) == 1
 
     run(scene())
