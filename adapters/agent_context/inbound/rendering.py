@@ -19,6 +19,7 @@ from gateway.core import delta, projection
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, InterlinguaError
+from gateway.core.output import OutputParts, PartOf
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Events, Refusals, keys, questions
@@ -57,7 +58,11 @@ class RunNotifications:
         self._head = head
         self._meta = meta
         self._steps = deltas.split(agent.text_output or "")
-        self._kinds: dict[str, str] = {}
+        self._parts = OutputParts()
+        self._texts: set[str] = set()
+        """Parts that are pieces of the output's text."""
+        self._beside: set[str] = set()
+        """Parts that are told, and not as text."""
 
     @property
     def on(self) -> bool:
@@ -77,21 +82,41 @@ class RunNotifications:
                 yield self._update(text, beside)
 
     def _said(self, event: e.Event) -> tuple[str, e.Event | None]:
-        """The text that an event adds, and what is told of it besides."""
-        if isinstance(event, e.PartStarted):
-            self._kinds[event.part] = event.kind
-            if event.value is None:
-                return "", None
-            if event.kind == "text" and isinstance(event.value, str):
-                return event.value, None
-            return "", event
-        if isinstance(event, e.PartDelta):
-            kind = self._kinds.get(event.part, "text")
-            if kind == "text" and isinstance(event.delta, str):
-                return event.delta, None
-            text = text_in(event.delta, self._steps) if kind == "data" else ""
-            return (text, None) if text else ("", event)
-        return "", event if isinstance(event, _BESIDE) else None
+        """The text that an event adds to the output's, and what is told of it besides."""
+        match event:
+            case e.MessageStarted():
+                self._parts.message(event)
+            case e.PartStarted():
+                return self._begun(event)
+            case e.PartDelta() if event.part in self._texts:
+                return self._spoken(event.part, event.delta), None
+            case e.PartDelta() if event.part == self._parts.data and (text := text_in(event.delta, self._steps)):
+                return text, None
+            case e.PartDelta() if event.part == self._parts.data or event.part in self._beside:
+                return "", event
+            case _ if isinstance(event, _BESIDE):
+                return "", event
+        return "", None
+
+    def _begun(self, event: e.PartStarted) -> tuple[str, e.Event | None]:
+        value = None if event.value is None else event
+        what = self._parts.start(event)
+        if what is PartOf.TEXT and event.kind == "text":
+            self._texts.add(event.part)
+            return self._spoken(event.part, event.value), None
+        if what is PartOf.DATA:
+            self._beside |= self._texts  # they have said nothing yet
+            self._texts.clear()
+            return text_in(event.value, self._steps), value
+        if what is PartOf.USER or what is PartOf.OTHERS:
+            return "", None
+        self._beside.add(event.part)
+        return "", value
+
+    def _spoken(self, part: str, text: Any) -> str:
+        if not isinstance(text, str) or not text:
+            return ""
+        return text if part in self._parts.spoken else self._parts.speak(part) + text
 
     def _update(self, text: str, event: e.Event | None) -> bytes:
         payload: JsonObject = {"messages": [{"text": text}]} if text else {}
