@@ -305,6 +305,8 @@ class SideEvents:
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
+        self._thoughts: dict[str, GrowingText] = {}
+        self._heard = self._known = 0  # events but deltas, of this telling, and of the longest before
         self._files: set[str] = set()
         self._tools: dict[str, bool] = {}  # whether they are open
 
@@ -317,12 +319,17 @@ class SideEvents:
         except (msgspec.ValidationError, RecursionError):
             return []
         event = msgspec.structs.replace(event, origin=None)
+        if isinstance(event, e.PartDelta):
+            return self._thought(event.part, event.delta)
+        if isinstance(event, e.PartStarted) and event.kind in ("thought", "text"):
+            return self._thought(event.part, event.value)
+        self._heard += 1
+        if self._heard <= self._known:
+            return []
         match event:
-            case e.PartStarted() if event.kind in ("thought", "file") and event.part not in self._kinds:
+            case e.PartStarted() if event.kind == "file" and event.part not in self._kinds:
                 self._kinds[event.part] = event.kind
                 return [msgspec.structs.replace(event, part=f"their-{event.part}")]
-            case e.PartDelta() if isinstance(event.delta, str):
-                return self._thought(event)
             case e.ArtifactAdded():
                 artifact = event.artifact
                 return self._file(artifact.url, artifact.name, artifact.media_type, artifact.size)
@@ -348,17 +355,25 @@ class SideEvents:
                 events += self._file(each["url"], each.get("name"), each.get("mimeType"), each.get("size"))
         return events
 
-    def _thought(self, event: e.PartDelta) -> list[e.Event]:
-        """Text outside the output: a gateway tells that as the text of its updates."""
-        part = f"their-{event.part}"
-        begin: list[e.Event] = []
-        if self._kinds.setdefault(event.part, "") == "":
-            self._kinds[event.part] = "thought"
-            begin = [e.MessageStarted(message=f"{part}-message", role=Role.ASSISTANT)]
-            begin.append(e.PartStarted(part=part, message=f"{part}-message", kind="thought"))
-        if self._kinds[event.part] != "thought":
+    def again(self) -> None:
+        """From now on all is told again from the start, deltas maybe joined otherwise."""
+        self._heard, self._known = 0, max(self._heard, self._known)
+        for thought in self._thoughts.values():
+            thought.again()
+
+    def _thought(self, name: str, text: Json) -> list[e.Event]:
+        """Text outside the output: a gateway tells that of the output as the text of its updates."""
+        if not isinstance(text, str) or not text or self._kinds.setdefault(name, "thought") != "thought":
             return []
-        return [*begin, e.PartDelta(part=part, delta=event.delta)]
+        part = f"their-{name}"
+        if (known := self._thoughts.get(name)) is not None:
+            return known.add(text)
+        self._thoughts[name] = GrowingText(part)
+        return [
+            e.MessageStarted(message=f"{part}-message", role=Role.ASSISTANT),
+            e.PartStarted(part=part, message=f"{part}-message", kind="thought"),
+            *self._thoughts[name].add(text),
+        ]
 
     def _file(self, url: str, name: Any, kind: Any, size: Any) -> list[e.Event]:
         if url in self._files:

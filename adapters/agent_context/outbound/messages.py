@@ -389,6 +389,7 @@ class NativeRun:
 
     def again(self) -> None:
         self._text.again()
+        self._beside.again()
 
     def _heard(self, params: JsonObject, *, asks: bool) -> list[e.Event]:
         said = answers.message_of(params)

@@ -1,4 +1,4 @@
-"""What a client is told of a run on the way: each word of the output, once."""
+"""What a client is told of a run on the way: each word of the output once, and what another gateway makes of it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import contextlib
 import itertools
 import re
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_context.inbound.rendering import RunNotifications
+from adapters.agent_context.outbound.messages import AgentQuestions, NativeRun
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import IllegalEvent
 from gateway.core.output import Output
 from gateway.core.stream import Opener, coalesce
 from gateway.core.types import Role
+from tests.support.aio import run
+from tests.support.context import context
 from tests.support.scripted import AGENT
 
 SPEAKER = replace(AGENT, text_input="/message", text_output="/message")
@@ -99,3 +103,42 @@ def test_each_word_of_the_output_is_told_once_and_nothing_else(said: list[e.Even
         assert words(heard) == sorted(words(text))
         if words(text) == sorted(words(text)):  # no part goes on behind another
             assert heard == text
+
+
+def beside(log: list[e.Event]) -> list[Any]:
+    """What an agent says and does beside its output, but for the names of it."""
+    out: list[Any] = []
+    output, roles, others = Output(SPEAKER), dict[str, Role](), set[str]()
+    for event in log:
+        output.apply(event)
+        if isinstance(event, e.MessageStarted):
+            roles[event.message] = event.role
+        elif isinstance(event, e.PartStarted) and roles[event.message] is not Role.ASSISTANT:
+            others.add(event.part)
+        elif isinstance(event, e.PartStarted | e.PartDelta) and not (output.holds(event.part) or event.part in others):
+            value = event.value if isinstance(event, e.PartStarted) else event.delta
+            out += words(value) if isinstance(value, str) else []
+        elif isinstance(event, e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded):
+            out.append(replace(event, origin=None))
+    return out
+
+
+@settings(max_examples=200, deadline=None)
+@given(LOGS, st.none() | st.integers(0, 20))
+def test_another_gateway_hears_the_same_also_where_it_is_told_again(said: list[e.Event], again: int | None) -> None:
+    log = logged(said)
+    first = told(log)
+
+    async def heard() -> list[e.Event]:
+        opener, out, asks = Opener(), list[e.Event](), cast("AgentQuestions", None)
+        run = NativeRun(context(SPEAKER, "x"), lambda *_: None, asks, None, "auto")
+        for each in first if again is None else [*first[:again], None, *told(log, lags=True)]:
+            if each is None:
+                run.again()
+            else:
+                out += opener.feed(run.told("agent/message", Raw(msgspec.json.encode(each))))
+        return out
+
+    found = run(heard())
+    assert folded(found) == "".join(text_of(each) for each in first)
+    assert beside(found) == beside(log)
