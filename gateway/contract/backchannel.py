@@ -42,8 +42,8 @@ class Caller(Protocol):
 
 
 class ThreadContext(Protocol):
-    """An outbound adapter's view of one conversation. `note`, `caller`, `hold` and `set_thread` stay valid between
-    runs."""
+    """An outbound adapter's view of one conversation. `note`, `retell`, `caller`, `hold` and `set_thread` stay valid
+    between runs."""
 
     @property
     def agent(self) -> Agent:
@@ -80,6 +80,11 @@ class ThreadContext(Protocol):
 
         While a run is in progress on the context it becomes a `Custom` event of the run's instead (named by the
         update's protocol, with its `data`), in the order of the run's other events. Never blocks.
+        """
+
+    def retell(self, update: ThreadUpdate) -> None:
+        """Behind the answer to the request that the context is of: what was part of the conversation before, and its
+        client had asked for. Never blocks.
         """
 
 

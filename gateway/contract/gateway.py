@@ -396,8 +396,9 @@ class GatewayBackchannel(Protocol):
     ) -> msgspec.Raw:
         """Hand a request of `protocol`'s own to an agent that speaks it too (`protocol` is among `Agent.extra`).
 
-        `caller` is only needed without a thread. With `told`, what the agent notes of the thread before it answers is
-        history that was asked for: `told` alone is given it, and what is `kept` is not recorded again. Raises
+        `caller` is only needed without a thread. With `told`, what the agent notes of the thread before it answers, and
+        what it retells later, is history that was asked for: `told` alone is given it, and what is `kept` is not
+        recorded again. Raises
         Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the agent's own error.
         """
 

@@ -55,6 +55,9 @@ class WrappedThread:
     def note(self, update: ThreadUpdate) -> None:
         self._thread_context.note(update)
 
+    def retell(self, update: ThreadUpdate) -> None:
+        self._thread_context.retell(update)
+
 
 class WrappedRun(WrappedThread):
     """The same of a `RunContext`."""

@@ -357,6 +357,9 @@ class LiveRun:
         if (event := self.noted(update)) is not None:
             self.emit(event)
 
+    def retell(self, update: ThreadUpdate) -> None:
+        self.note(update)
+
     def noted(self, update: ThreadUpdate) -> e.Custom | None:
         in_turn = self._terminal is None and not self.ended
         if not (in_turn and update.kept):

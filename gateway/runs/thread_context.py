@@ -72,7 +72,7 @@ class ConversationContext:
         self._threads = threads
         self._given = given
         self._last = last
-        self._told = told
+        self._told = self._retold = told
 
     @property
     def upstream_thread(self) -> JsonObject | None:
@@ -104,6 +104,9 @@ class ConversationContext:
             self._told(update)
         if self.thread is not None and (self._told is None or not update.kept):
             self.record(replace(update, after=self._last), tell=self._told is None)
+
+    def retell(self, update: ThreadUpdate) -> None:
+        (self._retold or self.note)(update)
 
     def record(self, update: ThreadUpdate, *, tell: bool) -> None:
         """Record an update on the thread, if there is one; its watchers are told where `tell` says so."""

@@ -100,6 +100,9 @@ class FakeContext:
         self.notes.append(update)
         self._told()
 
+    def retell(self, update: ThreadUpdate) -> None:
+        self.note(update)
+
     @property
     def heard(self) -> int:
         return len(self.events) + len(self.upstreams)

@@ -102,6 +102,10 @@ def asked(params: Raw) -> SessionRecord:
 _UNKNOWN = SessionRecord(session="", cwd="")
 
 
+def _known(update: ThreadUpdate) -> None:
+    """What the agent tells of a conversation that the gateway has a record of."""
+
+
 class Stray(enum.StrEnum):
     """The meaning of updates that belong to no prompt."""
 
@@ -235,6 +239,9 @@ class AgentSession:
         self._owed: tuple[AgentTurn | None, asyncio.Future[Any]] | None = None
         self._stray = Stray.NEWS
         self._strays = 0
+        self._behind: Callable[[ThreadUpdate], None] | None = None
+        """Where what is said of the conversation goes behind the answer to a load, until the next prompt."""
+        self._late_at: AgentConnection | None = None
         self._refusing = TaskSet()
 
     # --- what it is -----------------------------------------------------------------------------------------------
@@ -254,6 +261,11 @@ class AgentSession:
     def disposable(self) -> bool:
         """Whether nothing would be lost without it."""
         return not (self.lease.used or self.open or self._owed is not None or self.lock.locked())
+
+    @property
+    def late(self) -> bool:
+        """Whether the agent has told of a load behind its answer to it, and so may still, with nothing that ends it."""
+        return self._late_at is not None and self._late_at.alive
 
     @property
     def run(self) -> AgentTurn | None:
@@ -315,7 +327,7 @@ class AgentSession:
     def begin(self, turn: AgentTurn) -> None:
         """Give the turn all that the agent says from here on. Raises IllegalEvent."""
         if turn.advance(TurnStep.BEGIN) is TurnPhase.WORKING:
-            self.turn = turn
+            self.turn, self._behind = turn, None
 
     def wait(self, turn: AgentTurn) -> None:
         """It is something else's, until the turn begins. Raises IllegalEvent."""
@@ -368,16 +380,20 @@ class AgentSession:
     @contextlib.contextmanager
     def telling(self, step: OpeningStep) -> Iterator[None]:
         """While it is opened, and the agent tells what was. Raises IllegalEvent."""
-        self._stray = moved(STRAY, self._stray, step)
+        self._stray, self._behind = moved(STRAY, self._stray, step), None
         try:
             yield
         finally:
             self._stray = moved(STRAY, self._stray, OpeningStep.OPENED)
 
     async def quiet(self, connection: AgentConnection) -> None:
-        """Return once the agent tells no more of what was. Some (Gemini CLI 0.61) go on after they have answered
-        `session/load`, and that would be taken for the answer to the next prompt. Raises AgentGone.
+        """The agent has answered `session/load`: return once it tells no more of what was. Some (Gemini CLI 0.61) go
+        on, and that would be taken for the answer to the next prompt. Until that is sent, whatever it says of the
+        conversation is history, however late. Raises AgentGone.
         """
+        if self.work is None and self.governor is None:  # else it may be at work, or what it does is to be judged
+            context = self.context if self._stray is Stray.HISTORY else None
+            self._behind = _known if context is None else context.retell
         time, told = asyncio.get_running_loop().time, -1
         until = time() + QUIET_MOST
         while told != self._strays and time() < until:
@@ -469,6 +485,10 @@ class AgentSession:
             return
         try:
             for each in self.spoken.stray(update):
+                if each.kept and self._behind is not None:
+                    self._late_at = self.connection
+                    self._behind(each)
+                    continue
                 told = self._governed(each)
                 if told is not None and not given_up:
                     self._aside(told)

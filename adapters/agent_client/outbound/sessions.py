@@ -219,13 +219,14 @@ class AgentSessions:
         """`session/load` or `session/resume` of a client. What the agent replays is told as it comes.
 
         An agent that can only load is asked for that, and its replay is dropped. Raises Unsupported if the replay would
-        not be the conversation: the agent works at that moment, or has forgotten the beginning.
+        not be the conversation: the agent works at that moment, has forgotten the beginning, or may still be telling of
+        the load before, since it told of that behind its answer.
         """
         session = self.of(context)
         async with session.lease.in_use(), session.lock:
             known = recorded(context)
             partial = known is not None and known.partial
-            if method == "session/load" and (partial or session.busy or session.run is not None):
+            if method == "session/load" and (partial or session.busy or session.run is not None or session.late):
                 raise Unsupported(f"{self._connections.name} cannot replay session {session.thread} now")
             session.seen(context)
             if "cwd" not in forwarded.members(params):

@@ -17,7 +17,7 @@ from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import Editor, Refused
 from tests.adapters.agent_client.governed_rules import Rules
-from tests.adapters.agent_client.inbound_rig import LOAD, Native, Rig, native, rig
+from tests.adapters.agent_client.inbound_rig import LOAD, Native, Rig, native, note, rig, update
 from tests.support.aio import run
 from tests.support.rpc import settled
 from tests.support.scripted import Script, echo, until
@@ -28,6 +28,11 @@ MODES = {"currentModeId": "code", "availableModes": [{"id": "ask", "name": "Ask"
 def say(context: Any, text: str) -> None:
     said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
     context.note(ThreadUpdate(protocol="agent_client", kind="output", data=said, kept=True))
+
+
+def retell(context: Any, text: str) -> None:
+    said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    context.retell(ThreadUpdate(protocol="agent_client", kind="output", data=said, kept=True))
 
 
 def keeping(script: Script = echo) -> tuple[Route, Native]:
@@ -74,6 +79,31 @@ def test_the_agent_tells_the_client_that_loads_and_no_other_and_nothing_is_recor
             thread = await gateway.engine.threads.get(session)
             assert [update.kind for update in thread.updates if update.kept] == []
             assert [update.kind for update in thread.updates] == ["available_commands_update"]
+
+    run(main())
+
+
+def test_what_the_agent_tells_behind_its_answer_is_told_who_loaded_alone_until_that_leaves() -> None:
+    async def main() -> None:
+        route, agent = keeping()
+        async with rig((route, agent)) as gateway:
+            editor, session = await prompted(gateway)
+            other = await gateway.connect()
+            await other.load(session)
+            context = agent.beside[-1]
+            retell(context, "late ")
+            note(context, update("current_mode_update", currentModeId="ask"))
+            await editor.until(lambda: "current_mode_update" in editor.kinds())
+            await other.until(lambda: "current_mode_update" in other.kinds())
+            assert (editor.text(), other.text()) == ("", "kept late ")
+            await other.request("session/close", {"sessionId": session})
+            retell(context, "too late ")
+            other.updates.clear()
+            await other.load(session)
+            assert (editor.text(), other.text()) == ("", "kept ")
+            await gateway.engine.conversations.settled()
+            thread = await gateway.engine.threads.get(session)
+            assert not any(update.kept for update in thread.updates), "the record has it in its runs"
 
     run(main())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.core import events as e
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentGone, Unsupported
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import (
     MANUAL,
@@ -26,6 +26,7 @@ from tests.adapters.agent_client.outbound_agent import (
 )
 from tests.support.aio import Clock, later, run
 from tests.support.context import FakeContext
+from tests.support.scripted import until
 
 LOAD = {**SETUP, "sessionId": "t1"}
 
@@ -190,6 +191,56 @@ def test_a_load_whose_agent_dies_with_or_behind_its_answer_is_an_error_and_the_n
             it.wire.say(chunk("s1", "what was"), {"id": asked["id"], "result": {}})
             await load
             assert told(other) == ["what was"]
+
+    run(body())
+
+
+def test_an_agent_that_tells_on_behind_its_answer_is_not_asked_for_the_session_again() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = lambda _: MANUAL
+            context = await new(it)
+            one, other = again(context), again(context)
+            load = loading(it, one)
+            asked = await it.wire.find("session/load")
+            it.wire.say(chunk("s1", "what "), {"id": asked["id"], "result": {}})
+            await settled()
+            it.wire.chunk("s1", "was ")
+            await load
+            with pytest.raises(Unsupported, match="cannot replay"):
+                await loading(it, other)
+            it.wire.chunk("s1", "long ago")
+            await settled()
+            prompting = it.context(thread="t1", upstream_thread=known(context))
+            await it.turn(prompting, "the answer")
+            assert (told(one), told(other), said(prompting)) == (["what ", "was ", "long ago"], [], "the answer")
+            it.wire.die()
+            await until(lambda: not it.outbound._sessions.of(other).open)
+            load = loading(it, other)
+            asked = await (await it.connected(2)).find("session/load")
+            it.wire.say(chunk("s1", "what was"), {"id": asked["id"], "result": {}})
+            await load
+            assert told(other) == ["what was"], "another process of the agent's has told nothing of it yet"
+
+    run(body())
+
+
+def test_what_an_agent_tells_late_of_what_was_is_history_until_the_next_prompt_and_how_things_stand_is_news() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers |= {"session/load": lambda _: {}, "session/set_mode": lambda _: {}}
+            context = it.context(thread="t1", upstream_thread={"session": "s1", "cwd": "/w"})
+            await relay(it, context, "session/set_mode", sessionId="t1", modeId="code")
+            it.wire.say(chunk("s1", "what was"))
+            it.wire.update("s1", "available_commands_update", availableCommands=[])
+            await settled()
+            assert [note.kind for note in context.notes] == ["available_commands_update"]
+            await it.turn(context, "the answer")
+            it.wire.chunk("s1", " and more")
+            await settled()
+            assert said(context) == "the answer and more"
 
     run(body())
 
