@@ -1,7 +1,6 @@
 """One run in progress: the `RunContext` that an outbound adapter sees, from its dispatch to its end.
 
-It has a record and a log (run_record.py), the questions of its agent (questions.py), and a conversation
-(thread_context.py).
+Its record and log are in run_record.py, its agent's questions in questions.py, its conversation in thread_context.py.
 """
 
 from __future__ import annotations
@@ -357,8 +356,7 @@ class LiveRun:
         if (event := self.noted(update)) is not None:
             self.emit(event)
 
-    def retell(self, update: ThreadUpdate) -> None:
-        self.note(update)
+    retell = note
 
     def noted(self, update: ThreadUpdate) -> e.Custom | None:
         in_turn = self._terminal is None and not self.ended

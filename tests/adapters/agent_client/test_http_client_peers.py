@@ -417,7 +417,7 @@ def test_an_answer_in_the_body_of_a_post_is_taken() -> None:
 ANSWERS = {
     "401 Unauthorized": (b'{"error": "no key"}', "status 401: no key", -32000),
     "404 Not Found": (b"<html>not here</html>", "status 404: Not Found", -32603),
-    "307 Temporary Redirect": (b"", "status 307: Temporary Redirect", -32603),
+    "307 Temporary Redirect": (b"", "status 307: it redirects; the address must be given", -32603),
     "500 Internal Server Error": (b"boom", "status 500: boom", -32603),
     "200 OK": (b"{}", "without the header Acp-Connection-Id", -32603),
 }
