@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.app import App
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("interlingua")
 
-REPORT_SECONDS = 5.0
-"""How often a worker says unasked what it has counted: one that is killed takes no more than that along. More often
-where one that says nothing is to be killed sooner.
-"""
 LEAVE_SECONDS = 0.3
 """How long a worker that is to stop serves as before, when it accepts no more: a connection that it has just accepted
 has its request under way.
@@ -109,6 +106,7 @@ class _Server(uvicorn.Server):
         self._up = up
         self._inside: tuple[str, Callable[..., asyncio.Protocol]] | None = None
         self._heard: asyncio.Server | None = None
+        self._covers: dict[int, asyncio.Server] = {}
 
     def hear(self, path: str, make: Callable[..., asyncio.Protocol]) -> None:
         """Hear other workers, too, at a Unix socket. make: the protocol of a connection, of what uvicorn gives its own.
@@ -135,14 +133,15 @@ class _Server(uvicorn.Server):
         if self.started:
             self._up()
 
-    async def cover(self, listener: socket.socket) -> None:
-        """Accept from one more listening socket, until `uncover`."""
+    async def cover(self, place: int, listener: socket.socket) -> None:
+        """Accept from the listening socket of another place, too, until `uncover`."""
 
         make: Any = self.config.http_protocol_class
         running = asyncio.get_running_loop()
-        self.servers.append(
-            await running.create_server(self._making(make), sock=listener, ssl=self.config.ssl, backlog=BACKLOG)
+        self._covers[place] = await running.create_server(
+            self._making(make), sock=listener, ssl=self.config.ssl, backlog=BACKLOG
         )
+        self.servers.append(self._covers[place])
 
     def _making(self, make: Callable[..., asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         return partial(make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
@@ -158,11 +157,11 @@ class _Server(uvicorn.Server):
             self._heard.close()
         await super().shutdown(sockets)
 
-    def uncover(self) -> None:
-        """Accept from none but the first listening socket."""
-        for server in self.servers[1:]:
+    def uncover(self, place: int) -> None:
+        """Accept from that place's listening socket no more."""
+        if (server := self._covers.pop(place, None)) is not None:
             server.close()
-        del self.servers[1:]
+            self.servers.remove(server)
 
 
 class _Gateway:
@@ -272,6 +271,7 @@ class _Gateway:
             return
         self._leaving = True
         server.accept_no_more()
+        self._link.say(replace(self._app.report(), leaves=True))
         asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._end, server, signal.SIGTERM)
 
     def _hang_up(self, why: str = "SIGHUP") -> None:
@@ -312,22 +312,31 @@ class _Gateway:
 
     async def _work(self, link: WorkerLink, server: _Server, greeting: str) -> None:
         """Do as the supervisor says. Without it this worker stops."""
-        from gateway.workers.messages import Adopt, AskWorker, Cover, Reload, ToWorker, Uncover, Up
+        from gateway.workers.messages import (
+            Adopt,
+            AskWorker,
+            Cover,
+            Reload,
+            ToWorker,
+            Uncover,
+            Up,
+            report_seconds,
+        )
 
         async def done(message: ToWorker) -> None:
             if isinstance(message, Reload):
                 self._hang_up(message.why)
             elif isinstance(message, Cover):
-                await server.cover(link.copy_of(message.place))
+                await server.cover(message.place, link.copy_of(message.place))
             elif isinstance(message, Uncover):
-                server.uncover()
+                server.uncover(message.place)
             elif isinstance(message, Adopt):
                 self._tasks.start(self._app.gateway.adopt())
             elif isinstance(message, AskWorker):
                 link.say(self._app.report())
 
         limits = self._config.limits
-        self._tasks.start(self._report(link, min(REPORT_SECONDS, limits.silence / 4)))
+        self._tasks.start(self._report(link, report_seconds(limits.silence)))
         await link.follow(Up(greeting, limits.shutdown, limits.silence), done)
         self._end(server, signal.SIGTERM)
 

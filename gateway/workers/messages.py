@@ -11,6 +11,14 @@ from gateway.tracing.metrics import Family
 VARIABLE = "INTERLINGUA_WORKER"
 LONGEST = 64 * 1024 * 1024
 """Bytes of a line: one may hold every counter of a gateway."""
+REPORT_SECONDS = 5.0
+
+
+def report_seconds(silence: float) -> float:
+    """How often a worker says unasked how it is. One that is killed takes what it has counted since along. More often
+    where one that says nothing is to be killed sooner.
+    """
+    return min(REPORT_SECONDS, silence / 4)
 
 
 class Seat(Struct, frozen=True, kw_only=True):
@@ -47,6 +55,7 @@ class Changed(Struct, frozen=True, tag=True):
 class WorkerReport(Struct, frozen=True, kw_only=True, tag=True):
     """How a worker is. agents: whether each is ready, by name. backlog: bytes that its store has still to write.
     figures: its metrics, each a Family; only who adds them up decodes them. why: why it is not ready, if it is not.
+    leaves: it was told to stop, and accepts no connection any more.
     """
 
     ready: bool
@@ -54,6 +63,7 @@ class WorkerReport(Struct, frozen=True, kw_only=True, tag=True):
     backlog: int
     figures: Raw
     why: str = ""
+    leaves: bool = False
 
 
 class Gather(Struct, frozen=True, tag=True):

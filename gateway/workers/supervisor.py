@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -40,6 +41,7 @@ from gateway.workers.messages import (
     WorkerReport,
     from_worker,
     packed,
+    report_seconds,
     say,
     unpacked,
 )
@@ -52,6 +54,8 @@ REPORT_SECONDS = 0.4
 """How long a worker that is asked how it is is waited for, all together: a probe waits for a second."""
 BEAT_SECONDS = 0.5
 """Between two looks at who has said nothing."""
+LATE_SECONDS = 1.0
+"""How much later than it is due a worker's report is before another accepts for it."""
 AFTER_SHUTDOWN = 20.0
 """Seconds beyond `limits.shutdown` after which a worker that was told to stop is killed."""
 
@@ -70,6 +74,8 @@ class WorkerProcess:
         self._asked: asyncio.Future[None] | None = None
         self.hangs = False
         """Whether it was asked how it is, and has not answered in time."""
+        self.leaves = False
+        """Whether it was told to stop, and has said that it accepts no connection any more."""
         self._silent_beats = 0
         self.exited = asyncio.create_task(process.wait())
 
@@ -92,10 +98,25 @@ class WorkerProcess:
         """It is given all of its time again: it has said something, or those that it needs had no time themselves."""
         self._silent_beats = 0
 
-    def silent(self) -> bool:
-        """Count one more beat of the supervisor's without a word. Whether it has said nothing for too long."""
+    def beat(self) -> None:
+        """Count one more beat of the supervisor's without a word."""
         self._silent_beats += 1
-        return self.up.done() and self._silent_beats * BEAT_SECONDS > self.up.result().silence
+
+    def silent(self, seconds: float) -> bool:
+        """Whether it has said nothing for so long."""
+        return self._silent_beats * BEAT_SECONDS > seconds
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it takes what comes to its place, as far as is known."""
+        if not self.up.done() or self.exited.done() or self.leaves or self.hangs:
+            return False
+        return not self.silent(report_seconds(self.silence) + LATE_SECONDS)
+
+    @property
+    def silence(self) -> float:
+        """`limits.silence`; infinite until it is up."""
+        return self.up.result().silence if self.up.done() else math.inf
 
     async def ask(self) -> None:
         """Ask it how it is, unless it has still to answer, and wait until it has, has ended, or hangs."""
@@ -108,6 +129,7 @@ class WorkerProcess:
     def reported(self, report: WorkerReport) -> None:
         """It has said how it is."""
         self.report, self._heard, self.hangs = report, asyncio.get_running_loop().time(), False
+        self.leaves = self.leaves or report.leaves
         self._answered()
 
     def _answered(self) -> None:
@@ -260,6 +282,7 @@ class WorkerSupervisor:
                     self._tell(Reload(message.why), but=worker)
                 elif isinstance(message, WorkerReport):
                     worker.reported(message)
+                    self._spread()
                 else:
                     self._tasks.start(self._gather(worker, message))
         await worker.exited
@@ -269,7 +292,7 @@ class WorkerSupervisor:
             self._counted = [each.sent() for each in metrics.merged((lasting, self._counted))]
         self._live.discard(worker)
         self._numbers.discard(worker.number)
-        self._uncover(worker)
+        self._spread()
         if not self._ended.done():
             self._tell(Adopt(), but=worker)
 
@@ -296,7 +319,7 @@ class WorkerSupervisor:
             async with self._locks[place]:
                 if self._ended.done() or self._workers[place] is not worker:
                     return
-                self._cover(worker)
+                self._spread()
                 now = asyncio.get_running_loop().time()
                 failures = 1 if worker.since and now - worker.since >= STEADY_SECONDS else failures + 1
                 delay = backoff.delay(failures)
@@ -305,7 +328,7 @@ class WorkerSupervisor:
                 before, worker = worker, await self._start(place)
                 if await worker.serves():
                     log.info("%s is up in place of worker %d", worker, before.number)
-                    self._uncovered(place)
+                    self._spread()
 
     async def _watch(self) -> None:
         """Kill workers that hang: `_keep` does the rest.
@@ -316,8 +339,11 @@ class WorkerSupervisor:
         while not self._ended.done():
             await asyncio.sleep(BEAT_SECONDS)
             here = [each for each in self._workers.values() if not each.exited.done()]
-            if hanging := [each for each in here if each.silent()]:
-                log.error("%s has said nothing for %g s: it is killed", hanging[0], hanging[0].up.result().silence)
+            for each in here:
+                each.beat()
+            self._spread()
+            if hanging := [each for each in here if each.silent(each.silence)]:
+                log.error("%s has said nothing for %g s: it is killed", hanging[0], hanging[0].silence)
                 hanging[0].kill(signal.SIGKILL)
                 for each in here:
                     each.heard()
@@ -352,27 +378,20 @@ class WorkerSupervisor:
 
     # --- accepting for who is missing --------------------------------------------------------------------------------
 
-    def _cover(self, gone: WorkerProcess) -> None:
-        """Let another worker accept the connections of a place that has none."""
-        if gone.place in self._covers:
+    def _spread(self) -> None:
+        """Have another worker accept the connections of each place whose own does not, until it does."""
+        for place, cover in [*self._covers.items()]:
+            if self._workers[place].accepts or not cover.accepts:
+                del self._covers[place]
+                cover.say(Uncover(place))
+        if self._starting or self._ended.done():
             return
-        others = (each for each in self._workers.values() if each is not gone and not each.exited.done())
-        cover = next((each for each in others if each.up.done()), None)
-        if cover is not None:
-            self._covers[gone.place] = cover
-            cover.say(Cover(gone.place))
-
-    def _uncovered(self, place: int) -> None:
-        cover = self._covers.pop(place, None)
-        if cover is not None:
-            cover.say(Uncover(place))
-
-    def _uncover(self, gone: WorkerProcess) -> None:
-        """What a worker that has ended accepted for others is another's now."""
-        for place in [place for place, cover in self._covers.items() if cover is gone]:
-            del self._covers[place]
-            if (missing := self._workers[place]).exited.done():
-                self._cover(missing)
+        for place, missing in self._workers.items():
+            if place in self._covers or missing.accepts:
+                continue
+            if (other := next((each for each in self._workers.values() if each.accepts), None)) is not None:
+                self._covers[place] = other
+                other.say(Cover(place))
 
     # --- all of them -------------------------------------------------------------------------------------------------
 

@@ -233,6 +233,40 @@ def test_what_a_worker_counted_is_kept_and_exit_code_1_tells_of_it_where_the_sto
         assert gateway.process.wait(WITHIN) == 1
 
 
+def test_no_connection_waits_for_a_worker_that_accepts_none(text: str, tmp_path: Path) -> None:
+    """One that hangs, though nobody asks how it is; and one that was told to stop, while its requests go on."""
+    text = text.replace("shutdown: 1s, silence: 10m", "shutdown: 10m, silence: 12s")
+    with Gateway(text, tmp_path, args=["--workers", "2"]) as gateway, contextlib.ExitStack() as open_requests:
+        gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
+
+        def all_answered() -> bool:
+            """Of new connections, each by chance at either worker's place."""
+            with contextlib.suppress(OSError):
+                return all(_answered(gateway.port, 0.5) for _ in range(24))
+            return False
+
+        hangs = min(workers_of(gateway))
+        os.kill(hangs, signal.SIGSTOP)
+        gateway.process.wait_until(all_answered, "the other one accepts for it", WITHIN)
+        assert hangs in workers_of(gateway), "it is killed later"
+        os.kill(hangs, signal.SIGCONT)
+        for _ in range(16):
+            client = open_requests.enter_context(socket.create_connection(("127.0.0.1", gateway.port), WITHIN))
+            client.sendall(OPEN_REQUEST)
+            assert client.recv(12) == b"HTTP/1.1 100"
+        os.kill(hangs, signal.SIGTERM)
+        gateway.process.wait_until(lambda: "open requests may go on" in gateway.process.stderr(), "it leaves", WITHIN)
+        assert all(_answered(gateway.port, WITHIN) for _ in range(24))
+        open_requests.close()
+
+
+def _answered(port: int, seconds: float) -> bool:
+    """Raises OSError if a new connection has no answer in time."""
+    with socket.create_connection(("127.0.0.1", port), seconds) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        return connection.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_a_worker_that_hangs_holds_up_no_answer_and_its_last_figures_are_said_to_be_old(gateway: Gateway) -> None:
     clients = Clients(gateway)
     clients.runs(8)
