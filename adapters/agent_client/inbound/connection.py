@@ -188,18 +188,22 @@ class EditorConnection:
     async def _answering(self, name: str) -> Agent:
         """The agent as it answers this client: what it offers, ways to log in among it, may go by what a client can do.
 
-        To a stranger, and where the agent is not to be had in time, it is as it was described, or by its route alone:
-        no process is started for one whom nobody knows.
+        To a stranger, and where the agent is not to be had in ANSWER_SECONDS for all that is asked of it, it is as it
+        was described, or by its route alone: no process is started for one whom nobody knows.
         """
         within = ANSWER_SECONDS if governed.of(self._gateway, name) is None else None  # a manifest is held against it
+        until = None if within is None else asyncio.get_running_loop().time() + within
         agent = await self._gateway.agents.get(name, PROTOCOL, within=within)
         if agents.native(agent) is None or self._visitor.stranger:
             return agent
         try:
             relay = self._gateway.backchannel.relay
-            async with asyncio.timeout(within):
+            async with asyncio.timeout_at(until):
                 answer = await relay(agent.name, PROTOCOL, "initialize", NOTHING, caller=self.client)
-        except (InterlinguaError, TimeoutError) as error:
+        except TimeoutError:
+            log.info("%s has not answered initialize within %g s: told is what is known", name, ANSWER_SECONDS)
+            return agent
+        except InterlinguaError as error:
             log.debug("%s: %s did not answer its initialize: %r", self._peer.pipe.name, agent.name, error)
             return agent
         return agents.answering(agent, jsonrpc.unpack(answer))

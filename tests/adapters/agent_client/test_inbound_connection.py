@@ -20,12 +20,13 @@ from adapters.agent_client.outbound import AgentClientOutbound
 from gateway import tracing
 from gateway.config import Route
 from gateway.contract import ThreadContext
+from gateway.core.types import Agent
 from gateway.transport.pipe import Unreadable
 from gateway.transport.rpc import Peer
 from tests.adapters.agent_client.editor import Refused, said
 from tests.adapters.agent_client.inbound_rig import Native, Rig, native, rig, scripted
 from tests.adapters.agent_client.outbound_house import PROGRAM
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.pipes import pair
 from tests.support.scripted import echo, held, until
 
@@ -98,6 +99,38 @@ def test_an_agent_that_hangs_for_what_one_editor_can_do_answers_as_it_was_descri
 
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
     run(main())
+
+
+def test_an_agent_that_starts_slowly_twice_holds_up_its_editor_for_one_time_in_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    class Slow(Native):
+        asked = greeting = False
+
+        async def describe(self) -> Agent:
+            self.asked = True
+            await asyncio.sleep(connection.ANSWER_SECONDS - 1)
+            return await super().describe()
+
+        async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+            self.greeting = method == "initialize"
+            return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def main() -> None:
+        slow = Slow(echo)
+        async with rig((native(echo)[0], slow)) as gateway:
+            asked = await (await gateway.raw()).begin("initialize", {"protocolVersion": 1})
+            await until(lambda: slow.asked)
+            await later(connection.ANSWER_SECONDS - 1)
+            await until(lambda: slow.greeting)
+            await later(2)
+            await until(asked.done, 5)
+            assert (await asked)["agentInfo"]["name"] == "acme"
+            assert "scripted has not answered initialize within 10 s" in caplog.text
+
+    run(main(), 1000, loop_factory=Clock)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 99])
