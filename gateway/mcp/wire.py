@@ -160,6 +160,13 @@ class McpMeta(Struct, gc=False):
     meta: Any = msgspec.field(default=None, name=META)
 
 
+def server_info(said: JsonObject) -> JsonObject:
+    """Who a server says that it is in its answer to `initialize`, or `server/discover`; {} where it does not."""
+    meta = said.get(META)
+    info = said.get("serverInfo") or (meta.get(META_SERVER) if isinstance(meta, dict) else None)
+    return info if isinstance(info, dict) else {}
+
+
 CONNECTIONS_OWN: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
 """Prefixes of keys of `_meta` that are about the connection they were sent on, or meant for a gateway."""
 TEXTS: Final = frozenset({"traceparent", "tracestate", "baggage"})

@@ -91,12 +91,10 @@ class UpstreamEnd(AgentEnd):
     def identity(self) -> ServerIdentity:
         """The server's description of itself."""
         said = self._session.server
-        meta = said.get(wire.META)
-        info = said.get("serverInfo") or (meta.get(wire.META_SERVER) if isinstance(meta, dict) else None)
         capabilities, instructions = said.get("capabilities"), said.get("instructions")
         return ServerIdentity(
             capabilities if isinstance(capabilities, dict) else {},
-            info if isinstance(info, dict) else {"name": self.name, "version": "0"},
+            wire.server_info(said) or {"name": self.name, "version": "0"},
             instructions if isinstance(instructions, str) else None,
         )
 

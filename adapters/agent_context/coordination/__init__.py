@@ -24,6 +24,7 @@ from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import Gateway, Hosted, RunContext
 from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
+from gateway.core.version import version
 
 if TYPE_CHECKING:
     from adapters.agent_context.coordination.choosing import AgentChooser, TaskQueue
@@ -122,6 +123,7 @@ class Coordinator:
         )
         return Agent(
             name=self.name,
+            version=version(),
             description="Has a task done by the best agent that can do it.",
             input_schema=INPUT,
             output_schema=OUTPUT,

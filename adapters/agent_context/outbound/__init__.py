@@ -37,7 +37,7 @@ from gateway.mcp import versions
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.contract import UpstreamSession
 from gateway.mcp.client.target import Target, TargetList, TargetNews, few
-from gateway.mcp.wire import LISTEN, declares
+from gateway.mcp.wire import LISTEN, declares, server_info
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -173,8 +173,9 @@ class DescribedServer:
             has = few([name for name in capabilities if declares(capabilities, name)])
             raise AgentError(f"the server has neither agents nor tools; it has {has or 'nothing else either'}")
         found: dict[str, Agent] = {}
+        version = server_info(session.server).get("version")
         for entry in await session.list(wire.TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
-            agent = tools.agent_of(entry)
+            agent = tools.agent_of(entry, version)
             found.setdefault(agent.name, agent)
         return found
 
@@ -226,8 +227,8 @@ def _objects(value: Any) -> list[JsonObject]:
 
 def _alone(session: UpstreamSession) -> JsonObject:
     """The record of an agent that is a server by itself and has no directory."""
-    info = session.server.get("serverInfo")
-    name = info.get("name") if isinstance(info, dict) else None
+    info = server_info(session.server)
+    name = info.get("name")
     name = name if isinstance(name, str) and name else "agent"
     said = capabilities_of(session).get(wire.AGENT)
     said = said if isinstance(said, dict) else {}
@@ -235,7 +236,7 @@ def _alone(session: UpstreamSession) -> JsonObject:
     found = said.get("specializations")
     capabilities = {**offered, "specializations": found if isinstance(found, list) else [], "protocols": [wire.VERSION]}
     id = "".join(each if each.isascii() and (each.isalnum() or each in "-_") else "-" for each in name)
-    return {"id": id, "name": name, "capabilities": capabilities}
+    return {"id": id, "name": name, "capabilities": capabilities, "meta": {"version": info.get("version")}}
 
 
 def _uri(params: Raw) -> Any:

@@ -19,7 +19,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.target import TargetPools, gateway_info
-from gateway.mcp.wire import CANCELLED, META, declares
+from gateway.mcp.wire import CANCELLED, META, declares, server_info
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
 
@@ -131,8 +131,7 @@ class PoolLine:
 
     @property
     def gateway(self) -> bool:
-        info = self._session.server.get("serverInfo")
-        return self.native and isinstance(info, dict) and info.get("name") == wire.SELF
+        return self.native and server_info(self._session.server).get("name") == wire.SELF
 
     @property
     def lasting(self) -> bool:

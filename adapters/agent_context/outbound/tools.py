@@ -34,8 +34,11 @@ ELICITATION: Final = InterruptSpec(
 OBJECT: Final[JsonObject] = {"type": "object"}
 
 
-def agent_of(tool: JsonObject) -> Agent:
-    """Describe a tool of `tools/list` as an agent. Raises AgentBroken for an invalid entry."""
+def agent_of(tool: JsonObject, version: Json) -> Agent:
+    """Describe a tool of `tools/list` as an agent. Raises AgentBroken for an invalid entry.
+
+    version: of its server, as that says.
+    """
     tool = delta.sound(tool)
     name = tool.get("name")
     if not isinstance(name, str) or not name:
@@ -46,6 +49,7 @@ def agent_of(tool: JsonObject) -> Agent:
     description = tool.get("description") or tool.get("title")
     return Agent(
         name=name,
+        version=str(version or "0.0.0"),
         description=description if isinstance(description, str) else "",
         input_schema=taken,
         output_schema=given,

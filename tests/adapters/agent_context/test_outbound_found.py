@@ -53,7 +53,7 @@ def test_an_agent_without_a_directory_is_described_by_its_handshake() -> None:
         missing = {"code": -32601, "message": "Method not found"}
         async with piped({"agent": {"specializations": ["x"]}}, agent=None) as house:
             agent = await asked(house, house.outbound.describe, "resources/read", error=missing)
-            assert agent.name == "It" and agent.labels["specializations"] == ["x"]
+            assert (agent.name, agent.version, agent.labels["specializations"]) == ("It", "1", ["x"])
 
     run(main())
 
@@ -63,7 +63,8 @@ def test_a_plain_server_s_tools_are_found_and_one_of_them_described() -> None:
 
     async def main() -> None:
         async with piped(PLAIN, agent="sub") as house:
-            assert (await asked(house, house.outbound.describe, "tools/list", tools)).name == "sub"
+            agent = await asked(house, house.outbound.describe, "tools/list", tools)
+            assert (agent.name, agent.version) == ("sub", "1"), "a tool is of the version of its server"
         async with piped(PLAIN, agent=None, agents="*") as house:
             found = await asked(house, house.outbound.discover, "tools/list", tools)  # type: ignore[attr-defined]
             assert list(found) == ["add", "sub"]

@@ -23,16 +23,17 @@ PLAIN_TOOL: JsonObject = {"name": "add", "inputSchema": PROMPT}
 
 
 def calling(tool: JsonObject = PLAIN_TOOL, input: Any = "1 and 2") -> FakeContext:
-    return context(agent_of(tool), input)
+    return context(agent_of(tool, None), input)
 
 
 def test_a_tool_is_described_as_an_agent_that_a_directory_can_list() -> None:
-    agent = agent_of(TOOL)
+    agent = agent_of(TOOL, "2.1")
     assert (agent.name, agent.description, agent.input_schema, agent.output_schema) == ("add", "Adds", PROMPT, SUM)
+    assert agent.version == "2.1" and agent_of(TOOL, None).version == agent_of(TOOL, "").version == "0.0.0"
     assert agent.text_input == "/prompt" and agent.labels == {"tools": ["add"]}
     assert record_of(agent)["capabilities"]["tools"] == ["add"]
     with pytest.raises(AgentBroken):
-        agent_of({"title": "nameless"})
+        agent_of({"title": "nameless"}, None)
 
 
 def test_the_tool_is_called_with_the_input_and_its_text_is_the_output() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, AgentTimeout, Denied, InterlinguaError
+from gateway.mcp import wire
 from gateway.mcp.client.http import streamable
 from gateway.mcp.client.session import ClientSession
 from gateway.wire.jsonrpc import RpcError
@@ -615,12 +616,14 @@ def test_a_server_without_handshake_is_told_everything_in_each_request() -> None
 
         async def discovered(exchange: Exchange, message: Any) -> None:
             found = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "ttlMs": 0, "resultType": "complete"}
-            await answer(exchange, result(message["id"], found))
+            meta = {"io.modelcontextprotocol/serverInfo": {"name": "it", "version": "3"}}
+            await answer(exchange, result(message["id"], {**found, "_meta": meta}))
 
         on = {"initialize": unknown, "server/discover": discovered, "tools/call": plain}
         async with http(on) as server, pool(url=server.url) as made:
             async with made.lease() as session:
                 assert (session.version, session.server["capabilities"]) == ("2026-07-28", {})
+                assert wire.server_info(session.server) == {"name": "it", "version": "3"}
                 await session.call("tools/call", {"name": "grün", "_meta": {"x": 1}}, listener=Listens())
             (call,) = server.got("tools/call")
             meta = call["params"]["_meta"]
