@@ -38,6 +38,7 @@ from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server import InputRequired, McpCall, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.call import ServedCall
 from gateway.mcp.server.http.streams import ResponseOut
+from gateway.mcp.server.hub import AdmitSession, anybodys
 from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
@@ -196,11 +197,16 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> AsyncIterator[Rig]:
+async def rig(
+    *, dialects: Mapping[str, str] | None = None, admit_session: AdmitSession = anybodys, **options: Any
+) -> AsyncIterator[Rig]:
     """A server with these options, while the block lasts. Nothing of it is left behind."""
     words = Words()
-    words.server = server = McpServer(words, McpServeOptions(**options), dialects=dialects or {})
-    before = asyncio.all_tasks()
+    words.server = server = McpServer(
+        words, McpServeOptions(**options), dialects=dialects or {}, admit_session=admit_session
+    )
+    before, failures = asyncio.all_tasks(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
     mounts = [Mount(MOUNT, routes=list(server.routes())), Mount(ROOT, routes=list(server.at()))]
     async with serving(FixedPaths(Starlette(routes=mounts), mounts), interface="asgi3") as url:
         try:
@@ -210,7 +216,7 @@ async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> A
     left = asyncio.all_tasks() - before
     if left:  # uvicorn does not wait for what it was about to end
         await asyncio.wait(left, timeout=30)
-    assert not server.sessions and all(task.done() for task in left), left
+    assert not server.sessions and all(task.done() for task in left) and not failures, (left, failures)
 
 
 class Events:

@@ -20,7 +20,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.server.rig import Client, client, initialize, modern_client, modern_tool, rig, stated, tool
 from tests.mcp.server.test_pipe import line
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.scripted import until
 
 WITHIN = 30.0
@@ -202,6 +202,18 @@ def test_a_client_is_asked_over_its_get_and_answers_with_a_post() -> None:
     run(case())
 
 
+def test_a_question_without_a_time_limit_is_waited_for_however_long() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here, here.listen() as events:
+            asked = asyncio.create_task((await there.session()).ask(SAMPLE, WORDS))
+            to = await events.next()
+            await later(1000)
+            await here.post(answer(to, model="m"))
+            assert jsonrpc.unpack(await asked) == {"model": "m"}
+
+    run(case(), 10_000, loop_factory=Clock)
+
+
 def test_a_question_outlives_the_get_it_was_asked_over() -> None:
     async def case() -> None:
         async with rig(replay=2000) as there, client(there.mcp) as here:
@@ -214,7 +226,7 @@ def test_a_question_outlives_the_get_it_was_asked_over() -> None:
             assert events.ids == ["0-0", "0-1"]
             await lost(session)
             assert session.can_ask
-            later = ask(session, params={"number": 2})
+            last = ask(session, params={"number": 2})
             await until(lambda: _waiting(session) == 1)
             for _ in range(100):
                 session.tell("notifications/tools/list_changed")
@@ -224,7 +236,7 @@ def test_a_question_outlives_the_get_it_was_asked_over() -> None:
                 assert (await events.next())["method"] == "notifications/tools/list_changed"
                 for to, number in ((first, 0), (seen[0], 1), (seen[1], 2)):
                     await here.post(answer(to, number=number))
-                for number, asked in enumerate((read, unread, later)):
+                for number, asked in enumerate((read, unread, last)):
                     assert jsonrpc.unpack(await asked) == {"number": number}
             async with here.listen(after="0-0") as events:  # what is answered is not asked again
                 assert (await events.next())["method"] == "notifications/tools/list_changed"
@@ -245,8 +257,9 @@ def test_who_lost_the_get_before_anything_was_said_can_come_back_all_the_same() 
                 await here.post(answer(await events.next(), model="m"))
                 await asked
         async with rig() as there, client(there.mcp, versions.V2025_06_18) as here, here.listen() as events:
-            ask(await there.session())
+            asked = ask(await there.session())
             assert (await events.frame()).id == "0-1"  # type: ignore[union-attr]
+        assert isinstance(await failure(asked), AgentGone)
 
     run(case())
 

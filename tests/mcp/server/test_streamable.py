@@ -134,8 +134,10 @@ def test_messages_in_an_array_are_taken_in_the_one_revision_that_has_them() -> N
                 asked = [here.request("ping", id=1), here.request("no/such", id="2"), {"jsonrpc": "2.0", "id": 3}]
                 asked.append({"jsonrpc": "2.0", "id": 4, "method": 7})
                 told = {"jsonrpc": "2.0", "method": "notifications/x"}
-                answer = await here.post([*asked, told])
-                said = {one["id"]: valid(one, here.version) for one in answer.json()}
+                said = {one["id"]: one for one in (await here.post([*asked, told, {"x": 1}])).json()}
+                assert said.pop(None)["error"]["code"] == -32600 and all(
+                    valid(one, here.version) for one in said.values()
+                )
                 assert said[1]["result"] == {} and said["2"]["error"]["code"] == -32601
                 assert said[4]["error"]["code"] == -32600
                 assert (await here.post([told, {"jsonrpc": "2.0", "id": 9, "result": {}}])).status_code == 202

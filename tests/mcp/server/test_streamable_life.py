@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from starlette.types import Message
 
+from gateway.core.errors import Unavailable
 from gateway.mcp import versions
-from gateway.mcp.server import McpCall
+from gateway.mcp.server import McpCall, McpSession
 from gateway.mcp.server.http import session as sessions
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.mcp.server.http.streams import numbered
@@ -172,6 +174,28 @@ def test_a_flood_of_sessions_pushes_out_only_those_that_wait_for_nothing() -> No
     run(case())
 
 
+def test_a_session_of_a_client_makes_room_for_its_next_unless_it_waits_for_something() -> None:
+    def admit(session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]) -> str | None:
+        if session.bearer is not None and held(session.bearer) and not spare(session.bearer):
+            raise Unavailable("you have one")
+        return session.bearer
+
+    async def case() -> None:
+        async with rig(admit_session=admit) as there, client(there.mcp) as other:
+
+            async def opened() -> tuple[int, Client]:
+                made = await other.http.post(there.mcp, json=initialize(), headers={"Authorization": "Bearer ana"})
+                return made.status_code, Client(other.http, there.mcp, versions.V2025_11_25, made.headers.get(SESSION))
+
+            (_, first), (status, second) = await opened(), await opened()
+            assert status == 200 and (await first.post(first.request("ping"))).status_code == 404
+            async with second.listen():
+                assert (await opened())[0] == 503
+            assert (await second.ask("ping"))["result"] == {} and (await other.ask("ping"))["result"] == {}
+
+    run(case())
+
+
 def test_a_call_whose_client_has_lost_its_stream_keeps_its_session() -> None:
     async def case() -> None:
         async with rig(max_sessions=2) as there, client(there.mcp) as here:
@@ -247,25 +271,82 @@ def test_a_call_whose_client_left_before_anything_was_said_ends_all_the_same() -
 
 
 @pytest.mark.parametrize(
-    ("bound", "value", "expected"),
-    [("MOST_LATE", 2, [400, 400, 200, 200]), ("LATE_BYTES", 1, [400, 400, 400, 200])],
+    ("most", "streams", "expected"),
+    [(2, 4.0, [400, 400, 200, 200]), (4, 0.5, [400, 400, 400, 200]), (4, 2.0, [400, 400, 200, 200])],
 )
-def test_no_more_than_so_many_finished_streams_are_kept_nor_so_many_bytes(
-    monkeypatch: pytest.MonkeyPatch, bound: str, value: int, expected: list[int]
+def test_no_more_than_so_many_finished_streams_are_kept_nor_more_bytes_than_of_so_many(
+    monkeypatch: pytest.MonkeyPatch, most: int, streams: float, expected: list[int]
 ) -> None:
     async def case() -> None:
+        monkeypatch.setattr(sessions, "MOST_LATE", most)
         async with rig() as there, client(there.mcp) as here:
-            for _ in range(4):
+            (session,) = there.server.sessions
+            assert isinstance(session, StreamableSession)
+            for number in range(4):
                 async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
                     await events.rest()
+                if not number:
+                    found = session.find("1-0")
+                    assert found is not None
+                    monkeypatch.setattr(sessions, "LATE_BYTES", int(streams * found[0].size))
             statuses = []
             for number in range(1, 5):
                 sent = here.headers(Accept="text/event-stream", Last_Event_ID=f"{number}-0")
                 statuses.append((await here.http.get(here.url, headers=sent)).status_code)
             assert statuses == expected
 
-    monkeypatch.setattr(sessions, bound, value)
     run(case())
+
+
+def test_a_stream_whose_call_is_under_way_is_not_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_LATE", 1)
+
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.stream(here.request("tools/call", tool("wait", 1))) as events:
+                await events.next()
+            for _ in range(2):
+                async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
+                    await events.rest()
+            there.words.go.set()
+            async with here.listen(after="1-0") as again:
+                assert "result" in (await again.rest())[-1]
+
+    run(case())
+
+
+@pytest.mark.parametrize("said", ["as JSON", "as a stream"])
+def test_an_answer_that_cannot_be_said_is_an_error(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unsayable(call: McpCall, given: Any, params: Any) -> Any:
+        if said == "as a stream":
+            call.notify("notifications/progress", {"progressToken": 1, "progress": 1})
+        return object()
+
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            monkeypatch.setattr(there.words, "say", unsayable)
+            asked = here.request("tools/call", tool("say", 1))
+            if said == "as JSON":
+                last = (await here.post(asked)).json()
+            else:
+                async with here.stream(asked) as events:
+                    *_, last = await events.rest()
+            assert last["error"] == {"code": -32603, "message": "internal error"}
+
+    run(case())
+
+
+def test_a_stream_that_is_read_again_is_kept_for_as_long_again() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
+                await events.rest()
+            for _ in range(4):
+                await later(50)
+                async with here.listen(after="1-0") as again:
+                    assert "result" in (await again.rest())[-1]
+
+    run(case(), 10_000, loop_factory=Clock)
 
 
 def test_a_finished_stream_is_kept_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:

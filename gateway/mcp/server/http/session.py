@@ -39,7 +39,7 @@ class StreamableSession(HandshakeSession):
     """See `gateway.mcp.server.contract.McpSession`. `ended` is told when it is over."""
 
     def __init__(
-        self, hub: Hub, agent: str | None, ended: Callable[[StreamableSession], None], visit: Visit | None = None
+        self, hub: Hub, agent: str | None, ended: Callable[[StreamableSession], None], visit: Visit | None
     ) -> None:
         super().__init__(hub, agent)
         self.visit = visit
@@ -94,12 +94,13 @@ class StreamableSession(HandshakeSession):
             elif isinstance(message, Notification):
                 self._notified(message)
             elif isinstance(message, Response):
-                self._answered(message)
+                self._asking.settle(message)
             elif isinstance(message, Malformed) and not message.answer and answer is not None:
                 id = None if message.id is UNSET else message.id
                 answer.reply(jsonrpc.error(id, ErrorObject(message.code, message.reason)))
-            elif isinstance(message, Malformed):
-                self._garbled(message)
+            elif isinstance(message, Malformed) and message.id is not UNSET:
+                why = AgentBroken(f"the client's answer cannot be read: {message.reason}")
+                self._asking.fail(message.id, why)
         return answer
 
     def _accept(self, request: Request, answer: PostAnswer) -> None:
@@ -135,7 +136,7 @@ class StreamableSession(HandshakeSession):
             log.error("an answer cannot be said", exc_info=error)
             answer.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
         stream = answer.made
-        if stream is not None and stream.over and stream.opened and not stream.read:
+        if stream is not None and stream.opened and not stream.read:
             self.keep(stream)
 
     def _notified(self, message: Notification) -> None:
@@ -145,15 +146,6 @@ class StreamableSession(HandshakeSession):
                 task.cancel()
         else:
             self.heard(message.method, message.params)
-
-    def _answered(self, message: Response) -> None:
-        if not self._asking.settle(message):
-            self._asking.stray(message)
-
-    def _garbled(self, message: Malformed) -> None:
-        """Fail the question that it was meant to answer."""
-        if message.answer and message.id is not UNSET:
-            self._asking.fail(message.id, AgentBroken(f"the client's answer cannot be read: {message.reason}"))
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
@@ -167,17 +159,13 @@ class StreamableSession(HandshakeSession):
         stream = self._streams.get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
-        if not (stream.opened or stream is self.standalone.stream):
-            return None  # a guess: no event of it has gone out, and its own response is still to come
         return stream, int(number)
 
     def keep(self, stream: MessageStream) -> None:
         """Keep the stream of a response that has ended, for a while if all of it was written."""
-        if self.over or stream is self.standalone.stream:
-            return
         if (timer := self._late.pop(stream.name, None)) is not None:
             timer.cancel()
-        if not stream.over:
+        if self.over or not stream.over:
             return
         loop = asyncio.get_running_loop()
         self._late[stream.name] = loop.call_later(LATE_SECONDS, self._forget, stream.name) if stream.finished else None
@@ -192,16 +180,14 @@ class StreamableSession(HandshakeSession):
             self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._streams.pop(name, None)
-        if (timer := self._late.pop(name, None)) is not None:
+        del self._streams[name]
+        if (timer := self._late.pop(name)) is not None:
             timer.cancel()
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def end(self, why: str = "") -> None:
-        """End it: its calls are cancelled, and answered so. Again: no effect."""
-        if self.over:
-            return
+        """End it, once: its calls are cancelled, and answered so."""
         self.moved(SessionEvent.GONE)
         if self.visit is not None:
             self.visit.leave()
@@ -238,7 +224,7 @@ class StreamableSessions:
         hub.on_stop(self.quiet)
         hub.on_full(self._make_room)
 
-    def open(self, agent: str | None, visit: Visit | None = None, bearer: str | None = None) -> StreamableSession:
+    def open(self, agent: str | None, visit: Visit | None, bearer: str | None) -> StreamableSession:
         """A new session, which counts as idle from now on. Raises Unavailable."""
         session = StreamableSession(self._hub, agent, self._ended, visit)
         session.authorize(bearer)
@@ -255,8 +241,7 @@ class StreamableSessions:
             session.end("the gateway is stopping")
 
     async def aclose(self) -> None:
-        """The same, and wait until nothing is left of them."""
-        self.quiet()
+        """Wait until nothing is left of those that have ended."""
         await self._ending.settled()
 
     def _make_room(self) -> None:

@@ -39,7 +39,7 @@ class StreamableEndpoint(McpEndpoint):
         self._sessions = StreamableSessions(hub)
 
     async def aclose(self) -> None:
-        """End all sessions, and wait until nothing is left of them."""
+        """Wait until nothing is left of the sessions that have ended."""
         await self._sessions.aclose()
 
     async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
