@@ -336,6 +336,34 @@ def test_an_answer_that_cannot_be_said_is_an_error(said: str, monkeypatch: pytes
     run(case())
 
 
+@pytest.mark.parametrize(("streams", "expected"), [(0.5, [400, 400, 400, 200]), (2.0, [400, 400, 200, 200])])
+def test_answers_that_nobody_comes_back_for_are_kept_up_to_so_many_bytes(
+    monkeypatch: pytest.MonkeyPatch, streams: float, expected: list[int]
+) -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            (session,) = there.server.sessions
+            assert isinstance(session, StreamableSession)
+            for number in range(1, 5):
+                there.words.go.clear()
+                async with here.stream(here.request("tools/call", tool("wait", 1))) as events:
+                    await events.next()
+                (stream, _) = session.find(f"{number}-0") or (None, 0)
+                assert stream is not None
+                await until(lambda stream=stream: not stream.read)  # type: ignore[misc]
+                there.words.go.set()
+                await until(lambda: not session.busy)
+                if number == 1:
+                    monkeypatch.setattr(sessions, "UNREAD_BYTES", int(streams * stream.size))
+            statuses = []
+            for number in range(1, 5):
+                sent = here.headers(Accept="text/event-stream", Last_Event_ID=f"{number}-0")
+                statuses.append((await here.http.get(here.url, headers=sent)).status_code)
+            assert statuses == expected
+
+    run(case())
+
+
 def test_a_stream_that_is_read_again_is_kept_for_as_long_again() -> None:
     async def case() -> None:
         async with rig() as there, client(there.mcp) as here:

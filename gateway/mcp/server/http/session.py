@@ -29,7 +29,9 @@ LATE_SECONDS = 60.0
 """How long an answer that was written is kept for a client that lost its connection just then."""
 MOST_LATE = 100
 LATE_BYTES = 4 * 1024 * 1024
-"""Streams that have ended and are kept all the same: how many of one session, and how much of what was written."""
+UNREAD_BYTES = 16 * 1024 * 1024
+"""Streams that have ended and are kept all the same: how many of one session, how much of those that were written, and
+how much of those whose client has not come back for the rest. The newest of either is kept however long it is."""
 
 
 Message = Request | Notification | Response | Malformed
@@ -171,10 +173,15 @@ class StreamableSession(HandshakeSession):
         self._late[stream.name] = loop.call_later(LATE_SECONDS, self._forget, stream.name) if stream.finished else None
         while len(self._late) > MOST_LATE:
             self._forget(next(iter(self._late)))
-        written = [name for name in self._late if self._streams[name].finished]
-        size = sum(self._streams[name].size for name in written)
-        for name in written[:-1]:
-            if size <= LATE_BYTES:
+        self._bound(LATE_BYTES, finished=True)
+        self._bound(UNREAD_BYTES, finished=False)
+
+    def _bound(self, most: int, *, finished: bool) -> None:
+        """Forget the oldest of those that are kept, until they have no more than so many bytes, or one is left."""
+        names = [name for name in self._late if self._streams[name].finished is finished]
+        size = sum(self._streams[name].size for name in names)
+        for name in names[:-1]:
+            if size <= most:
                 break
             size -= self._streams[name].size
             self._forget(name)
