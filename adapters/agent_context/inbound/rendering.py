@@ -16,14 +16,12 @@ from adapters.agent_context.coordination.task_record import assignment_of, task_
 from adapters.agent_context.inbound.environment import Environment, Limit
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
-from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, InterlinguaError
-from gateway.core.output import OutputParts, PartOf
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Events, Refusals, keys, questions
-from gateway.mcp.runs.tools import text_in, tool_progress
+from gateway.mcp.runs.tools import NewText, tool_progress
 from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
@@ -57,12 +55,7 @@ class RunNotifications:
         self._speaks = call.client.can("agent")
         self._head = head
         self._meta = meta
-        self._steps = deltas.split(agent.text_output or "")
-        self._parts = OutputParts()
-        self._texts: set[str] = set()
-        """Parts that are pieces of the output's text."""
-        self._beside: set[str] = set()
-        """Parts that are told, and not as text."""
+        self._text = NewText(agent)
 
     @property
     def on(self) -> bool:
@@ -83,40 +76,15 @@ class RunNotifications:
 
     def _said(self, event: e.Event) -> tuple[str, e.Event | None]:
         """The text that an event adds to the output's, and what is told of it besides."""
+        text = self._text.feed(event)
+        text = self._text.gap + text
         match event:
-            case e.MessageStarted():
-                self._parts.message(event)
-            case e.PartStarted():
-                return self._begun(event)
-            case e.PartDelta() if event.part in self._texts:
-                return self._spoken(event.part, event.delta), None
-            case e.PartDelta() if event.part == self._parts.data and (text := text_in(event.delta, self._steps)):
+            case e.PartStarted(value=None):
                 return text, None
-            case e.PartDelta() if event.part == self._parts.data or event.part in self._beside:
-                return "", event
-            case _ if isinstance(event, _BESIDE):
-                return "", event
-        return "", None
-
-    def _begun(self, event: e.PartStarted) -> tuple[str, e.Event | None]:
-        value = None if event.value is None else event
-        what = self._parts.start(event)
-        if what is PartOf.TEXT and event.kind == "text":
-            self._texts.add(event.part)
-            return self._spoken(event.part, event.value), None
-        if what is PartOf.DATA:
-            self._beside |= self._texts  # they have said nothing yet
-            self._texts.clear()
-            return text_in(event.value, self._steps), value
-        if what is PartOf.USER or what is PartOf.OTHERS:
-            return "", None
-        self._beside.add(event.part)
-        return "", value
-
-    def _spoken(self, part: str, text: Any) -> str:
-        if not isinstance(text, str) or not text:
-            return ""
-        return text if part in self._parts.spoken else self._parts.speak(part) + text
+            case e.PartStarted() | e.PartDelta():
+                told = event.part in self._text.beside or (event.part == self._text.data and not text)
+                return text, event if told else None
+        return text, event if isinstance(event, _BESIDE) else None
 
     def _update(self, text: str, event: e.Event | None) -> bytes:
         payload: JsonObject = {"messages": [{"text": text}]} if text else {}

@@ -13,6 +13,7 @@ from gateway.core import choices, projection
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import Invalid
+from gateway.core.output import OutputParts, PartOf
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObject, Outcome, Run, RunStatus
 from gateway.mcp import versions
@@ -178,14 +179,65 @@ def tool_progress(token: str | int | float, progress: float, message: str | None
     return start + deltas.encode(token) + b',"progress":' + deltas.encode(progress) + said + b"}}"
 
 
+class NewText:
+    """The text that each event of a run adds to its output's. Fed every event of the run, in order.
+
+    gap: what stands before the text of the last event, in the output. beside: parts that the assistant says beside it.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.gap = ""
+        self.beside: set[str] = set()
+        self._steps = deltas.split(agent.text_output or "")
+        self._parts = OutputParts()
+        self._texts: set[str] = set()
+
+    @property
+    def data(self) -> str | None:
+        """The part that is the output itself, if one is."""
+        return self._parts.data
+
+    def feed(self, event: e.Event) -> str:
+        self.gap = ""
+        match event:
+            case e.MessageStarted():
+                self._parts.message(event)
+            case e.PartStarted():
+                return self._begun(event)
+            case e.PartDelta() if event.part in self._texts:
+                return self._spoken(event.part, event.delta)
+            case e.PartDelta() if event.part == self.data:
+                return text_in(event.delta, self._steps)
+        return ""
+
+    def _begun(self, event: e.PartStarted) -> str:
+        what = self._parts.start(event)
+        if what is PartOf.TEXT and event.kind == "text":
+            self._texts.add(event.part)
+            return self._spoken(event.part, event.value)
+        if what is PartOf.DATA:
+            self.beside |= self._texts  # they have said nothing yet
+            self._texts.clear()
+            return text_in(event.value, self._steps)
+        if what not in (PartOf.USER, PartOf.OTHERS):
+            self.beside.add(event.part)
+        return ""
+
+    def _spoken(self, part: str, text: Json) -> str:
+        if not isinstance(text, str) or not text:
+            return ""
+        if part not in self._parts.spoken:
+            self.gap = self._parts.speak(part)
+        return text
+
+
 class ToolProgress:
     """Progress of one run, for the client that called it as a tool: `progress` is the number of the event."""
 
     def __init__(self, agent: Agent, version: str, token: str | int | float) -> None:
         self._version = version
         self._token = token
-        self._text = deltas.split(agent.text_output or "")
-        self._data: set[str] = set()
+        self._text = NewText(agent)
 
     def feed(self, events: Sequence[tuple[int, e.Event]]) -> list[bytes]:
         """Whole notifications: new text, thoughts, and the names of tools that are called."""
@@ -197,16 +249,15 @@ class ToolProgress:
         return out
 
     def _message(self, event: e.Event) -> str:
+        text = self._text.feed(event)
         match event:
-            case e.PartStarted():
-                if event.kind == "data":
-                    self._data.add(event.part)
-                return event.value if isinstance(event.value, str) and event.kind in ("text", "thought") else ""
-            case e.PartDelta():
-                return text_in(event.delta, self._text if event.part in self._data else [])
+            case e.PartStarted() if event.part in self._text.beside and event.kind in ("text", "thought"):
+                return event.value if isinstance(event.value, str) else ""
+            case e.PartDelta() if event.part in self._text.beside:
+                return event.delta if isinstance(event.delta, str) else ""
             case e.ToolCallStarted():
                 return event.title or event.name
-        return ""
+        return text
 
 
 def text_in(change: Json, steps: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from msgspec import json
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.stopping import SHORT
-from gateway.core.types import Agent, Artifact, Failure, Interrupt, Outcome, RunStatus, StopReason
+from gateway.core.types import Agent, Artifact, Failure, Interrupt, Outcome, Role, RunStatus, StopReason
 from gateway.mcp.runs import Documents, Tools, tools
 from tests.mcp.runs.documents import ANY, BARE, CHAT, MESSAGE, numbered, run_of
 from tests.support.mcp_schemas import VERSIONS, valid
@@ -208,6 +208,24 @@ def test_progress_rises_and_says_what_is_new(version: str, token: Any) -> None:
     assert messages == (["hm", "Looking", "Hel", "lo"] if version >= "2025-03-26" else [None] * 4)
 
 
+def test_what_is_new_is_what_the_agent_says_and_not_what_its_user_said() -> None:
+    events = numbered(
+        [
+            e.MessageStarted(message="u", role=Role.USER),
+            e.PartStarted(part="u", message="u", value="Ple"),
+            e.PartDelta(part="u", delta="ase"),
+            e.MessageStarted(message="m"),
+            e.PartStarted(part="p", message="m", value="On"),
+            e.PartDelta(part="p", delta="e"),
+            e.MessageStarted(message="n"),
+            e.PartStarted(part="q", message="n"),
+            e.PartDelta(part="q", delta="Two"),
+        ]
+    )
+    lines = tools.ToolProgress(MESSAGE, "2025-11-25", 1).feed(events)
+    assert [json.decode(line)["params"]["message"] for line in lines] == ["On", "e", "Two"]
+
+
 def test_the_text_of_a_conversation_is_told_wherever_it_is() -> None:
     events = numbered(
         [
@@ -219,5 +237,7 @@ def test_the_text_of_a_conversation_is_told_wherever_it_is() -> None:
     )
     lines = tools.ToolProgress(CHAT, "2025-11-25", 1).feed(events)
     assert [json.decode(line)["params"]["message"] for line in lines] == ["One", "Two"]
-    text = numbered([e.PartDelta(part="t", delta="Hi"), e.PartDelta(part="t", delta="")])
+    text = numbered(
+        [e.PartStarted(part="t", message="m"), e.PartDelta(part="t", delta="Hi"), e.PartDelta(part="t", delta="")]
+    )
     assert len(tools.ToolProgress(MESSAGE, "2025-11-25", 1).feed(text)) == 1
