@@ -94,6 +94,24 @@ def test_a_file_of_each_earlier_version_is_read_and_its_unfinished_runs_go_on(pa
     run(main())
 
 
+def test_a_run_that_an_older_process_creates_beside_this_one_is_its_principals_and_nobody_elses(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        runs = [make_run(principal="ana"), make_run(principal=None), make_run(input={"principal": "ana"})]
+        columns = "id, owner, place, status, agent, protocol, created_at, updated_at, reserved, record"
+        for one in runs:
+            written = (one.id, one.status.value, one.created_at, one.updated_at, encode(one))
+            raw(path, f"INSERT INTO runs ({columns}) VALUES (?, 'old', 1, ?, 'mail', 'plain', ?, ?, 99, ?)", written)
+        assert [run.id for run in await store.runs(RunQuery(principal="ana"))] == [runs[0].id]
+        assert await store.count_runs(RunQuery(principal="ana")) == 1
+        assert await store.runs(RunQuery(principal="bob")) == []
+        assert await store.count_runs(RunQuery()) == 3
+        await store.close()
+
+    run(main())
+
+
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     raw(path, "PRAGMA user_version = 99")
     with pytest.raises(Unavailable, match=r"newer version.*schema 99"):

@@ -136,6 +136,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX artifacts_stray ON artifacts(created_at) WHERE run IS NULL AND thread IS NULL",
     ),
     ("CREATE TABLE allowances (name TEXT PRIMARY KEY, used INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID",),
+    # processes of a version before `principal` go on writing while they are replaced one by one
+    (
+        "CREATE TRIGGER runs_of_principals AFTER INSERT ON runs "
+        "WHEN NEW.principal IS NULL AND instr(NEW.record, CAST('\"principal\":' AS BLOB)) > 0 "
+        f"BEGIN UPDATE runs SET principal = {PRINCIPAL} WHERE seq = NEW.seq; END",
+    ),
 )
 
 
