@@ -182,7 +182,7 @@ def test_a_gateway_that_cannot_write_is_not_ready_and_says_why_until_it_can(text
     with Gateway(text, tmp_path) as gateway:
         assert readiness(gateway) == (200, None)
         resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-        failed = (503, "the store failed: its disk fails")
+        failed = (503, "the store failed: its disk fails, or takes no writes any more")
         gateway.process.wait_until(lambda: readiness(gateway) == failed, "seen though no client writes", 60)
         body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
         refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
@@ -204,6 +204,30 @@ def test_a_gateway_whose_store_is_damaged_is_not_ready_and_says_so(text: str, tm
         refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
         assert refused.status_code == 503
         assert readiness(gateway) == (503, "the store failed: it is damaged")
+
+
+def test_a_header_that_was_overwritten_is_in_the_log_of_the_store_or_the_next_start_says_so_and_ends(
+    text: str, tmp_path: Path
+) -> None:
+    def overwrite() -> None:
+        with (tmp_path / "kept.db").open("r+b") as file:
+            file.write(b"\xa5" * 100)
+
+    with Gateway(f"{text}\nstore: {{url: sqlite:///kept.db}}\n", tmp_path) as gateway:
+        body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
+        runs = f"{gateway.url}/agent-connect/runs"
+        run = httpx2.post(runs, json=body, trust_env=False, timeout=60).json()["run_id"]
+        overwrite()
+        gateway.kill9()
+        gateway.restart()
+        assert httpx2.get(f"{runs}/{run}", trust_env=False, timeout=60).status_code == 200
+        with contextlib.closing(sqlite3.connect(tmp_path / "kept.db")) as store:
+            store.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        overwrite()
+        gateway.kill9()
+        done = interlingua("serve", str(gateway.file), "--port", "0")
+        assert done.returncode == 2
+        assert done.stderr.endswith(f"cannot open the store {tmp_path}/kept.db: file is not a database\n")
 
 
 @pytest.fixture(scope="module")

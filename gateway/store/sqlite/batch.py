@@ -22,7 +22,7 @@ WHY = {
     sqlite3.SQLITE_FULL: ": no space is left on its disk",
     sqlite3.SQLITE_READONLY: ": it may be read and not written",
     sqlite3.SQLITE_BUSY: ": another program holds it",
-    sqlite3.SQLITE_IOERR: ": its disk fails",
+    sqlite3.SQLITE_IOERR: ": its disk fails, or takes no writes any more",
     sqlite3.SQLITE_CORRUPT: ": it is damaged",
     sqlite3.SQLITE_NOTADB: ": it is damaged",
 }
