@@ -184,10 +184,6 @@ class AgentEnd:
     async def tell(self, message: Raw) -> None:
         """A notification of the agent's. Dropped where nobody is there for it."""
         await self.server.session.shown()
-        self.pass_on(message)
-
-    def pass_on(self, message: Raw) -> None:
-        """The same, at once."""
         if mcp_messages.read(message).method == wire.INITIALIZED:
             self._initialized = message.copy()
         client = self._client

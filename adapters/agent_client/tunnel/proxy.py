@@ -70,6 +70,7 @@ class UpstreamEnd(AgentEnd):
         self._news: Callable[[str, Raw], None] = lambda method, params: None
         self._acknowledged: Callable[[JsonObject], object] = lambda agreed: None
         self.version = ""
+        self._telling = TaskSet(lambda error: log.debug("an MCP server is not told: %r", error))
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._capabilities: JsonObject = dict(capabilities)
         self._calls = OutgoingCalls(self.name, self._heard)
@@ -128,9 +129,9 @@ class UpstreamEnd(AgentEnd):
         await self._session.listen(wanted)
 
     def tell_later(self, method: str, params: Raw) -> None:
-        """A notification, if the server takes such."""
+        """A notification, if the server takes such. See `tell`; those of one run are told in their order."""
         if not versions.modern(self.version):
-            self.pass_on(mcp_messages.message(method, params))
+            self._telling.start(self.tell(mcp_messages.message(method, params)))
 
     async def hang_up(self) -> None:
         if not self.closed.done():

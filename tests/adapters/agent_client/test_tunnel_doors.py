@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from websockets.asyncio.server import ServerConnection
 
 from adapters.agent_client import ADAPTER
 from adapters.agent_client.tunnel.http_doors import MOUNT
+from gateway.store.sqlite import disk_thread
 from tests.adapters.agent_client.tunnel_agent import Agent
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, Rig, rig
 from tests.support.aio import run
+from tests.support.scripted import until
 from tests.support.serving import serving
 from tests.support.websockets import library_serving
 
@@ -29,8 +34,8 @@ SERVER = {"capabilities": {"tools": {}}, "protocolVersion": "2025-06-18", "serve
 
 
 @asynccontextmanager
-async def there(*transports: str, port: bool = True) -> AsyncIterator[tuple[Rig, Provider]]:
-    """A client, and an agent behind a WebSocket that takes servers over these transports."""
+async def there(*transports: str, port: bool = True, file: Path | None = None) -> AsyncIterator[tuple[Rig, Provider]]:
+    """A client, and an agent behind a WebSocket that takes servers over these transports. `file`: see `rig`."""
 
     async def agent(socket: ServerConnection) -> None:
         lines: asyncio.Queue[str] = asyncio.Queue()
@@ -46,7 +51,7 @@ async def there(*transports: str, port: bool = True) -> AsyncIterator[tuple[Rig,
                 program.take(json.loads(data))
         writing.cancel()
 
-    async with library_serving(agent) as url, rig(url=url) as it:
+    async with library_serving(agent) as url, rig(url=url, file=file) as it:
         app = Starlette(routes=[Mount(MOUNT, routes=it.inbound.routes())] if port else [])
         async with serving(app) as address:
             it.engine.public_url = address
@@ -86,6 +91,37 @@ def test_an_agent_that_goes_by_http_gets_an_address_and_a_key_until_the_session_
             await client.until(lambda: bool(client.of_mcp("mcp/disconnect")))
             assert (await http.post(**post(entry, "tools/list", id))).status_code == 404
             assert not len(it.tunnels.ends)
+
+    run(body())
+
+
+def test_a_notification_of_an_agent_by_http_is_told_once_its_run_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    disk.set()
+    monkeypatch.setattr(disk_thread, "sync", lambda _: disk.wait(30))
+    told = "mcp/message"
+
+    async def body() -> None:
+        async with there("http", file=tmp_path / "store.db") as (it, client), httpx2.AsyncClient() as http:
+            session = await client.new(mcpServers=[KIT])
+            [[entry]] = await client.steps(session, ["servers"])
+            id = (await http.post(**post(entry, "initialize", params=HELLO))).headers["mcp-session-id"]
+            [server] = it.tunnels._servers.values()
+            disk.clear()
+            prompting = await client.start(session, json.dumps([["hear"]]))
+            await until(lambda: server.session.prompted is not None)
+            client.order.clear()
+            changed = post(entry, "notifications/roots/list_changed", id)
+            del changed["json"]["id"]
+            assert (await http.post(**changed)).status_code == 202
+            await asyncio.wait([prompting], timeout=0.05)
+            early = list(client.order)
+            disk.set()
+            await client.until(lambda: told in client.order)
+            assert told not in early
+            prompting.cancel()
 
     run(body())
 
