@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from adapters.agent_communication.codec.agents import (
     agent_of,
@@ -76,34 +75,20 @@ def test_what_is_no_agent_is_the_servers_mistake(entry: Any) -> None:
 # --- to the wire -------------------------------------------------------------------------------------------------
 
 
-NO_OBJECTS: list[JsonObject] = [
-    {"type": "string"},
-    {"type": ["object", "null"]},
-    {"anyOf": [{"type": "object"}, {"type": "string"}]},
-    {"$ref": "#/$defs/S", "$defs": {"S": {"type": "array"}}},
-    {"$ref": "#/nowhere"},
-    {"$ref": "#"},
-    {"enum": [{}]},
-]
-OBJECTS: list[JsonObject] = [
-    {"type": "object"},
-    {"properties": {"a": {}}},
-    {"required": ["a"]},
+# Each revision is guarded by its own schema, of which these are what some revision refuses unless it is rewritten: no
+# type "object", another type, a property that is true or false. Which schemas mean objects, tests/mcp/runs holds.
+HARD: list[JsonObject] = [
     {"type": ["object"]},
-    {"$ref": "#/$defs/S", "$defs": {"S": {"type": "object"}}},
-    {"anyOf": [{"type": "object"}, {"properties": {}}]},
-    {"allOf": [{"description": "x"}, {"type": "object"}]},
+    {"type": "string"},
+    {"type": "object", "properties": {"a": True, "b": False}},
 ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    "schema", [*OBJECTS, *NO_OBJECTS, {"type": "object", "properties": {"a": True, "b": False}}], ids=repr
-)
-def test_every_agent_is_a_tool_of_every_revision(version: str, schema: JsonObject) -> None:
-    tool = valid(version, "Tool", tool_of(schemas(schema, schema), version))
-    assert ("outputSchema" in tool) is (version >= "2025-06-18")
-    Draft202012Validator.check_schema(tool["inputSchema"])
+def test_an_agent_is_a_tool_of_every_revision(version: str) -> None:
+    for schema in HARD:
+        tool = valid(version, "Tool", tool_of(schemas(schema, schema), version))
+        assert ("outputSchema" in tool) is (version >= "2025-06-18")
 
 
 # --- documents ---------------------------------------------------------------------------------------------------
