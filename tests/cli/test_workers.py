@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -158,13 +159,14 @@ class Clients:
         raise AssertionError("no worker answers")
 
     def runs(self, count: int) -> None:
+        """So many at once: the agent takes its time over each."""
         body = {"agent_id": "mailcomposer", "input": {"message": "invite Ada to lunch"}}
-        with httpx2.Client(trust_env=False, timeout=30) as client:
-            for _ in range(count):
-                answer = client.post(
-                    f"{self._gateway.url}/agent-connect/runs/wait", json=body, headers={"connection": "close"}
-                )
-                assert answer.status_code == 200, answer.text
+
+        def run(_: int) -> httpx2.Response:
+            return httpx2.post(f"{self._gateway.url}/agent-connect/runs/wait", json=body, trust_env=False, timeout=30)
+
+        with ThreadPoolExecutor(count) as pool:
+            assert [answer.status_code for answer in pool.map(run, range(count))] == [200] * count
 
     def never_fall(self, over: Callable[[], bool]) -> None:
         """Scrape until it is `over`."""
