@@ -203,7 +203,7 @@ class _Gateway:
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(_told)
 
     async def serve(self, watch: bool) -> None:
         tracing.configure(self._config.telemetry, worker=self._link.number if self._link is not None else None)
@@ -415,6 +415,11 @@ def _upgraded(**given: Any) -> asyncio.Protocol:
     from gateway.transport.websocket.uvicorn import MessageProtocol
 
     return MessageProtocol(**given)
+
+
+def _told(error: BaseException) -> None:
+    """What a task ended with that nobody awaits."""
+    log.error("%s", error, exc_info=None if isinstance(error, InterlinguaError) else error)
 
 
 def _of_the_stop(record: logging.LogRecord) -> bool:

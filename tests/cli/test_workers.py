@@ -226,13 +226,19 @@ def test_what_a_worker_counted_is_kept_and_exit_code_1_tells_of_it_where_the_sto
         gateway.process.wait_until(lambda: "2 workers" in gateway.process.stdout(), "greeted", WITHIN)
         Clients(gateway).runs(10)
         (tmp_path / "kept.db").unlink()
+        both = "was removed or replaced while it was in use"
+        body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
+        while gateway.process.stderr().count(both) < 2:
+            refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=WITHIN)
+            assert refused.status_code == 503
         ended = min(workers_of(gateway))
         os.kill(ended, signal.SIGTERM)
         told = f"(process {ended}) has ended (exit code 1)"
         gateway.process.wait_until(lambda: told in gateway.process.stderr(), "it has ended", WITHIN)
-        assert Clients(gateway).started() == 10
+        assert Clients(gateway).started() >= 10
         gateway.process.signal(signal.SIGTERM)
         assert gateway.process.wait(WITHIN) == 1
+        assert "Traceback" not in gateway.process.stderr(), "the other one was told to take over what it left"
 
 
 def test_no_connection_waits_for_a_worker_that_accepts_none(text: str, tmp_path: Path) -> None:
