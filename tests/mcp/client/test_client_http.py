@@ -293,6 +293,34 @@ def test_a_message_over_the_limit_fails_its_call_alone(size: int) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("where", ["its stream", "nobody's stream"])
+def test_a_question_over_the_limit_is_refused_and_its_call_goes_on(where: str) -> None:
+    async def story() -> None:
+        question = request("q", "elicitation/create", message="x" * 1200)
+
+        async def asks(exchange: Exchange, message: Any) -> None:
+            if where == "its stream":
+                await stream(exchange, question, end=False)
+                await server.until(lambda: server.got("answer"))
+                await events(exchange, result(message["id"], {"said": 1}))
+                exchange.writer.close()
+            else:
+                await server.until(lambda: server.got("answer"))
+                await answer(exchange, result(message["id"], {"said": 1}))
+
+        async def news(exchange: Exchange, _: Any) -> None:
+            await stream(exchange, *([] if where == "its stream" else [question]), end=False)
+            await exchange.gone()
+
+        async with one({"tools/call": asks, "GET": news}, max_message=1000) as (server, _, session):
+            assert said(await session.call("tools/call", listener=Listens(), timeout=20)) == {"said": 1}
+            [refused] = server.got("answer")
+            assert (refused["id"], refused["error"]["code"]) == ("q", -32600)
+            assert refused["error"]["message"] == "a message of more than 1000 bytes"
+
+    run(story())
+
+
 def test_a_call_that_is_given_up_is_told_by_a_message_of_its_own() -> None:
     async def story() -> None:
         gone = asyncio.Event()

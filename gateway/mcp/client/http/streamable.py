@@ -26,7 +26,7 @@ from gateway.transport.tasks import TaskSet
 from gateway.transport.waiting import Deadline
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Malformed, MessageBatch, Notification, Request, Response, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Malformed, MessageBatch, Notification, Request, Response, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,8 @@ class StreamableChannel:
         except asyncio.CancelledError:
             self.calls.gave_up()
             if method != wire.INITIALIZE and not versions.modern(self.version):
-                self._telling.start(self._tell_cancelled(id))
+                params = {"requestId": id, "reason": "nobody waits for it any more"}
+                self._telling.start(self._say(jsonrpc.notification(wire.CANCELLED, params)))
             raise
         except Unreachable as error:
             if len(self._under_way) == 1:
@@ -177,12 +178,12 @@ class StreamableChannel:
         if self._telling:
             await asyncio.wait(self._telling, timeout=CLOSE_SECONDS)
 
-    async def _tell_cancelled(self, id: int) -> None:
-        params = {"requestId": id, "reason": "nobody waits for it any more"}
+    async def _say(self, message: bytes) -> None:
+        """Say what nobody waits for."""
         try:
-            await self._post(jsonrpc.notification(wire.CANCELLED, params))
+            await self._post(message)
         except InterlinguaError as error:
-            log.debug("%s: it was not told that a request was given up: %s", self.name, error)
+            log.debug("%s: it did not take %r: %s", self.name, message[:200], error)
 
     def headers(self, method: str = "", params: JsonObject | None = None) -> dict[str, str]:
         """The headers of a message; `method` and `params` of a request."""
@@ -301,8 +302,17 @@ class StreamableChannel:
                 elif isinstance(each, Response):
                     self.calls.stray(f"an answer to {each.id!r}")
                 elif isinstance(each, Malformed | Unreadable):
-                    self.calls.garbage(each.reason, each.start, each.size)
+                    self.unreadable(each)
         return False
+
+    def unreadable(self, what: Malformed | Unreadable) -> bool:
+        """What came is no message. A request is refused. Returns whether it was an answer."""
+        self.calls.garbage(what.reason, what.start, what.size)
+        seen = jsonrpc.glimpse(what.start, what.end) if isinstance(what, Unreadable) else what
+        if seen.id is not UNSET and seen.method:
+            code = what.code if isinstance(what, Malformed) else jsonrpc.INVALID_REQUEST
+            self._telling.start(self._say(jsonrpc.error(seen.id, ErrorObject(code, what.reason))))
+        return seen.answer
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -455,18 +465,13 @@ class _StreamableRequest:
             else:
                 self._channel.calls.stray(f"an answer to {message.id!r}")
         elif isinstance(message, Malformed | Unreadable):
-            self._garbled(message)
+            if self._channel.unreadable(message) and self._answer is None:
+                self._answer = AgentBroken(f"the answer of {self._address.name} cannot be read: {message.reason}")
         elif isinstance(message, MessageBatch):
             for each in sorted(message.messages, key=lambda each: isinstance(each, Response)):
                 await self._handle(each)
         elif self._answer is None:
             await self._channel.take(message, self._call)
-
-    def _garbled(self, what: Malformed | Unreadable) -> None:
-        self._channel.calls.garbage(what.reason, what.start, what.size)
-        seen = jsonrpc.glimpse(what.start, what.end) if isinstance(what, Unreadable) else what
-        if seen.id is not UNSET and seen.answer and self._answer is None:
-            self._answer = AgentBroken(f"the answer of {self._address.name} cannot be read: {what.reason}")
 
     async def _settle(self, call: OutgoingCall) -> None:
         """Wait for progress on another stream: it was sent before the answer, but may come after it."""
