@@ -206,7 +206,7 @@ def test_a_full_disk_ends_commits_unavailable_and_they_never_overtake_the_text_b
     )
 
     async def main() -> None:
-        store = PostgresStore(url)
+        store = PostgresStore(url, lease_seconds=1.0)
         await store.open()
         one = make_run()
         await store.create_run(one, [entry(1)], reserved=9999)
@@ -223,8 +223,12 @@ def test_a_full_disk_ends_commits_unavailable_and_they_never_overtake_the_text_b
         await asyncio.to_thread(server.sql, "DROP TRIGGER full_disk ON interlingua.log", database)
         await store.commit(one.id, RunChange(events=(entry(102),)))
         assert numbers(await store.events(one.id)) == list(range(1, 103))
-        assert store.backlog == 0
+        assert store.backlog == 0 and not store.trouble
         await asyncio.to_thread(server.sql, full, database)
+        with pytest.raises(Unavailable):
+            await store.commit(one.id, RunChange(events=(entry(103),)))
+        assert store.trouble
+        await written(store)  # the lease is
         store.append(one.id, tokens(103, 5))
         with pytest.raises(Unavailable, match="could not be written"):
             await store.close()
@@ -409,6 +413,9 @@ def test_what_another_transaction_holds_is_waited_for_and_then_unavailable(
             calls = [store.commit(one.id, RunChange(events=(entry(2),))), store.create_run(make_run(), [], reserved=1)]
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable, CreatedRun], "the others do not suffer"
+            with pytest.raises(Unavailable):
+                await store.commit(one.id, RunChange(events=(entry(2),)))
+            assert not store.trouble, "what is in the way of one job is not the store's"
         await other.close()
         await store.commit(one.id, RunChange(events=(entry(2),)))
         assert numbers(await store.events(one.id)) == [1, 2]
