@@ -294,8 +294,9 @@ def test_no_more_than_so_many_finished_streams_are_kept_nor_more_bytes_than_of_s
                 sent = here.headers(Accept="text/event-stream", Last_Event_ID=f"{number}-0")
                 statuses.append((await here.http.get(here.url, headers=sent)).status_code)
             assert statuses == expected
+            await later(100)  # nothing that is left of them hurts
 
-    run(case())
+    run(case(), 10_000, loop_factory=Clock)
 
 
 def test_a_stream_whose_call_is_under_way_is_not_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,6 +374,25 @@ def test_a_stream_that_is_read_again_is_kept_for_as_long_again() -> None:
                 await later(50)
                 async with here.listen(after="1-0") as again:
                     assert "result" in (await again.rest())[-1]
+
+    run(case(), 10_000, loop_factory=Clock)
+
+
+def test_a_stream_whose_time_is_over_while_it_is_read_is_kept_again() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
+                await events.rest()
+            (session,) = there.server.sessions
+            assert isinstance(session, StreamableSession)
+            (stream, _) = session.find("1-0") or (None, 0)
+            assert stream is not None
+            await later(50)
+            await later(100)
+            assert session.find("1-0") is None
+            session.keep(stream)  # whoever read it has its end now
+            async with here.listen(after="1-0") as again:
+                assert "result" in (await again.rest())[-1]
 
     run(case(), 10_000, loop_factory=Clock)
 

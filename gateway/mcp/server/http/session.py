@@ -170,6 +170,7 @@ class StreamableSession(HandshakeSession):
         if self.over or not stream.over:
             return
         loop = asyncio.get_running_loop()
+        self._streams[stream.name] = stream  # its time may have been over while it was read
         self._late[stream.name] = loop.call_later(LATE_SECONDS, self._forget, stream.name) if stream.finished else None
         while len(self._late) > MOST_LATE:
             self._forget(next(iter(self._late)))
