@@ -122,6 +122,7 @@ def test_another_agent_tries_when_one_fails_and_what_the_first_said_is_taken_bac
             assert [event.value for event in text] == [""]
             left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
             assert left_out["first"] == f"has failed already: {error}"
+            assert not any(there.coordinator.queue.running(each) for each in agents)
 
     run(scene())
 
@@ -292,7 +293,8 @@ def test_a_task_that_is_stopped_waits_a_moment_for_an_agent(limit: str, ends: bo
     run(scene(), 10_000, loop_factory=Clock)
 
 
-def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_stop_before_the_task_ends() -> None:
+@pytest.mark.parametrize("soon", [True, False], ids=["before the task ends", "once it has heard, too"])
+def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_stop(soon: bool) -> None:
     def slow(engine: Engine) -> Proxy:
         async def start(request: Any, **more: Any) -> Any:
             starting.set()
@@ -309,11 +311,17 @@ def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_s
             started = await there.delegate(task(deadline=stamp))
             await starting.wait()
             await later(301)
-            go.set()
+            if soon:
+                go.set()
+            else:
+                await later(7)
             done = await there.ended(started)
             assert done.status is RunStatus.TIMEOUT
+            go.set()
+            await until(lambda: bool(there.agents["a"].contexts) and not there.engine.live)
             (attempt,) = await there.attempts(done)
-            assert (attempt.status, attempt.cancel_reason) == (RunStatus.CANCELLED, "the deadline has passed")
+            assert attempt.status is RunStatus.CANCELLED
+            assert attempt.cancel_reason == ("the deadline has passed" if soon else "its task is over")
 
     run(scene(), 10_000, loop_factory=Clock)
 
