@@ -1,7 +1,7 @@
 """Agent Client Protocol to core and back, pure.
 
 version.py is the interface of a version; v1/ and v2/ implement it. What they share is here, by what it is:
-    updates_in.py   an agent's updates to events, with tools.py
+    updates_in.py   an agent's updates to events: messages and tool calls
     updates_out.py  events to updates, of agents of other protocols by the text of their output
     event_forms.py  one event as one update, and what goes into `origin`
     questions.py    permissions and forms

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
-from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
+from adapters.agent_client.wire import AIP44, ORIGIN_V2, PROTOCOL, meta_of
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Json, JsonObject
@@ -218,6 +218,33 @@ class UpdateAssembly:
         elif isinstance(event, e.ToolCallEnded) and isinstance(event.output, str) and call not in self._shown:
             return {**said, "content": tool_content(event.output)}
         return said
+
+
+# --- what a tool call says of itself -----------------------------------------------------------------------------
+
+
+def profile(said: JsonObject) -> JsonObject:
+    """The members under `_meta.aip44` of a tool call."""
+    return meta_of(said, AIP44)
+
+
+def is_question(said: JsonObject) -> bool:
+    """Whether it is no tool call, but stands for a question that a gateway asks (see questions.py)."""
+    return profile(said).get("question") is True
+
+
+def named(said: JsonObject) -> str:
+    """The tool that a tool call is of: its `name`, else what the AIP-44 profile says, else its title, else its id."""
+    for name in (said.get("name"), profile(said).get("tool"), said.get("title"), said.get("toolCallId")):
+        if isinstance(name, str) and name:
+            return name
+    return ""
+
+
+def server_of(said: JsonObject) -> str | None:
+    """The MCP server whose tool it is, as far as the AIP-44 profile says."""
+    server = profile(said).get("server")
+    return server if isinstance(server, str) and server else None
 
 
 # --- is it that? -------------------------------------------------------------------------------------------------

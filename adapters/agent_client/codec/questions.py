@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET
 
-from adapters.agent_client.codec import event_forms, tools
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.wire import AIP44
 from gateway.contract import governing, reading
 from gateway.core import choices, delta, wording
@@ -139,7 +139,7 @@ def is_question(payload: JsonObject) -> bool:
     """Whether a permission request is about no tool call: a gateway asks something else in its words."""
     subject = payload.get("subject")
     about = subject.get("type") if isinstance(subject, dict) else None
-    return tools.is_question(payload["toolCall"]) or (is_v2(payload) and about not in ("tool_call", "command"))
+    return event_forms.is_question(payload["toolCall"]) or (is_v2(payload) and about not in ("tool_call", "command"))
 
 
 def is_v2(payload: Json) -> bool:

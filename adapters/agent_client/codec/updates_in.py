@@ -14,11 +14,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, USER
-from adapters.agent_client.codec.tools import ToolCalls
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.delta import values
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, Role, ThreadUpdate
 from gateway.wire import jsonrpc
@@ -46,7 +44,7 @@ class _Open:
     def whole(self, said: str) -> str:
         """Text without half characters: half of one at its end waits for the next text of the message."""
         if self.held or not said.isascii():
-            said, self.held = values.stitch(self.held, said)
+            said, self.held = delta.stitch(self.held, said)
         return said
 
     def begin(self, part: str, kind: str) -> None:
@@ -58,7 +56,7 @@ class _Open:
         if part is None:
             return []
         held, self.held = self.held, ""
-        lost: list[Any] = [e.PartDelta(part=part, delta=values.REPLACEMENT)] if held else []
+        lost: list[Any] = [e.PartDelta(part=part, delta=delta.REPLACEMENT)] if held else []
         return [*lost, e.PartEnded(part=part)]
 
 
@@ -176,6 +174,92 @@ class RunMessages:
             self._count += 1
         self._names.add(name)
         return name
+
+
+# --- tool calls -----------------------------------------------------------------------------------------------------
+
+
+class ToolCalls:
+    """The tool calls of one run. What they return is None where core has no event for it.
+
+    Agents reuse ids within a run: an id that is started again after it ended is a new call. They also start a call
+    that is running already, update one that never started, and one that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, str] = {}
+        self._names: set[str] = set()
+        self._ended: set[str] = set()
+        self._titles: dict[str, str] = {}
+
+    def call(self, said: JsonObject) -> list[e.Event] | None:
+        id = said.get("toolCallId")
+        if not isinstance(id, str):
+            return None
+        if id in self._open:
+            return event_forms.joined(self._going_on(id, said), said)
+        return self._start(id, said)
+
+    def update(self, said: JsonObject) -> list[e.Event] | None:
+        id = said.get("toolCallId")
+        if not isinstance(id, str) or (id in self._ended and id not in self._open):
+            return None
+        if id not in self._open:
+            return self._start(id, said)
+        return event_forms.joined(self._going_on(id, said), said)
+
+    def title(self, id: str) -> str | None:
+        """The last title of an open call."""
+        return self._titles.get(self._open.get(id, ""))
+
+    def close(self, failed: bool) -> list[e.Event]:
+        """The end of the run, of which the agent says nothing call by call."""
+        if not self._open:
+            return []
+        left, self._open = list(self._open.values()), {}
+        return [e.ToolCallEnded(call=name, failed=failed, origin=event_forms.SILENT) for name in left]
+
+    def _start(self, id: str, said: JsonObject) -> list[e.Event]:
+        name, count = id, 1
+        while name in self._names:
+            count += 1
+            name = f"{id}#{count}"
+        self._names.add(name)
+        self._open[id] = name
+        title, kind = said.get("title"), said.get("kind")
+        title = title if isinstance(title, str) and title else id
+        self._titles[name] = title
+        started = e.ToolCallStarted(
+            call=name,
+            name=event_forms.named(said),
+            title=title,
+            kind=kind if isinstance(kind, str) else "other",
+            input=said.get("rawInput"),
+        )
+        more = said.get("content") or said.get("rawOutput") is not None or said.get("status") in event_forms.FINAL
+        following = self._going_on(id, {**said, "title": None}) if more else []
+        return event_forms.joined([started, *following], said)
+
+    def _going_on(self, id: str, said: JsonObject) -> list[e.Event]:
+        """The events of an update to an open call."""
+        name = self._open[id]
+        status, title, content = said.get("status"), said.get("title"), said.get("content")
+        final = status in event_forms.FINAL
+        if isinstance(title, str):
+            self._titles[name] = title
+        updated = e.ToolCallUpdated(
+            call=name,
+            status=status if isinstance(status, str) and not final else None,
+            title=title if isinstance(title, str) else None,
+            content=content if isinstance(content, list) and content else None,
+        )
+        if not final:
+            return [updated]
+        del self._open[id]
+        self._titles.pop(name, None)
+        self._ended.add(id)
+        ended = e.ToolCallEnded(call=name, failed=status == "failed", output=said.get("rawOutput"))
+        return [updated, ended] if updated.title is not None or updated.content is not None else [ended]
 
 
 # --- updates --------------------------------------------------------------------------------------------------------

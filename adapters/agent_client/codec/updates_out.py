@@ -20,7 +20,6 @@ from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.delta import algebra
 from gateway.core.output import OutputParts, PartOf
 from gateway.core.types import Agent, Json, JsonObject, Run, RunStatus
 
@@ -125,12 +124,12 @@ class DocumentText:
         if not isinstance(value, list) or not value:
             return ""
         if self._items == 0:
-            return self._new(algebra.settle_list(value))
+            return self._new(delta.settle_list(value))
         first, *more = value
         said = _leaf(first, self._rest) if self._listening and first is not None else ""
         if not more or not isinstance(said, str):
             return said
-        following = self._new([algebra.settle(item) for item in more])
+        following = self._new([delta.settle(item) for item in more])
         return DocumentGrowth(said, following.items, unsure=following.unsure)
 
     def _new(self, items: list[Json]) -> DocumentGrowth:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
-from adapters.agent_client.codec import errors, tools
+from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.governed import admitted
 from adapters.agent_client.outbound.session import OUTSIDE, AgentSession, SessionRecord
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
@@ -185,4 +185,4 @@ async def late(session: AgentSession | None, call: JsonObject) -> None:
     governor = session.governor if session is not None else None
     if session is not None and governor is not None and governor.judges:
         said = delta.sound(call)
-        await governor.stray(session.thread or "", tools.named(said), said.get("rawInput"), why=OUTSIDE)
+        await governor.stray(session.thread or "", event_forms.named(said), said.get("rawInput"), why=OUTSIDE)

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
-from adapters.agent_client.codec import tools
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.version import SpokenSession
 from adapters.agent_client.forwarded import KnownSettings
@@ -549,7 +549,7 @@ class AgentSession:
         self._refusing.start(
             governor.stray(
                 self.thread or "",
-                tools.named(said),
+                event_forms.named(said),
                 said.get("rawInput"),
                 call=str(said.get("toolCallId") or ""),
                 why=OUTSIDE,

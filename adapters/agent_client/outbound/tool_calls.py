@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.agent_client.codec import questions, tools
+from adapters.agent_client.codec import event_forms, questions
 from adapters.agent_client.codec.questions import offered
 from adapters.agent_client.wire import JsonObject
 from gateway.contract import governing
@@ -104,7 +104,7 @@ class AgentToolCalls:
             late = id in self._earlier and id not in self._calls and goes_on(said)
             if late:
                 self._lost(REFUSED)
-            if tools.is_question(said) or id in self._questions:
+            if event_forms.is_question(said) or id in self._questions:
                 self._questions.add(id)
             if late or id in self._questions:
                 return [item for item in items if not isinstance(item, _CALLS)]
@@ -166,7 +166,7 @@ class AgentToolCalls:
         whole = _whole(call.said, said)
         if said.get("rawInput") is not None:  # of a call that is over
             return True
-        return tools.named(whole) != call.tool or stated_risk(whole, [said.get("kind")]) > call.risk
+        return event_forms.named(whole) != call.tool or stated_risk(whole, [said.get("kind")]) > call.risk
 
     def _describe(
         self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded, said: JsonObject
@@ -180,11 +180,11 @@ class AgentToolCalls:
             self._times[id] = self._times.get(id, 0) + 1
             heard(self._heard, id)
         call.add(said)
-        tool, risk = tools.named(call.said), stated_risk(call.said, [said.get("kind")])
+        tool, risk = event_forms.named(call.said), stated_risk(call.said, [said.get("kind")])
         self._rules.describe(
             call.name,
             tool=None if tool == call.tool else tool,
-            server=tools.server_of(call.said),
+            server=event_forms.server_of(call.said),
             risk=risk if first or risk > call.risk else None,
             arguments=None if new else said.get("rawInput"),
             pending=call.pending,
@@ -211,17 +211,17 @@ class AgentToolCalls:
         question = _question(interrupt, {key: before[key] for key in SHOWN if key in before})
         answer = await self._rules.permission(
             self._name(id),
-            tools.named(whole),
+            event_forms.named(whole),
             whole.get("rawInput"),
             risk=stated_risk(whole, kinds),
-            server=tools.server_of(whole),
+            server=event_forms.server_of(whole),
             question=question,
             grants=lambda answer: grants(answer, question.payload),
         )
         return None if answer is None else questions.permission_result(answer, question.payload)
 
     def _name(self, id: str) -> str:
-        """The call's name in the run's events, now or later: as `codec.tools` names calls whose ids come again."""
+        """The call's name in the run's events, now or later: as `codec.updates_in` names calls whose ids come again."""
         call = self._calls.get(id)
         if call is not None and not call.over:
             return call.name
@@ -235,7 +235,7 @@ def _whole(before: JsonObject, said: JsonObject) -> JsonObject:
     first, second = before.get("_meta"), said.get("_meta")
     if isinstance(first, dict) and isinstance(second, dict):
         whole["_meta"] = {**first, **second}
-        if profile := {**tools.profile(before), **tools.profile(said)}:
+        if profile := {**event_forms.profile(before), **event_forms.profile(said)}:
             whole["_meta"]["aip44"] = profile
     return whole
 
@@ -282,7 +282,7 @@ def _of(call: str, item: e.Custom) -> e.Custom:
 
 def stated_risk(said: JsonObject, kinds: Iterable[Json]) -> int:
     """The risk of a call of these kinds; where the agent contradicts itself, the greatest."""
-    stated = tools.profile(said).get("risk")
+    stated = event_forms.profile(said).get("risk")
     known = [kind for kind in (*kinds, said.get("kind")) if isinstance(kind, str)]
     return max((governing.risk_of(kind, stated) for kind in known), default=governing.risk_of(None, stated))
 

@@ -9,6 +9,8 @@ from gateway.core.delta.algebra import (
     combine,
     compose,
     diff,
+    settle,
+    settle_list,
 )
 from gateway.core.delta.changes import UNCHANGED, Change, Differ, Replaced, changes
 from gateway.core.delta.cuts import text_at
@@ -18,17 +20,20 @@ from gateway.core.delta.values import (
     ABSENT,
     NO_COMPOSE,
     NO_DIFF,
+    REPLACEMENT,
     Json,
     decode,
     encode,
     same,
     sound,
+    stitch,
 )
 
 __all__ = [
     "ABSENT",
     "NO_COMPOSE",
     "NO_DIFF",
+    "REPLACEMENT",
     "UNCHANGED",
     "Change",
     "DeltaError",
@@ -47,7 +52,10 @@ __all__ = [
     "pointer_get",
     "pointer_set",
     "same",
+    "settle",
+    "settle_list",
     "sound",
     "split",
+    "stitch",
     "text_at",
 ]
