@@ -277,7 +277,7 @@ class AgentRequests:
         if method == "terminal/wait_for_exit":
             return await terminal.wait()
         if method == "terminal/kill":
-            await terminal.kill()
+            await terminal.command.kill()
             return {}
         raise errors.unknown(method)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import errno
 import os
@@ -20,11 +21,14 @@ from pathlib import Path
 import msgspec
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable
+from gateway.transport.stdio.reader import OutputReader
 
 WARDEN = Path(__file__).with_name("warden.py")
 START_TIMEOUT = 20.0
 AHEAD = 256 * 1024
 """The size of the pipe from the agent, if the system allows it: the agent goes on while we handle output."""
+AT_ONCE = 16 * 1024 * 1024
+"""Bytes of what a command has printed that are read when it has ended, at most."""
 KILL_TIMEOUT = 7.0
 """The time that the warden may need beyond both graces, mostly for killing."""
 
@@ -35,12 +39,17 @@ class Exit(msgspec.Struct, frozen=True):
     code: int | None = None
     signal: int | None = None
 
+    @property
+    def signal_name(self) -> str | None:
+        """The signal's name, else its number; None without one."""
+        try:
+            return None if self.signal is None else signal.Signals(self.signal).name
+        except ValueError:
+            return str(self.signal)
+
     def __str__(self) -> str:
-        if self.signal is not None:
-            try:
-                return f"was ended by {signal.Signals(self.signal).name}"
-            except ValueError:
-                return f"was ended by signal {self.signal}"
+        if (name := self.signal_name) is not None:
+            return f"was ended by {'signal ' if name.isdigit() else ''}{name}"
         return "was lost" if self.code is None else f"exited with {self.code}"
 
 
@@ -258,3 +267,86 @@ def _widen(pipe: int) -> None:
 
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, AHEAD)
+
+
+# --- a command that is run for what it prints -----------------------------------------------------------------------
+
+
+class Command:
+    """A command and what it has printed on both outputs: the newest of it. Made by `run`.
+
+    Its standard input is empty. It has a warden of its own, so that nothing of it is left once it was ended, or when
+    the gateway is killed.
+    """
+
+    def __init__(self, process: Process, limit: int) -> None:
+        self.printed = NewestOutput(limit)
+        self._process = process
+        self._ended = asyncio.Event()
+        self._readers = [_reader(fd, self.printed) for fd in (process.stdout, process.stderr)]
+        os.close(process.stdin)
+        process.exited.add_done_callback(lambda _: self._exited())
+        process.gone.add_done_callback(lambda _: self._gone())
+
+    @classmethod
+    async def run(cls, line: Sequence[str], *, name: str, cwd: str, env: Mapping[str, str], limit: int) -> Command:
+        """Start it and return when it runs. `limit`: bytes that are kept. Raises as `launch`."""
+        return cls(await launch(line, name=name, cwd=cwd, env=env, grace=Grace(eof=0.0, term=1.0)), limit)
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it has ended; None while it runs."""
+        return self._process.exited.result() if self._ended.is_set() else None
+
+    async def wait(self) -> Exit:
+        """How it ends, once it has."""
+        await self._ended.wait()
+        return self._process.exited.result()
+
+    async def kill(self) -> None:
+        """End it and all that it started, and wait until nothing is left. What it has printed stays."""
+        self._process.end()
+        await self._process.wait_gone()
+
+    async def end(self) -> None:
+        """The same, for good."""
+        await self.kill()
+        self._gone()
+
+    def _exited(self) -> None:
+        for reader in self._readers:
+            reader.drain()
+        self._ended.set()
+
+    def _gone(self) -> None:
+        for reader in self._readers:
+            reader.finish()
+
+
+class NewestOutput:
+    """The newest of a text, at most `limit` bytes of UTF-8, cut at a character."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._data = bytearray()
+        self.truncated = False
+
+    def add(self, text: str) -> None:
+        self._data += text.encode()
+        over = len(self._data) - self._limit
+        if over <= 0:
+            return
+        self.truncated = True
+        while over < len(self._data) and self._data[over] & 0xC0 == 0x80:
+            over += 1
+        del self._data[:over]
+
+    @property
+    def text(self) -> str:
+        return self._data.decode()
+
+
+def _reader(fd: int, kept: NewestOutput) -> OutputReader:
+    """One of a command's outputs, as text."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    return OutputReader(fd, lambda data: kept.add(decode(data)), lambda: kept.add(decode(b"", True)), most=AT_ONCE)

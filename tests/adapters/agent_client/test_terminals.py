@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from adapters.agent_client.options import Workspace
-from adapters.agent_client.outbound.workspace import Files, NewestOutput, Terminals
+from adapters.agent_client.outbound.workspace import Files, Terminals
 from gateway.core.errors import Conflict, Invalid, NotFound
+from gateway.transport.stdio.process import NewestOutput
 from tests.support.aio import run
 from tests.support.scripted import until
 
@@ -123,7 +124,7 @@ def test_a_command_is_killed_with_all_that_it_started_and_its_output_stays(tmp_p
             text = here.find(name).output()["output"]
             pids = [int(word) for word in text.split()]
             assert all(map(alive, pids))
-            await here.find(name).kill()
+            await here.find(name).command.kill()
             assert not any(map(alive, pids))
             assert await here.find(name).wait() == {"exitCode": None, "signal": "SIGKILL"}
             assert here.find(name).output()["output"] == text
