@@ -248,8 +248,8 @@ def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_befo
         route, agent = keeping()
 
         def load(context: Any, _: Raw) -> None:
-            for _ in range(100):
-                say(context, "x" * 50_000)
+            for _ in range(3):  # more than what is held for a client that does not read
+                say(context, "x" * 2_000_000)
 
         agent.answers["session/load"] = load
         async with rig((route, agent)) as gateway:
@@ -257,7 +257,7 @@ def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_befo
             one.reads.clear()
             asked = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
             await until(lambda: len(agent.relayed) == 1)
-            await two.load("theirs")
+            await two.load("theirs", "session/resume")
             assert not asked.done()
             await one.pipe.aclose()
             await until(lambda: len(gateway.connections("theirs")) == 1)
