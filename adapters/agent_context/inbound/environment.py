@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -28,8 +28,9 @@ from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import AgentRecord, Constraints, MessageParams, Payload, payload_of
 from gateway.access import ANONYMOUS
-from gateway.contract import Gateway
-from gateway.core.errors import Denied, InterlinguaError, NotFound
+from gateway.contract import Batch, Gateway
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed, Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
@@ -229,17 +230,13 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct):
-    """A limit that may end a run early. `cancel` is called with the reason, once."""
+    """What ended a message's run early, if a limit of the message did."""
 
-    cancel: Callable[[str], object]
-    max_tokens: int | None = None
     passed: InterlinguaError | None = None
 
     def end(self, error: InterlinguaError) -> None:
-        """End the run; its client is told `error`."""
-        if self.passed is None:
-            self.passed = error
-            self.cancel(str(error))
+        """The run's client is told this."""
+        self.passed = error
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -255,6 +252,8 @@ class Environment(msgspec.Struct, frozen=True):
     pending: AcknowledgedQuestions = msgspec.field(default_factory=AcknowledgedQuestions)
     served: dict[str, Served] = {}
     """By run."""
+    limits: dict[str, Limit] = {}
+    """By run, of those that have some and are open."""
 
     def asker(self, call: McpCall, head: JsonObject, correlation: str, run_id: str) -> AgentAsker | None:
         """How an agent is asked what its run wants to know, with this source and target; None for any other client."""
@@ -306,24 +305,23 @@ class Environment(msgspec.Struct, frozen=True):
         await self.runs.whole(self.directory.revoking.restore(agent_id))
 
     @contextlib.contextmanager
-    def following(self, run_id: str, served: Served, limits: Constraints | None = None) -> Iterator[Limit]:
-        """While the block lasts the run is cancelled when its limit is ended; at its deadline as long as it is open."""
+    def following(self, run_id: str, served: Served) -> Iterator[None]:
+        """While the block lasts the run is served."""
         self.served[run_id] = served
-        limit = Limit(
-            lambda why: self.background.do(None, self._cancel(run_id, why), f"limit of run {run_id}"),
-            None if limits is None else limits.max_tokens,
-        )
-        deadline, timer = None if limits is None else limits.deadline_at, None
-        if deadline is not None:
-            timer = asyncio.get_running_loop().call_later(_until(deadline), limit.end, Expired(PASSED))
         try:
-            yield limit
+            yield
         finally:
             self.served.pop(run_id, None)
-            if timer is not None:
-                timer.cancel()
-            if deadline is not None and not self.runs.quiet:
-                self.background.do(None, self._open_until(run_id, deadline), f"deadline of run {run_id}")
+
+    def limit(self, run_id: str, constraints: Constraints) -> Limit:
+        """Hold a message's run to its deadline and its tokens, until it ends: also while nobody follows it."""
+        found = self.limits.get(run_id)
+        if found is None:
+            found = Limit()
+            if constraints.deadline is not None or constraints.max_tokens is not None:
+                self.limits[run_id] = found
+                self.background.do(None, self._limit(run_id, found, constraints), f"limits of run {run_id}")
+        return found
 
     def may_answer(self, call: McpCall, run: Run) -> bool:
         """See `WaitingRuns`. Raises Expired for a message whose deadline has passed; its run is cancelled."""
@@ -335,16 +333,29 @@ class Environment(msgspec.Struct, frozen=True):
         self.background.do(None, self._cancel(run.id, PASSED), f"deadline of run {run.id}")
         raise Expired(PASSED)
 
-    async def _open_until(self, run_id: str, deadline: float) -> None:
-        """Cancel a run that nobody follows, since it waits for an answer, at its deadline; unless it ends before."""
-        with contextlib.suppress(NotFound):
+    async def _limit(self, run_id: str, limit: Limit, constraints: Constraints) -> None:
+        deadline, most = constraints.deadline_at, constraints.max_tokens
+
+        def take(batch: Batch) -> None:
+            reports = (event.output_tokens for _, event in batch.events if isinstance(event, e.UsageReported))
+            used = max((each for each in reports if each is not None), default=0)
+            if most is not None and used > most:
+                limit.end(AgentFailed(f"the message took {used} tokens, more than its limit of {most}"))
+                watch.stop()
+
+        try:
             try:
-                async with asyncio.timeout(_until(deadline)):
-                    if not (await self.gateway.runs.get(run_id)).status.ended:
-                        async with self.gateway.runs.watch(run_id, deltas=False) as watch:
-                            await watch.follow(lambda _: None)
+                async with asyncio.timeout(None if deadline is None else _until(deadline)):
+                    async with self.gateway.runs.watch(run_id, deltas=False) as watch:
+                        await watch.follow(take)
             except TimeoutError:
-                await self._cancel(run_id, PASSED)
+                limit.end(Expired(PASSED))
+            if limit.passed is not None:
+                await self._cancel(run_id, str(limit.passed))
+        except (NotFound, Unavailable) as why:  # it was deleted, or the gateway stops
+            log.debug("run %s is not held to its limits: %s", run_id, why)
+        finally:
+            del self.limits[run_id]
 
     async def _cancel(self, run_id: str, why: str) -> None:
         await self.gateway.runs.cancel(run_id, reason=why)

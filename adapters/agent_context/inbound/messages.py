@@ -192,7 +192,8 @@ class MessageRequests:
         env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
-        with env.following(run.id, served, letter.told.limits) as limit:
+        limit = env.limit(run.id, letter.told.limits)
+        with env.following(run.id, served):
             telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
             token = letter.session if letter.token is not None else None
             words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)

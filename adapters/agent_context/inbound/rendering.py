@@ -17,7 +17,7 @@ from adapters.agent_context.inbound.environment import Environment, Limit
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed, InterlinguaError
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Events, Refusals, keys, questions
@@ -194,19 +194,6 @@ class MessageWords(RunWords):
         self._env = env
         self._agent = agent
         self._limit = limit
-
-    @property
-    def tells(self) -> bool:
-        """See `Rendering`. What a run uses is looked at as it is reported."""
-        return super().tells or self._limit.max_tokens is not None
-
-    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        if (most := self._limit.max_tokens) is not None:
-            reports = (event.output_tokens for _, event in events if isinstance(event, e.UsageReported))
-            used = max((each for each in reports if each is not None), default=0)
-            if used > most:
-                self._limit.end(AgentFailed(f"the message took {used} tokens, more than its limit of {most}"))
-        return super().feed(events, snapshot)
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         if run.failure is not None:

@@ -12,7 +12,7 @@ import pytest
 from adapters.agent_context.inbound import environment, messages
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.types import Interrupt, Run, RunQuery, RunStatus
+from gateway.core.types import Answer, Interrupt, Run, RunQuery, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, in_seconds, refused, request, response, text_of
 from tests.support.aio import run
@@ -287,6 +287,23 @@ def test_a_question_that_nobody_has_answered_at_the_deadline_is_open_no_more(
             assert (error.code, error.data["code"]) == (-32006, "deadline")
             run = await _ends(there, "asker", RunStatus.CANCELLED)
             assert run.cancel_reason == "the deadline has passed" and b"True" not in bytes(run.output)
+
+    run(main())
+
+
+def test_a_message_may_take_no_more_tokens_either_where_its_question_was_answered_by_somebody_else() -> None:
+    async def spends(context: RunContext) -> None:
+        await context.ask(Interrupt(id="q", kind="input", message="Is it?", answer_schema={"type": "string"}))
+        context.emit(e.UsageReported(output_tokens=101))
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with rig((route("spender"), Scripted(spends))) as there, there.http() as client:
+            few = request(requirements={"constraints": {"maxTokens": 100}})
+            assert (await refused(client.ask("agent/message", target="spender", content=few))).code == -32050
+            await there.engine.runs.answer((await there.newest("spender")).id, Answer(value="yes"))
+            run = await _ends(there, "spender", RunStatus.CANCELLED)
+            assert run.cancel_reason == "the message took 101 tokens, more than its limit of 100"
 
     run(main())
 
