@@ -50,6 +50,23 @@ def test_processes_wait_and_one_that_is_taken_is_replaced() -> None:
         run(scene)
 
 
+def test_whoever_closes_it_waits_until_every_process_has_ended() -> None:
+    with marked() as mark:
+
+        async def scene() -> None:
+            start = Starter(mark.env)
+            spares = reserve(start, 2)
+            first = await spares.take()
+            await until_async(lambda: len(start.started) == 3, 30)
+            closing = asyncio.create_task(spares.aclose())
+            await asyncio.sleep(0)
+            await spares.aclose()
+            assert [pipe.exit is None for pipe in start.started] == [True, False, False]
+            await asyncio.gather(first.aclose(), closing)
+
+        run(scene)
+
+
 def test_one_that_ends_before_it_is_taken_is_replaced_and_given_to_nobody() -> None:
     with marked() as mark:
 

@@ -70,8 +70,9 @@ class Reserve:
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
-        waiting, self._waiting = self._waiting, []
-        await asyncio.gather(*(pipe.aclose() for pipe in waiting), *self._closing)
+        while self._waiting:
+            self._closing.start(self._waiting.pop().aclose())
+        await self._closing.settled()
 
     def _fill(self) -> None:
         if not self._closed and (self._filling is None or self._filling.done()):
