@@ -215,7 +215,10 @@ class AgentConnection:
                 self._asking[id] = context
 
         try:
-            result = await self._peer.request(sent, said, timeout=timeout, cancel=cancel_request, named=take)
+            alone = method == "initialize"
+            result = await self._peer.request(
+                sent, said, timeout=timeout, cancel=cancel_request, named=take, alone=alone
+            )
             return self.version.agent_answer(method, result)
         finally:
             self._asking.pop(taken, None)

@@ -1,8 +1,8 @@
 """An agent as a program, standard library only: what it does is in its prompt. Run with a word for how it starts badly.
 
 `say TEXT`, `flood N`, `big N`, `ask` (permission), `exit N`, `crash`, `noise`, `print`, `pid`, `stuck`; started with
-`mute` it never answers, with `die` it leaves at once, with `logs-received`, `logs-before` or `logs-after` it prints
-what it gets, or what it sends, beside the messages.
+`mute` it never answers, with `nameless` it answers an error without an id, with `die` it leaves at once, with
+`logs-received`, `logs-before` or `logs-after` it prints what it gets, or what it sends, beside the messages.
 """
 
 import json
@@ -80,7 +80,9 @@ def main() -> None:
             print("received", line.strip(), flush=True)
         message = json.loads(line)
         method = message.get("method")
-        if method == "initialize" and HOW != "mute":
+        if method == "initialize" and HOW == "nameless":
+            send({"id": None, "error": {"code": -32700, "message": "not today"}})
+        elif method == "initialize" and HOW != "mute":
             send({"id": message["id"], "result": {"protocolVersion": 1, "agentCapabilities": {}}})
         elif method == "session/new":
             made += 1

@@ -64,6 +64,15 @@ def test_an_agent_that_never_answers_initialize_is_given_up_and_ended() -> None:
     run(body())
 
 
+def test_an_agent_that_answers_initialize_with_an_error_of_no_request_is_not_waited_for() -> None:
+    async def body() -> None:
+        async with house("nameless", start_timeout=20) as it:
+            with pytest.raises(AgentError, match="not today"):
+                await it.outbound.describe()
+
+    run(body())
+
+
 def test_an_agent_that_leaves_at_once_says_how_and_why() -> None:
     async def body() -> None:
         async with house("die") as it:
