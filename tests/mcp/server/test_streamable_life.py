@@ -309,8 +309,8 @@ def test_a_stream_whose_call_is_under_way_is_not_one_too_many(monkeypatch: pytes
             for _ in range(2):
                 async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
                     await events.rest()
-            there.words.go.set()
             async with here.listen(after="1-0") as again:
+                there.words.go.set()
                 assert "result" in (await again.rest())[-1]
 
     run(case())
@@ -370,7 +370,8 @@ def test_a_stream_that_is_read_again_is_kept_for_as_long_again() -> None:
         async with rig() as there, client(there.mcp) as here:
             async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
                 await events.rest()
-            for _ in range(4):
+            for _ in range(3):
+                await settled()  # it is seen that it was read
                 await later(50)
                 async with here.listen(after="1-0") as again:
                     assert "result" in (await again.rest())[-1]
