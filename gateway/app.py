@@ -325,9 +325,9 @@ class App:
         assert inbound is not None
         identify: Identify | None = None
         if isinstance(options, AuthenticatingOptions) and options.by_request:
-            authenticator = Authenticator(options.authentication)
+            authenticator = Authenticator(options.authentication, created=self.gateway.agents.created)
             identify = identifying(authenticator)
-            self._views.append(partial(authenticator.sees, created=self.gateway.agents.created))
+            self._views.append(authenticator.sees)
         elif isinstance(inbound, Knowing):
             identify = partial(_known, inbound)
             self._views.append(inbound.sees)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import pytest
 from starlette.requests import Request
 
-from gateway.access import Authentication, Authenticator, Person, uncreated
+from gateway.access import Authentication, Authenticator, Person
 from gateway.browser_guard import HostNames
 from gateway.config.models import Monitors
 from gateway.health import Overview, View, VisibleAgents, readiness
@@ -18,8 +17,7 @@ AGENTS = ("mail", "mail-test", "code")
 
 
 def door(*people: Person) -> View:
-    known = Authenticator(Authentication(clients=people) if people else None)
-    return partial(known.sees, created=uncreated)
+    return Authenticator(Authentication(clients=people) if people else None).sees
 
 
 DOORS = [

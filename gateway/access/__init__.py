@@ -17,7 +17,7 @@ Nothing here says which part of a credential was wrong, or logs any of it.
 from __future__ import annotations
 
 from gateway.access.authentication import AuthenticatingOptions, Authentication, Person
-from gateway.access.authenticator import EXPIRED, Authenticator, Created, Principal, challenge, roles_of, uncreated
+from gateway.access.authenticator import EXPIRED, Authenticator, Principal, challenge, roles_of
 from gateway.access.credentials import Subjects, TokenOwners, bearer
 from gateway.access.identification import identifying, refusal_headers, serving, visit_of
 from gateway.access.issuer import AwaitsKeys, published_by
@@ -26,17 +26,14 @@ from gateway.access.options import ANONYMOUS, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
-from gateway.core.types import OWNER
 
 __all__ = [
     "ANONYMOUS",
     "EXPIRED",
-    "OWNER",
     "AuthenticatingOptions",
     "Authentication",
     "Authenticator",
     "AwaitsKeys",
-    "Created",
     "JwtOptions",
     "Patterns",
     "Person",
@@ -55,6 +52,5 @@ __all__ = [
     "refusal_headers",
     "roles_of",
     "serving",
-    "uncreated",
     "visit_of",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS
 from gateway.access.patterns import fits
 from gateway.core.errors import Unauthenticated, Unavailable
-from gateway.core.types import Identity
+from gateway.core.types import OWNER, Identity, JsonObject, Thread
 
 NOT_VALID: Final = "the token is not valid"
 MISSING: Final = "a token is missing: send Authorization: Bearer"
@@ -36,14 +37,6 @@ def challenge(error: Unauthenticated) -> dict[str, str]:
     """The header of a 401 (RFC 6750, 3)."""
     told = 'realm="interlingua"' if isinstance(error, NoToken) else 'error="invalid_token"'
     return {"www-authenticate": f"Bearer {told}"}
-
-
-Created = Callable[[str], tuple[str, str | None] | None]
-"""See `Gateway.agents.created`."""
-
-
-def uncreated(agent: str) -> None:
-    """The `Created` of a gateway whose clients create no agents."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -74,17 +67,28 @@ class Principal(msgspec.Struct, frozen=True):
         template, owner = made
         return (owner is None or self.has(owner)) and (fits(agent, self.agents) or fits(template, self.agents))
 
+    @property
+    def marks(self) -> JsonObject:
+        """Attributes of the threads that it makes."""
+        return {OWNER: self.who.id}
+
     def has(self, owner: object) -> bool:
         """Whether it may see what `owner` made. What has no owner (None, ANONYMOUS) it may not."""
         return owner == self.who.id or (self.oversees and isinstance(owner, str) and owner != ANONYMOUS)
 
 
 class Authenticator:
-    """The clients of one door. `now`: the clock, in seconds since the epoch."""
+    """The clients of one door. `now`: the clock, in seconds since the epoch. `created`: `Gateway.agents.created`."""
 
-    def __init__(self, options: Authentication | None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        options: Authentication | None,
+        now: Callable[[], float] = time.time,
+        created: Callable[[str], tuple[str, str | None] | None] = lambda agent: None,
+    ) -> None:
         self.options = options
         self.now = now
+        self._created = created
         self._holders = TokenOwners(options.clients, options.jwt, now) if options is not None else None
 
     @property
@@ -111,13 +115,24 @@ class Authenticator:
             raise NoToken
         return self.principal(token)
 
-    def sees(self, headers: Iterable[tuple[bytes, bytes]], created: Created) -> Callable[[str], bool] | None:
+    def may_use(self, known: Principal, agent: str) -> bool:
+        """Whether the client may use the agent, which may be one that was created."""
+        return known.may_use(agent, self._created(agent))
+
+    def owns(self, known: Principal | None, thread: Thread) -> bool:
+        """Whether a thread is the client's own, or one that it oversees. None: who has not said who it is, to whom all
+        belongs that has no owner where nobody is asked.
+        """
+        owner = thread.attributes.get(OWNER)
+        return known.has(owner) if known is not None else not self.required and owner is None
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """Which agents, by name, the client of a request may see; None without a valid token."""
         try:
             known = self.identify(headers)
         except (Unauthenticated, Unavailable):
             return None
-        return lambda agent: known.may_use(agent, created(agent))
+        return partial(self.may_use, known)
 
     async def awaited(self, token: str) -> None:
         """Wait until a token can be judged, where the keys of its issuer have to be fetched for that."""

@@ -214,7 +214,7 @@ class ScopedThreads:
 
     async def create(self, thread: Thread, *, or_get: bool = False) -> Thread:
         """The new thread belongs to the principal. Raises Conflict for the id of another's thread."""
-        marked = replace(thread, attributes={**thread.attributes, OWNER: self._principal.who.id})
+        marked = replace(thread, attributes={**thread.attributes, **self._principal.marks})
         found = await self._inner.create(marked, or_get=or_get)
         if not self._shown_thread(found):
             raise Conflict(f"thread {thread.id} exists already")
@@ -238,7 +238,7 @@ class ScopedThreads:
     def _of_threads(self, query: ThreadQuery) -> ThreadQuery:
         if self._principal.oversees:
             return query
-        return replace(query, attributes={**query.attributes, OWNER: self._principal.who.id})
+        return replace(query, attributes={**query.attributes, **self._principal.marks})
 
     def _shown_thread(self, thread: Thread) -> bool:
         owned = self._principal.has(thread.attributes.get(OWNER))
@@ -282,7 +282,7 @@ class ScopedThreads:
         copy = await self._inner.copy(thread_id)
         if copy.attributes.get(OWNER) == self._principal.who.id:
             return copy
-        return await self._inner.update(copy.id, attributes={OWNER: self._principal.who.id})
+        return await self._inner.update(copy.id, attributes=self._principal.marks)
 
     async def delete(self, thread_id: str) -> None:
         await self.get(thread_id)

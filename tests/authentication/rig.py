@@ -187,7 +187,7 @@ async def doors(
         inbound[adapter.name] = adapter.serve(options, running)
         routes = inbound[adapter.name].routes()
         if options.by_request:  # type: ignore[attr-defined]
-            asked.append(Authenticator(options.authentication))  # type: ignore[attr-defined]
+            asked.append(Authenticator(options.authentication, created=running.agents.created))  # type: ignore[attr-defined]
             routes = served(routes, adapter.name, inbound[adapter.name].refusal, identify=identifying(asked[-1]))
         mounts.append(Mount(adapter.path, routes=list(routes)))
     async with serving(Starlette(routes=mounts)) as url:

@@ -20,7 +20,7 @@ from gateway.access import Authentication, Authenticator, JwtOptions, Principal,
 from gateway.access import credentials as checked
 from gateway.access.credentials import bearer
 from gateway.core.errors import Unauthenticated
-from gateway.core.types import Identity
+from gateway.core.types import Identity, Thread
 from tests.authentication.rig import ANA, AUTHENTICATION, BOB, JWT, token
 from tests.support.aio import Still, later, run
 
@@ -75,13 +75,13 @@ def test_a_client_is_who_its_headers_say_or_is_told_whether_a_token_was_missing(
     given = [(name, value.encode()) for name, value in headers]
     if isinstance(found, str):
         assert PEOPLE.identify(given).who.id == found
-        sees = PEOPLE.sees(given, lambda agent: None)
+        sees = PEOPLE.sees(given)
         assert sees is not None and sees("echo") and sees("held") is (found == "ana")
         return
     with pytest.raises(Unauthenticated) as caught:
         PEOPLE.identify(given)
     assert challenge(caught.value) == found
-    assert PEOPLE.sees(given, lambda agent: None) is None
+    assert PEOPLE.sees(given) is None
 
 
 def shows(token: str) -> list[tuple[bytes, bytes]]:
@@ -274,6 +274,18 @@ def test_a_token_holds_until_it_expires_and_not_at_that_moment() -> None:
     for visit in (days.visit(1000.0), days.visit(7.0)):
         with pytest.raises(Unauthenticated, match="the token has expired"):
             visit.left()
+
+
+def test_a_thread_is_its_owners_and_one_without_is_everybodys_only_where_nobody_is_asked() -> None:
+    def thread(owner: str | None) -> Thread:
+        marks = {} if owner is None else {"owner": owner}
+        return Thread(id="t", created_at=0.0, updated_at=0.0, attributes=marks)
+
+    ana, nobody = Principal(Identity(id="ana")), Authenticator(None)
+    assert thread("ana").attributes == ana.marks
+    for owner, asked, unasked in (("ana", False, False), (None, False, True)):
+        assert PEOPLE.owns(None, thread(owner)) is asked and nobody.owns(None, thread(owner)) is unasked
+    assert [PEOPLE.owns(ana, thread(owner)) for owner in ("ana", "bob", None)] == [True, False, False]
 
 
 def test_a_connection_ends_when_its_token_expires_once_and_not_after_it_was_left() -> None:

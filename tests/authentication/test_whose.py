@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -297,7 +296,7 @@ def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_on_the
                 made[shown] = (await client.ask("agents/create", templateName="maker", config={}))["agent"]["name"]
             hello = {"protocolVersion": 1, "clientCapabilities": {}}
             body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-            views = [partial(people.sees, created=there.engine.agents.created) for people in there.people]
+            views = [people.sees for people in there.people]
             visible = VisibleAgents([*views, there.inbound["agent_client"].sees], Monitors(), HostNames(()))
             for shown, theirs in (
                 (ANA, {ANA}),

@@ -60,7 +60,7 @@ class AgentClientInbound:
         self._socket = EditorSocket(self.clients)
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        return self.clients.people.sees(headers, self.clients.gateway.agents.created)
+        return self.clients.people.sees(headers)
 
     def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         try:
@@ -119,7 +119,7 @@ class EditorSocket:
         try:
             origin.admit(Headers(scope=scope).get("origin"), scope, self._clients.options.origins)
             people = self._clients.people
-            visitor = Visitor(people, shown(people, scope), self._clients.gateway.agents.created)
+            visitor = Visitor(people, shown(people, scope))
             agent = self._clients.agent(websocket.path_params.get("agent"), visitor)
             id = self._clients.connect(visitor)
             try:

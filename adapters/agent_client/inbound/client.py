@@ -77,7 +77,7 @@ class EditorClients:
         self.requests = gateway.requests(PROTOCOL, METHODS, _code)
         self.switchboard = Switchboard(self.open)
         self.doors = Doors(options, gateway)
-        self.people = Authenticator(options.authentication)
+        self.people = Authenticator(options.authentication, created=gateway.agents.created)
         self._connected: set[Visitor] = set()
         self.whole = TaskSet(lambda error: log.debug("for whoever still waits: %r", error)).whole
         """Awaits a change of the gateway's records."""

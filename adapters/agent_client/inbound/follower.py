@@ -213,7 +213,8 @@ class RunQuestions:
 
     async def _hand_on(self, interrupt: Interrupt, answer: Answer) -> None:
         session = self._session
-        answer = replace(answer, by=session.client.visitor.identity)
+        known = session.client.visitor.known
+        answer = replace(answer, by=None if known is None else known.who)
         await session.client.clients.whole(session.gateway.runs.answer(self._run_id, answer, interrupt.id))
 
 

@@ -123,9 +123,7 @@ class HttpServer:
             and message.method == INITIALIZE
             and exchange.header(CONNECTION_ID) is None
         ):
-            return await self._initialize(
-                exchange, Visitor(self._people, client, self._gateway.agents.created), message, data
-            )
+            return await self._initialize(exchange, Visitor(self._people, client), message, data)
         connection = self._connection(exchange, client)
         with self._connections.used(connection):
             session = await self._session_of(exchange, connection, message)

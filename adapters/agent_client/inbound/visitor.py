@@ -15,9 +15,9 @@ from typing import Any, Final
 from starlette.types import Scope
 
 from adapters.agent_client.wire import JsonObject
-from gateway.access import EXPIRED, OWNER, Authenticator, Created, Principal, Visit, uncreated
+from gateway.access import EXPIRED, Authenticator, Principal, Visit
 from gateway.core.errors import Conflict, Denied, NotFound
-from gateway.core.types import Identity, Thread
+from gateway.core.types import Thread
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,10 @@ class Visitor:
     ended: why the connection must end, "" while it need not.
     """
 
-    def __init__(self, people: Authenticator, principal: Principal | None = None, created: Created = uncreated) -> None:
+    def __init__(self, people: Authenticator, principal: Principal | None = None) -> None:
         """`principal`: who the connection's own `Authorization` says it is."""
         self.ended = ""
         self._people = people
-        self._created = created
         self._visit = None if principal is None else Visit(people, principal)
         self._by_header = principal is not None
         self._wrong = 0
@@ -64,11 +63,6 @@ class Visitor:
     def stranger(self) -> bool:
         """Whether it has to, and has not, or what it said has expired."""
         return self.required and self.known is None
-
-    @property
-    def identity(self) -> Identity | None:
-        """Its identity; None where clients are not asked, and for a stranger."""
-        return None if self.known is None else self.known.who
 
     @property
     def tools(self) -> tuple[str, ...] | None:
@@ -98,21 +92,18 @@ class Visitor:
     def may_use(self, agent: str) -> bool:
         """Whether the agent is there for it. A stranger may see what any agent answers to `initialize`."""
         known = self.known
-        return known is None or known.may_use(agent, self._created(agent))
+        return known is None or self._people.may_use(known, agent)
 
     def among(self, agents: Sequence[str]) -> list[str]:
         return [agent for agent in agents if self.may_use(agent)]
 
     def owns(self, thread: Thread) -> bool:
         """Whether the session is its own, or one that it oversees. Clients that are not asked own all unowned ones."""
-        known, owner = self.known, thread.attributes.get(OWNER)
-        if known is None:
-            return not self.required and owner is None
-        return known.has(owner)
+        return self._people.owns(self.known, thread)
 
     def marks(self) -> JsonObject:
         """Attributes of the sessions that it makes."""
-        return {} if self.name is None else {OWNER: self.name}
+        return {} if (known := self.known) is None else known.marks
 
     # --- how that becomes known -------------------------------------------------------------------------------
 

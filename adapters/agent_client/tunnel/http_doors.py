@@ -105,7 +105,6 @@ class HttpDoor:
 
     async def _reached(self) -> ASGIApp:
         from adapters.agent_client.tunnel.translation import reached
-        from gateway.mcp.options import McpServeOptions
         from gateway.mcp.server.http.streamable import StreamableEndpoint
         from gateway.mcp.server.hub import Hub
 
@@ -117,7 +116,7 @@ class HttpDoor:
                     upstream, proxy = await reached(self._ends, self._server)
                 except AgentError as error:
                     raise Unavailable(f"the MCP server is not there: {error}") from error
-                self._behind = upstream, proxy, StreamableEndpoint(Hub(proxy, McpServeOptions(), {}))
+                self._behind = upstream, proxy, StreamableEndpoint(Hub(proxy))
             return self._behind[2]
 
     async def _leave(self) -> None:

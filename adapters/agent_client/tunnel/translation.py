@@ -13,7 +13,6 @@ from adapters.agent_client.tunnel.proxy import ANY, INFO, McpProxy, UpstreamEnd
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire
-from gateway.mcp.options import McpServeOptions
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.inbox import Inbox
@@ -54,7 +53,7 @@ class Translation:
         self._proxy = proxy
         ours = MemoryPipe(upstream.name)
         theirs = MemoryPipe(upstream.name, ours)
-        self._serving = asyncio.create_task(PipeSession(Hub(proxy, McpServeOptions(), {}), None).run(theirs))
+        self._serving = asyncio.create_task(PipeSession(Hub(proxy), None).run(theirs))
         self._mcp = McpPeer(ours, asked, told)
         self._mcp.peer.start()
         self.ask = self._mcp.ask

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from starlette.types import Scope
@@ -61,8 +62,8 @@ class Hub:
     def __init__(
         self,
         service: Service,
-        options: McpServeOptions,
-        dialects: Mapping[str, str],
+        options: McpServeOptions | None = None,
+        dialects: Mapping[str, str] = MappingProxyType({}),
         asks: bool = False,
         watching: Watching = nobody_watches,
         *,
@@ -73,7 +74,7 @@ class Hub:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
         self.service = service
-        self.options = options
+        self.options = options or McpServeOptions()
         self.dialects = dialects
         self.admit = admit
         self.admit_session = admit_session

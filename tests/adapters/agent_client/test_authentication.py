@@ -102,7 +102,7 @@ def test_whoever_sends_no_token_or_two_is_a_stranger(sent: list[str]) -> None:
 def test_nobody_is_a_stranger_where_nobody_is_asked() -> None:
     house = Authenticator(None)
     visitor = Visitor(house, house.arrived([(b"authorization", b"Bearer whatever")]))
-    assert not visitor.stranger and visitor.identity is None and visitor.marks() == {} and visitor.owns(MADE)
+    assert not visitor.stranger and visitor.known is None and visitor.marks() == {} and visitor.owns(MADE)
     assert visitor.announced({"authMethods": []}) == {"authMethods": []}
     visitor.check("session/new", "any")
 
