@@ -93,7 +93,7 @@ class PipeSession(HandshakeSession):
         return self.initialized and self.alive
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        if self._peer.pending >= self.hub.options.max_calls:
+        if self._peer.pending >= self.hub.options.max_calls or self._out.full:
             raise Unavailable("the client has too many questions to answer; try again later")
         return await self._out.ask(method, params, timeout)
 

@@ -21,6 +21,7 @@ from gateway.wire.jsonrpc import RpcError
 from tests.mcp.server.rig import Client, client, initialize, modern_client, modern_tool, rig, stated, tool
 from tests.mcp.server.test_pipe import line
 from tests.support.aio import Clock, later, run
+from tests.support.rpc import settled
 from tests.support.scripted import until
 
 WITHIN = 30.0
@@ -145,6 +146,39 @@ def test_too_many_questions_are_refused_and_those_there_are_end_with_the_connect
             assert isinstance(await failure(ask(session)), AgentGone)
 
     run(case())
+
+
+LONG = {"message": "x" * 600_000}
+
+
+def test_who_does_not_read_its_questions_is_asked_no_more() -> None:
+    async def over_a_pipe() -> None:
+        async with line() as here:
+            await here.initialize()
+            (session,) = here.server.sessions
+            asked = []
+            for _ in range(4):  # the pipe takes two, two are queued
+                asked.append(ask(session, params=LONG))
+                await settled()
+            assert not any(one.done() for one in asked)
+            assert isinstance(await failure(ask(session, params=LONG)), Unavailable)
+            for one in asked:
+                one.cancel()
+
+    async def over_http() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.listen():
+                session = await there.session()
+            await lost(session)
+            asked = [ask(session, params=LONG) for _ in range(2)]
+            await settled()
+            assert not any(one.done() for one in asked)
+            assert isinstance(await failure(ask(session, params=LONG)), Unavailable)
+            for one in asked:
+                one.cancel()
+
+    run(over_a_pipe())
+    run(over_http())
 
 
 def test_a_client_over_a_websocket_is_asked_and_a_binary_message_is_answered() -> None:

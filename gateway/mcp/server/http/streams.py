@@ -136,7 +136,7 @@ class StandaloneStream:
     event it saw gets it then. It fails with AgentGone once its client is taken to have gone: when it was not sent and
     nobody has come back for it in RETURN_SECONDS; when it was, and that long nothing was POSTed either.
 
-    most: how many questions may be unanswered.
+    most: how many questions may be unanswered. No more are asked while much is unread.
     """
 
     def __init__(self, stream: MessageStream, asking: OutgoingRequests, most: int) -> None:
@@ -162,7 +162,7 @@ class StandaloneStream:
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
         if not self.open:
             raise AgentGone("the client has no GET open over which it could be asked")
-        if len(self._questions) >= self._most:
+        if len(self._questions) >= self._most or self.stream.full:
             raise Unavailable("the client has too many questions to answer; try again later")
         question = _Question(self.stream)
 
