@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -81,41 +82,44 @@ ITEM: dict[tuple[Item, type[e.Event]], Item] = {
     (Item.OPEN, e.Resumed): Item.CLOSED,
 }
 
-KEY: dict[type[e.Event], tuple[str, str]] = {
-    e.MessageStarted: ("message", "message"),
-    e.MessageEnded: ("message", "message"),
-    e.PartStarted: ("part", "part"),
-    e.PartDelta: ("part", "part"),
-    e.PartReplaced: ("part", "part"),
-    e.PartEnded: ("part", "part"),
-    e.ToolCallStarted: ("tool call", "call"),
-    e.ToolCallUpdated: ("tool call", "call"),
-    e.ToolCallEnded: ("tool call", "call"),
-    e.Interrupted: ("interrupt", "interrupt"),
-    e.Resumed: ("interrupt", "interrupt"),
+KEY: dict[type[e.Event], tuple[str, Callable[[Any], str]]] = {
+    e.MessageStarted: ("message", attrgetter("message")),
+    e.MessageEnded: ("message", attrgetter("message")),
+    e.PartStarted: ("part", attrgetter("part")),
+    e.PartDelta: ("part", attrgetter("part")),
+    e.PartReplaced: ("part", attrgetter("part")),
+    e.PartEnded: ("part", attrgetter("part")),
+    e.ToolCallStarted: ("tool call", attrgetter("call")),
+    e.ToolCallUpdated: ("tool call", attrgetter("call")),
+    e.ToolCallEnded: ("tool call", attrgetter("call")),
+    e.Interrupted: ("interrupt", attrgetter("interrupt.id")),
+    e.Resumed: ("interrupt", attrgetter("interrupt")),
 }
-"""Event -> (what item it is about, the field that names it)."""
+"""Event -> (what item it is about, its name)."""
 
 BEFORE: dict[type[e.Event], Item] = {event: now for (now, event), then in ITEM.items() if then is not now}
 """Event -> where its item was before, if it moved it."""
 
 
 class State:
-    """One run's state. `advance` is called with every event, in order."""
+    """One run's state. `advance` is called with every event, in order.
 
-    __slots__ = ("_items", "phase")
+    items: where each is, by name, the oldest first; by kind, in the order in which a run's end closes them.
+    """
+
+    __slots__ = ("items", "phase")
 
     def __init__(self) -> None:
         self.phase = Phase.NEW
-        self._items: dict[tuple[str, str], Item] = {}
+        self.items: dict[str, dict[str, Item]] = {"interrupt": {}, "tool call": {}, "part": {}, "message": {}}
 
     def item(self, kind: str, name: str) -> Item:
         """Where that message, part, tool call or interrupt is."""
-        return self._items.get((kind, name), Item.ABSENT)
+        return self.items[kind].get(name, Item.ABSENT)
 
     def opened(self) -> list[tuple[str, str]]:
-        """(kind, name) of all open items, oldest first."""
-        return [slot for slot, item in self._items.items() if item is Item.OPEN] if self._items else []
+        """(kind, name) of all open items."""
+        return [(kind, name) for kind, named in self.items.items() for name, item in named.items() if item is Item.OPEN]
 
     def advance(self, event: e.Event) -> None:
         """Take one step. Raises IllegalEvent, and then nothing has changed."""
@@ -123,20 +127,17 @@ class State:
         phase = RUN.get((self.phase, kind))
         if phase is None:
             raise IllegalEvent(f"{kind.__name__} in a run that is {self.phase.value}")
-        if (key := KEY.get(kind)) is not None:
-            what, field = key
-            name = getattr(event, field)
-            slot = (what, name if isinstance(name, str) else name.id)
-            now = self._items.get(slot, Item.ABSENT)
+        if kind in KEY:
+            what, named = KEY[kind]
+            name, items = named(event), self.items[what]
+            now = items.get(name, Item.ABSENT)
             then = ITEM.get((now, kind))
             if then is None:
-                raise IllegalEvent(f"{kind.__name__} for {slot[0]} {slot[1]!r} that is {now.value}")
-            if then is not now:
-                self._items[slot] = then
-        if phase is Phase.ENDED and self._items:
-            still = [f"{k} {n!r}" for k, n in self.opened()]
-            if still:
-                raise IllegalEvent(f"{kind.__name__} while {', '.join(still)} is open")
+                raise IllegalEvent(f"{kind.__name__} for {what} {name!r} that is {now.value}")
+            items[name] = then
+        elif phase is Phase.ENDED and (opened := self.opened()):
+            still = ", ".join(f"{what} {name!r}" for what, name in opened)
+            raise IllegalEvent(f"{kind.__name__} while {still} is open")
         self.phase = phase
 
     def retreat(self, event: e.Event) -> None:
@@ -147,9 +148,8 @@ class State:
         elif isinstance(event, e.TERMINAL):
             self.phase = Phase.OPEN
         elif kind in BEFORE:
-            what, field = KEY[kind]
-            name = getattr(event, field)
-            self._items[what, name if isinstance(name, str) else name.id] = BEFORE[kind]
+            what, named = KEY[kind]
+            self.items[what][named(event)] = BEFORE[kind]
 
 
 class Opener:
@@ -160,15 +160,16 @@ class Opener:
     the run succeeded, open interrupts as cancelled). Raises IllegalEvent for what cannot be repaired.
     """
 
-    __slots__ = ("_alias", "_message", "_of", "open_parts", "state")
+    __slots__ = ("_alias", "_message", "_messages", "_of", "parts", "state")
 
     def __init__(self) -> None:
         self.state = State()
+        self._messages = self.state.items["message"]
         self._alias: dict[tuple[str, str], str] = {}
         self._message: str | None = None
         self._of: dict[str, str] = {}
-        self.open_parts: set[str] = set()
-        """Parts whose deltas are legal as they are, and change nothing here."""
+        self.parts = self.state.items["part"]
+        """Where each part is: deltas of one that is open are legal as they are, and change nothing here."""
 
     def feed(self, events: Iterable[e.Event], out: list[e.Event] | None = None) -> list[e.Event]:
         """The same events made legal, in order; appended to `out` if one is given.
@@ -177,26 +178,18 @@ class Opener:
         """
         out = [] if out is None else out
         for event in events:
-            if type(event) is e.PartDelta and event.part in self.open_parts:
+            if type(event) is e.PartDelta and self.parts.get(event.part) is Item.OPEN:
                 out.append(event)  # the token path: nothing to repair, nothing changes state
                 continue
             for legal in REPAIRS.get(type(event), Opener._other)(self, event):
                 self.state.advance(legal)
                 out.append(legal)
-                if isinstance(legal, e.PartStarted):
-                    self.open_parts.add(legal.part)
-                elif isinstance(legal, e.PartEnded):
-                    self.open_parts.discard(legal.part)
         return out
 
     def withdraw(self, legal: Sequence[e.Event]) -> None:
         """Undo the last `feed`: judge the next events as if it had not been called."""
         for event in reversed(legal):
             self.state.retreat(event)
-            if type(event) is e.PartStarted:
-                self.open_parts.discard(event.part)
-            elif type(event) is e.PartEnded:
-                self.open_parts.add(event.part)
 
     def replay(self, event: e.Event) -> None:
         """Take an event that was legal before a restart, so that the next are judged as if nothing happened."""
@@ -206,11 +199,8 @@ class Opener:
                 self._message = self._remember("message", name)
             case e.PartStarted(part=name, message=holder):
                 self._of[name] = holder
-                self.open_parts.add(name)
                 self._message = self._known_as("message", holder)
                 self._remember("part", name)
-            case e.PartEnded(part=name):
-                self.open_parts.discard(name)
 
     def _remember(self, kind: str, name: str) -> str:
         """Note the peer's name for what is called `name` here, and return it. A log tells no more, so before a restart
@@ -230,7 +220,7 @@ class Opener:
 
     def _delta(self, event: e.PartDelta) -> list[e.Event]:
         name = self._alias.get(("part", event.part), event.part)
-        if self.state.item("part", name) is Item.OPEN:
+        if self.parts.get(name) is Item.OPEN:
             return [event if name == event.part else _renamed(event, part=name)]
         kind = "text" if isinstance(event.delta, str) else "data"
         out = self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind)
@@ -249,7 +239,7 @@ class Opener:
 
     def _part_ended(self, event: e.PartEnded) -> list[e.Event]:
         name = self._alias.get(("part", event.part), event.part)
-        return [_renamed(event, part=name)] if self.state.item("part", name) is Item.OPEN else []
+        return [_renamed(event, part=name)] if self.parts.get(name) is Item.OPEN else []
 
     def _message_ended(self, event: e.MessageEnded) -> list[e.Event]:
         return self._end_message(self._alias.get(("message", event.message), event.message))
@@ -263,10 +253,8 @@ class Opener:
         return [event] if self.state.phase is Phase.NEW else []
 
     def _end(self, event: e.Event) -> list[e.Event]:
-        opened = self.state.opened()
-        if not opened and self.state.phase is Phase.OPEN:
-            return [event]
-        return [*self._started(), *self._close_all(opened, event), event]
+        closing = [CLOSING[kind](name, event) for kind, name in self.state.opened()]
+        return [*self._started(), *closing, event]
 
     def _other(self, event: e.Event) -> list[e.Event]:
         return [*self._started(), event]
@@ -276,8 +264,8 @@ class Opener:
 
     def _fresh(self, kind: str, name: str) -> str:
         """A name that is not in use: the peer's own, else the peer's with a count."""
-        fresh, count = name, 1
-        while self.state.item(kind, fresh) is not Item.ABSENT:
+        fresh, count, items = name, 1, self.state.items[kind]
+        while items.get(fresh, Item.ABSENT) is not Item.ABSENT:
             count += 1
             fresh = f"{name}#{count}"
         self._remember(kind, fresh)
@@ -285,7 +273,7 @@ class Opener:
 
     def _open_message(self, event: e.MessageStarted) -> list[e.Event]:
         known = self._alias.get(("message", event.message), event.message)
-        if self.state.item("message", known) is Item.OPEN:
+        if self._messages.get(known) is Item.OPEN:
             self._message = event.message
             return []
         name = self._fresh("message", event.message)
@@ -294,11 +282,11 @@ class Opener:
 
     def _open_part(self, part: str, message: str, kind: str, event: e.PartStarted | None = None) -> list[e.Event]:
         known = self._alias.get(("part", part), part)
-        if event is not None and self.state.item("part", known) is Item.OPEN:
+        if event is not None and self.parts.get(known) is Item.OPEN:
             return []
         holder = self._alias.get(("message", message), message)
         out: list[e.Event] = []
-        if self.state.item("message", holder) is Item.OPEN:
+        if self._messages.get(holder) is Item.OPEN:
             self._message = self._known_as("message", holder)
         else:
             out = self._open_message(e.MessageStarted(message=message))
@@ -312,13 +300,10 @@ class Opener:
         return [*out, event]
 
     def _end_message(self, name: str) -> list[e.Event]:
-        if self.state.item("message", name) is not Item.OPEN:
+        if self._messages.get(name) is not Item.OPEN:
             return []
-        parts = [p for kind, p in self.state.opened() if kind == "part" and self._of.get(p) == name]
-        return [*(e.PartEnded(part=p) for p in parts), e.MessageEnded(message=name)]
-
-    def _close_all(self, opened: Sequence[tuple[str, str]], end: e.Event) -> list[e.Event]:
-        return [close(name, end) for kind, close in CLOSING.items() for of, name in opened if of == kind]
+        parts = [part for kind, part in self.state.opened() if kind == "part" and self._of.get(part) == name]
+        return [*(e.PartEnded(part=part) for part in parts), e.MessageEnded(message=name)]
 
 
 CLOSING: Mapping[str, Callable[[str, e.Event], e.Event]] = {
@@ -327,7 +312,7 @@ CLOSING: Mapping[str, Callable[[str, e.Event], e.Event]] = {
     "part": lambda name, end: e.PartEnded(part=name),
     "message": lambda name, end: e.MessageEnded(message=name),
 }
-"""Things that may be open when a run ends -> the event that closes them, in the order of closing."""
+"""Things that may be open when a run ends -> the event that closes them."""
 
 REPAIRS: Mapping[type[e.Event], Callable[[Opener, Any], list[e.Event]]] = {
     e.PartDelta: Opener._delta,

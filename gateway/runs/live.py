@@ -24,6 +24,7 @@ from gateway.core import delta, files
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
+from gateway.core.stream import Item
 from gateway.core.types import (
     Agent,
     Answer,
@@ -226,9 +227,9 @@ class LiveRun:
         if self._terminal is not None or self.ended:
             self.lost("late_event", len(events))
             return
-        speaking = self.log.opener.open_parts
+        parts = self.log.opener.parts
         for event in events:
-            if type(event) is not e.PartDelta or event.part not in speaking:
+            if type(event) is not e.PartDelta or parts.get(event.part) is not Item.OPEN:
                 break
         else:  # nearly always: what is being said goes on
             return self.log.append(events)
