@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -67,26 +68,21 @@ def encode(record: msgspec.Struct) -> bytearray:
 FEW_BYTES = 2048
 """The most bytes of entries that go into their run's own row."""
 
+_data: Callable[[LogEntry], bytes] = attrgetter("data")
 _encode_entries = msgspec.msgpack.Encoder().encode
 _decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 
 def size_of(entries: Sequence[LogEntry]) -> int:
     """Bytes that entries have, all told."""
-    size = 0
-    for entry in entries:
-        size += len(entry.data)
-    return size
+    return sum(map(len, map(_data, entries)))
 
 
 def few(entries: Sequence[LogEntry]) -> bytearray | None:
     """Encode entries for their run's own row, written with its creation and its end anyway. None for none, or too
     many.
     """
-    size = 0
-    for entry in entries:
-        size += len(entry.data)
-    return bytearray(_encode_entries(entries)) if 0 < size <= FEW_BYTES else None
+    return bytearray(_encode_entries(entries)) if 0 < size_of(entries) <= FEW_BYTES else None
 
 
 def of_few(data: bytes | None) -> list[LogEntry]:

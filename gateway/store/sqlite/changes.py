@@ -21,6 +21,7 @@ from gateway.store.records import (
     NO_CHANGE,
     QUEUED,
     RELEASED,
+    ThreadRecord,
     changed_thread,
     decode_artifact,
     decode_registration,
@@ -163,41 +164,42 @@ def commit(
     """Implements `Store.commit`. `behind` has the run's held writes; `record` and `checkpoint` are those of `change`,
     encoded.
     """
-    if change.checkpoint is not None:
-        require(cursor, "threads", change.checkpoint.thread)
+    run, point = change.run, change.checkpoint
+    thread_id = point.thread if point is not None else None if run is None else run.thread
+    changed: ThreadRecord | None = None
+    if thread_id is not None and (point is not None or change.thread is not None):
+        changed = _changed_thread(cursor, thread_id, change.thread or NO_CHANGE, point)
     entries = [*(behind.entries if behind is not None else ()), *change.events]
     tail = few(entries) if change.release else None
     new = behind.creation if behind is not None else None
-    if new is not None and change.release and change.run is not None:
+    if new is not None and change.release and run is not None:
         reserved = max(new.reserved, change.reserved or 0)
-        found = _add_run(cursor, owner, change.run, record, place=RELEASED, reserved=reserved, head=new.head, tail=tail)
+        found = _add_run(cursor, owner, run, record, place=RELEASED, reserved=reserved, head=new.head, tail=tail)
     else:
         if new is not None:
             create_begun(cursor, owner, new)
         values: list[object] = [] if tail is None else [tail]
-        if change.run is not None:
-            values += [str(change.run.status), change.run.updated_at, record]
+        if run is not None:
+            values += [str(run.status), run.updated_at, record]
         if change.reserved is not None:
             values.append(change.reserved)
-        ended = change.run is not None and change.run.status.ended
-        sql = _update(tail is not None, change.run is not None, change.reserved is not None, change.release, ended)
+        ended = run is not None and run.status.ended
+        sql = _update(tail is not None, run is not None, change.reserved is not None, change.release, ended)
         found = cursor.execute(sql, (*values, run_id, owner)).rowcount > 0 if sql else _owns(cursor, owner, run_id)
     if not found:
         if owner_of(cursor, run_id) != owner:
             raise TakenOver(run_id)
         raise Conflict(f"run {run_id} has ended before")
-    if behind is not None and behind.record is not None and change.run is None:  # else it is out of date
+    if behind is not None and behind.record is not None and run is None:  # else it is out of date
         save(cursor, owner, run=behind.record)
     if entries and tail is None:
         log.write(cursor, owner, run_id, entries)
-    if change.run is not None and change.run.request.thread is not None:
-        _follow(cursor, change.run.request.thread, change.run)
-    point = change.checkpoint
+    if changed is not None:
+        _write_thread(cursor, changed, point.created_at if point is not None else 0.0, run)
+    elif thread_id is not None and run is not None:
+        _follow(cursor, thread_id, run)
     if point is not None:
-        _change_thread(cursor, point.thread, change.thread or NO_CHANGE, point, point.created_at)
         _add_checkpoint(cursor, point, point.thread, checkpoint)
-    elif change.thread is not None and change.run is not None and change.run.thread is not None:
-        _change_thread(cursor, change.run.thread, change.thread, None, change.run.updated_at)
     if change.delivery is not None:
         owed = change.delivery
         cursor.execute(
@@ -284,23 +286,29 @@ def update_thread(
     at: float,
 ) -> Thread:
     """Implements `Store.update_thread`. `record` is the encoded checkpoint."""
-    _change_thread(cursor, thread_id, change, checkpoint, at)
+    _write_thread(cursor, _changed_thread(cursor, thread_id, change, checkpoint), at)
     if checkpoint is not None:
         _add_checkpoint(cursor, checkpoint, checkpoint.thread, record)
     return thread(cursor, thread_id)
 
 
-def _change_thread(
-    cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None, at: float
-) -> None:
-    """Read, change and write the record in this transaction, so that no other process writes in between."""
+def _changed_thread(
+    cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None
+) -> ThreadRecord:
+    """The record, read in the transaction that writes it, so that no other process writes in between."""
     row = cursor.execute("SELECT record FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
         raise NotFound(f"no thread {thread_id}")
-    record = changed_thread(row[0], change, checkpoint)
+    return changed_thread(row[0], change, checkpoint)
+
+
+def _write_thread(cursor: sqlite3.Cursor, record: ThreadRecord, at: float, run: Run | None = None) -> None:
+    """Write a record, and the status that follows that of `run`, if one has changed."""
+    status, at = (None, at) if run is None else (str(ThreadStatus.after(run.status)), max(at, run.updated_at))
     cursor.execute(
-        "UPDATE threads SET whose = ?, updated_at = max(updated_at, ?), record = ? WHERE id = ?",
-        (whose(record.attributes), at, encode(record), thread_id),
+        "UPDATE threads SET status = coalesce(?, status), whose = ?, updated_at = max(updated_at, ?), record = ? "
+        "WHERE id = ?",
+        (status, whose(record.attributes), at, encode(record), record.id),
     )
 
 
