@@ -14,10 +14,9 @@ form: the JSON Schema of an object with the missing members alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from gateway.contract import fitting, reading
 from gateway.core import delta, wording
@@ -32,8 +31,7 @@ _DEPTH: Final = 8
 _ABSENT: Final = delta.ABSENT
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """An input as far as it is known, and the form that asks for the rest: None if nothing is missing.
 
     why: what is wrong about values that were given, and are in the form for that. unsaid: the words found no place.
@@ -44,7 +42,7 @@ class Filled:
     form: JsonObject | None = None
     why: str = ""
     unsaid: bool = False
-    fits: bool = field(default=False, compare=False)
+    fits: bool = False
 
 
 class Filling:

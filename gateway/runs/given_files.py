@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -74,7 +73,7 @@ class GivenFiles(msgspec.Struct):
         if self.filled is not None:
             fresh = self._place(fresh)
             self._place(again)
-            self.filled = dataclasses.replace(self.filled, document=self.request.input, fits=False)
+            self.filled = replace(self.filled, document=self.request.input, fits=False)
         if fresh and not self.agent.capabilities.files:
             self._leave([artifact for artifact in fresh if files.takes(self.agent, artifact.media_type)])
 

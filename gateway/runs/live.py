@@ -203,8 +203,7 @@ class LiveRun:
             await self.set_thread(thread)
 
     def lost(self, what: str, count: int = 1) -> None:
-        losses = self.record.losses
-        losses[what] = losses.get(what, 0) + count
+        self.record.losses[what] = self.record.losses.get(what, 0) + count
         if self.span is not None:
             self.span.record_loss(what, count)
         else:

@@ -18,7 +18,8 @@ class TaskSet:
     __slots__ = ("_failed", "_tasks")
 
     def __init__(self, failed: Callable[[BaseException], object] | None = None) -> None:
-        self._tasks: dict[asyncio.Future[Any], None] = {}  # an empty set is three times as large
+        self._tasks: dict[asyncio.Future[Any], asyncio.Future[None] | None] = {}
+        """With what is done when they are, where `whole` waits for it."""
         self._failed = failed
 
     def __iter__(self) -> Iterator[asyncio.Future[Any]]:
@@ -41,9 +42,12 @@ class TaskSet:
 
     async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """Await work that is carried out whole even if who awaits it is cancelled, as when a client goes away."""
-        task = work if isinstance(work, asyncio.Future) else asyncio.get_running_loop().create_task(work)
-        self.hold(task)
-        return await asyncio.shield(task)
+        loop = asyncio.get_running_loop()
+        task = work if isinstance(work, asyncio.Future) else loop.create_task(work)
+        self._tasks[task] = over = loop.create_future()
+        task.add_done_callback(self._done)
+        await over
+        return task.result()
 
     def cancel(self) -> None:
         """Cancel all that are held."""
@@ -56,6 +60,7 @@ class TaskSet:
             await asyncio.wait(self._tasks)
 
     def _done(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.pop(task, None)
+        if (over := self._tasks.pop(task, None)) is not None and not over.done():
+            over.set_result(None)
         if self._failed is not None and not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)

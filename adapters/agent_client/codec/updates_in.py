@@ -28,18 +28,15 @@ OUTPUT: Final = "output"
 # --- chunks to messages and parts -----------------------------------------------------------------------------------
 
 
-class _Open:
+class _Open(Struct, eq=False):
     """A message that is not over. `part` is its newest part and `kind` the chunks that go there."""
 
-    __slots__ = ("held", "id", "kind", "name", "part", "role")
-
-    def __init__(self, name: str, id: str | None, role: Role) -> None:
-        self.name = name
-        self.id = id
-        self.role = role
-        self.kind = ""
-        self.part: str | None = None
-        self.held = ""
+    name: str
+    id: str | None
+    role: Role
+    kind: str = ""
+    part: str | None = None
+    held: str = ""
 
     def whole(self, said: str) -> str:
         """Text without half characters: half of one at its end waits for the next text of the message."""

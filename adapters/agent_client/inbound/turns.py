@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
@@ -102,12 +102,11 @@ class V2PromptTurn(PromptTurn):
         self.accept(how if isinstance(how, RpcError) else {"messageId": self.message or self.mark})
 
 
-@dataclass
-class PromptInput:
+class PromptInput(Struct):
     """The content of a prompt: its text, and its files, of which the first is at `place`."""
 
     text: str
-    files: list[Attachment] = field(default_factory=list)
+    files: list[Attachment] = []
     place: str = ""
 
 

@@ -345,7 +345,7 @@ class AgentConnection:
         return await self._handler.answer(self, *self.version.from_agent(method, params, id))
 
     def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
-        """See `Swift.take`: chunks of text that go on where those before them left off."""
+        """See `Swift.take`: chunks of text."""
         turns: set[AgentTurn] = set()
         at = start
         for at in range(start, len(messages)):

@@ -149,16 +149,22 @@ class AgentTurn:
         return self._keep(files) if files else self._counted(len(update))
 
     def more(self, chunk: Chunk) -> bool:
-        """A chunk of text that goes on where the last one left off; False for another, or if it is time to drain.
+        """A chunk of text; False for one that begins something which rules govern, or if it is time to drain.
 
         Those are for `update`. The caller calls `told` before it lets others run.
         """
         size = len(chunk.content.text)
         if self._count >= DRAIN_EVERY - 1 or self._bytes + size > DRAIN_BYTES:
             return False
-        if (delta := self._decoder.more(chunk)) is None:
+        if (delta := self._decoder.more(chunk)) is not None:
+            self._held.append(delta)
+        elif self.calls is not None:
             return False
-        self._held.append(delta)
+        else:
+            try:
+                self._emit(self._decoder.begun(chunk), Raw())
+            except (AgentBroken, IllegalEvent) as error:
+                self._unread(error)
         self._count += 1
         self._bytes += size
         return True
