@@ -33,7 +33,7 @@ class PartOf(enum.Enum):
     OTHERS = "neither the assistant's nor the user's"
 
 
-class OutputParts:
+class OutputParts(msgspec.Struct, eq=False):
     """Decides which parts of a run are its output: the first data part, unless text came first; else all text of the
     assistant's, in order, messages a blank line apart.
 
@@ -43,13 +43,10 @@ class OutputParts:
     spoken: text parts that have said something, in the output's order, and what stands before the text of each.
     """
 
-    __slots__ = ("_gap", "_roles", "data", "spoken")
-
-    def __init__(self) -> None:
-        self.data: str | None = None
-        self.spoken: dict[str, str] = {}
-        self._roles: dict[str, Role] = {}
-        self._gap = ""
+    data: str | None = None
+    spoken: dict[str, str] = {}
+    _roles: dict[str, Role] = {}
+    _gap: str = ""
 
     @property
     def newest(self) -> str | None:
@@ -85,40 +82,23 @@ class Output:
     Memory: one copy of the document, and a few words per text part.
     """
 
-    __slots__ = (
-        "_data",
-        "_delta",
-        "_files",
-        "_final",
-        "_fold",
-        "_growing",
-        "_inside_out",
-        "_parts",
-        "_pointer",
-        "_said",
-        "_schema",
-        "_spans",
-        "_text_at",
-        "_text_parts",
-        "rewritten",
-    )
+    _data: str | None = None
+    _final: bytes | None = None
+    _growing: str | None = None  # the text part that spoke last, if nothing else has since
+    _said = ""  # what it said last, if by the short way
+    _delta: Json = deltas.ABSENT
+    rewritten = ""
+    """See `delta`."""
 
     def __init__(self, agent: Agent) -> None:
         self._fold = Fold()
         self._schema = agent.output_schema
         self._text_at = agent.text_output or ""
         self._inside_out, self._pointer = _ways_to(self._text_at)
-        self._data: str | None = None
-        self._final: bytes | None = None
         self._parts = OutputParts()
         self._text_parts: set[str] = set()
         self._files: list[JsonObject] = []  # those that are listed once the document is there
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
-        self._growing: str | None = None  # the text part that spoke last, if nothing else has since
-        self._said = ""  # what it said last, if by the short way
-        self._delta: Json = deltas.ABSENT
-        self.rewritten = ""
-        """See `delta`."""
 
     @property
     def delta(self) -> Json:

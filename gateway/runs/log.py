@@ -328,6 +328,14 @@ class HasRun(Protocol):
 class LogWatch:
     """A cursor into a `RunLog` (see `gateway.contract.Watch`)."""
 
+    _further: Watch | None = None
+    _stopped = False
+    _news: asyncio.Future[Awaitable[None] | None] | None = None
+    """Set while this waits: with what is to be awaited next."""
+    _told = False
+    _due = _fires = math.inf
+    _timer: asyncio.TimerHandle | None = None
+
     def __init__(
         self,
         log: RunLog,
@@ -341,19 +349,12 @@ class LogWatch:
         """elsewhere: makes the cursor that goes on after an event, should another process take the run over."""
         self._log = log
         self._elsewhere = elsewhere
-        self._further: Watch | None = None
         self._store = store
         self._source = source
         self.after = after
         self._deltas = deltas
         self._loop = asyncio.get_running_loop()
         self._take: Take = _nobody
-        self._stopped = False
-        self._news: asyncio.Future[Awaitable[None] | None] | None = None
-        """Set while this waits: with what is to be awaited next."""
-        self._told = False
-        self._due = self._fires = math.inf
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def run(self) -> Run:

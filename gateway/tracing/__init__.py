@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from gateway.core.events import ToolCallEnded, ToolCallStarted, UsageReported
 from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunStatus
@@ -99,21 +99,23 @@ def tracing() -> bool:
     return _backend is not None
 
 
-class Span:
+class Span(Struct, eq=False):
     """A span. Enter it around the work; an exception that leaves it marks it as failed.
 
     The innermost entered span is the parent of those made inside it, in child tasks too.
+
+    traceparent: the W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced.
+    over: whether it was left. Work that still runs in its context no longer belongs to it.
     """
 
-    __slots__ = ("_before", "_recording", "over", "traceparent")
+    traceparent: str | None
+    _recording: Recording | None
+    over: bool = False
+    _before: Span | None = None
 
-    def __init__(self, given: str | None, recording: Recording | None) -> None:
-        self._recording = recording
-        self.traceparent = given if recording is None else recording.traceparent
-        """The W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced."""
-        self.over = False
-        """Whether it was left. Work that still runs in its context no longer belongs to it."""
-        self._before: Span | None = None
+    def __post_init__(self) -> None:
+        if self._recording is not None:
+            self.traceparent = self._recording.traceparent
 
     def __enter__(self) -> Self:
         self._before = _current.get()
@@ -132,31 +134,21 @@ class Span:
             self._recording.http(status)
 
 
-class RequestSpan(Span):
+class RequestSpan(Span, kw_only=True):
     """A client's JSON-RPC request, which is counted when it is left."""
 
-    __slots__ = ("_code", "_named", "_protocol")
-
-    def __init__(
-        self,
-        protocol: str,
-        method: str | None,
-        code: Callable[[Exception], int],
-        given: str | None,
-        recording: Recording | None,
-    ) -> None:
-        super().__init__(given, recording)
-        self._protocol, self._code = protocol, code
-        self._named = method
+    protocol: str
+    method: str | None
+    code: Callable[[Exception], int]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         status = metrics.OK if error is None else metrics.CANCELLED
         if isinstance(error, Exception):
-            code = self._code(error)
+            code = self.code(error)
             status = metrics.code(code)
             if self._recording is not None:
                 self._recording.rpc(code)
-        metrics.requests.add(1, self._protocol, status)
+        metrics.requests.values[self.protocol, status] += 1
         super().__exit__(None, None, None)
 
     def tool_failed(self) -> None:
@@ -165,16 +157,14 @@ class RequestSpan(Span):
 
     def about(self, agent: str) -> None:
         """Note the run of an agent that it started. The first one names the span."""
-        if self._recording is not None and self._named is not None:
+        if self._recording is not None and self.method is not None:
             self._recording.set({names.GEN_AI_AGENT_NAME: agent})
-            self._recording.rename(names.REQUEST_SPAN_OF_AGENT.format(method=self._named, agent=agent))
-            self._named = None
+            self._recording.rename(names.REQUEST_SPAN_OF_AGENT.format(method=self.method, agent=agent))
+            self.method = None
 
 
 class CallSpan(Span):
     """The call of an agent."""
-
-    __slots__ = ()
 
     def goes_to(self, target: TargetOptions) -> None:
         """Note the target that the run is sent to, of several: the last one that was tried."""
@@ -196,7 +186,7 @@ class RequestSpans:
     def __call__(self, method: str, params: Raw, id: object, *, session: str = "", version: str = "") -> RequestSpan:
         ambient = _around()
         if _backend is None:
-            return RequestSpan(self._protocol, None, self._code, ambient, None)
+            return RequestSpan(ambient, None, protocol=self._protocol, method=None, code=self._code)
         known = method in self._methods
         named = method if known else names.UNKNOWN
         said: dict[str, str | int | bool] = {
@@ -213,13 +203,12 @@ class RequestSpans:
             said |= {names.MCP_SESSION: session} if session else {}
             said |= {names.MCP_VERSION: version} if version else {}
         recording = _backend.request(named, params, ambient, said)
-        return RequestSpan(self._protocol, method if known else None, self._code, ambient, recording)
+        its = method if known else None
+        return RequestSpan(ambient, recording, protocol=self._protocol, method=its, code=self._code)
 
 
 class ApprovalSpan(Span):
     """The span of an approval."""
-
-    __slots__ = ()
 
     def decided(self, outcome: Outcome, *, approved: bool) -> None:
         """Note the outcome. The audit log has the person."""
@@ -230,8 +219,6 @@ class ApprovalSpan(Span):
 
 class CallbackSpan(Span):
     """One attempt to deliver a callback."""
-
-    __slots__ = ()
 
     def ended(self, *, again: bool, status: int | None = None, why: Exception | None = None) -> None:
         """Note the end: a status, or an exception. `again`: it will be tried again."""
@@ -248,23 +235,16 @@ class CallbackSpan(Span):
             self._recording.failed(getattr(why, "code", type(why).__qualname__))
 
 
-class RunSpan(Span):
+class RunSpan(Span, kw_only=True):
     """A run with its metrics. Enter it at once."""
 
-    __slots__ = ("_began", "_labels", "_losses", "_tools")
-
-    def __init__(self, run: Run, resumed: bool, given: str | None, recording: Recording | None) -> None:
-        super().__init__(given, recording)
-        self._labels = metrics.agent(run.request.agent), run.request.protocol
-        self._began = run.created_at
-        self._losses: Counter[str] | None = None
-        self._tools: dict[str, Recording] = {}
-        if not resumed:
-            metrics.runs_started.values[self._labels] += 1
-        metrics.runs_active.values[self._labels] += 1
+    labels: tuple[str, str]
+    began: float
+    _losses: Counter[str] | None = None
+    _tools: dict[str, Recording] = {}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        metrics.runs_active.values[self._labels] -= 1
+        metrics.runs_active.values[self.labels] -= 1
         for tool in self._tools.values():
             tool.end(None)
         super().__exit__(kind, error, _)
@@ -289,7 +269,7 @@ class RunSpan(Span):
 
     def record_interrupt(self, interrupt: Interrupt) -> None:
         """Note a question of the agent."""
-        metrics.interrupts.add(1, self._labels[0], metrics.kind(interrupt.kind))
+        metrics.interrupts.add(1, self.labels[0], metrics.kind(interrupt.kind))
         if self._recording is not None:
             about = {names.INTERRUPT_ID: interrupt.id, names.INTERRUPT_KIND: interrupt.kind}
             self._recording.event(names.INTERRUPT_EVENT, about)
@@ -302,7 +282,7 @@ class RunSpan(Span):
 
     def record_loss(self, what: str, count: int = 1) -> None:
         """Note a loss. May be called for every token: only the first becomes an event."""
-        metrics.losses.add(count, *self._labels, what)
+        metrics.losses.add(count, *self.labels, what)
         if self._recording is not None:
             if self._losses is None:
                 self._losses = Counter()
@@ -317,10 +297,10 @@ class RunSpan(Span):
 
         A run that is let go of unfinished (shutdown) leaves its span without.
         """
-        agent, protocol = self._labels
+        agent, protocol = self.labels
         metrics.runs_ended.values[agent, protocol, status] += 1
         metrics.events.values[(agent,)] += events
-        metrics.run_seconds.observe(max(0.0, time.time() - self._began), agent, status)
+        metrics.run_seconds.observe(max(0.0, time.time() - self.began), agent, status)
         said: dict[str, str | int] = {}
         if usage is not None:
             for name, direction, count in (
@@ -351,9 +331,12 @@ def inbound_span(protocol: str, operation: str, traceparent: str | None = None) 
 
 def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
     """Make the span of a run that is dispatched now, or (`resumed`) was found again after a restart."""
-    given = run.request.traceparent
-    to = None if _backend is None else _recorder(given)
-    return RunSpan(run, resumed, given, to.run(run, agent, given, resumed) if to is not None else None)
+    given, labels = run.request.traceparent, (metrics.agent(run.request.agent), run.request.protocol)
+    if not resumed:
+        metrics.runs_started.values[labels] += 1
+    metrics.runs_active.values[labels] += 1
+    recording = None if (to := _recorder(given)) is None else to.run(run, agent, given, resumed)
+    return RunSpan(given, recording, labels=labels, began=run.created_at)
 
 
 def call_span(protocol: str, target: TargetOptions | None = None) -> CallSpan:

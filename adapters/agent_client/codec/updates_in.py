@@ -57,7 +57,7 @@ class _Open(Struct, eq=False):
         return [*lost, e.PartEnded(part=part)]
 
 
-class RunMessages:
+class RunMessages(Struct, eq=False):
     """The messages of one run. The agent's words, its thoughts and the user's are three streams.
 
     In a stream, chunks with the same id are one message, and another id (or none) begins the next; words and thoughts
@@ -65,14 +65,13 @@ class RunMessages:
     role speaks or a tool call starts.
     """
 
-    def __init__(self) -> None:
-        self.part = ""
-        """Where the last text went."""
-        self._last: _Open | None = None
-        self._streams: dict[str, _Open] = {}
-        self._names: set[str] = set()
-        self._parts = 0
-        self._count = 0
+    part: str = ""
+    """Where the last text went."""
+    _last: _Open | None = None
+    _streams: dict[str, _Open] = {}
+    _names: set[str] = set()
+    _parts: int = 0
+    _count: int = 0
 
     @property
     def holding(self) -> bool:
@@ -176,18 +175,17 @@ class RunMessages:
 # --- tool calls -----------------------------------------------------------------------------------------------------
 
 
-class ToolCalls:
+class ToolCalls(Struct, eq=False):
     """The tool calls of one run. What they return is None where core has no event for it.
 
     Agents reuse ids within a run: an id that is started again after it ended is a new call. They also start a call
     that is running already, update one that never started, and one that has ended.
     """
 
-    def __init__(self) -> None:
-        self._open: dict[str, str] = {}
-        self._names: set[str] = set()
-        self._ended: set[str] = set()
-        self._titles: dict[str, str] = {}
+    _open: dict[str, str] = {}
+    _names: set[str] = set()
+    _ended: set[str] = set()
+    _titles: dict[str, str] = {}
 
     def call(self, said: JsonObject) -> list[e.Event] | None:
         id = said.get("toolCallId")

@@ -345,15 +345,16 @@ class UpdateEncoder:
     the prompt ends.
     """
 
+    end: e.Event | None = None
+    usage: e.UsageReported | None = None
+    _foreign: ForeignOutput | None = None
+    _v2 = False
+
     def __init__(self, agent: Agent | None) -> None:
-        self.end: e.Event | None = None
-        self.usage: e.UsageReported | None = None
         self._agent = agent
         self._losses: Counter[str] = Counter()
         self._ready: dict[str, Around] = {}  # parts whose deltas are simply chunks
-        self._foreign: ForeignOutput | None = None
         self._assembly = UpdateAssembly(foreign=False)
-        self._v2 = False
         self._decided = agent is not None
         if agent is not None:
             self._spoken_by(agent.extra)

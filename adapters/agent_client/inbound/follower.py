@@ -235,6 +235,10 @@ class PromptFollower:
 
     _questions: RunQuestions | None = None
     _counted: Counter[str] | None = None
+    _watch: Watch | None = None
+    _told = 0
+    _head: Callable[[], Awaitable[None]] | None = None
+    _quiet = False
 
     def __init__(
         self,
@@ -255,10 +259,6 @@ class PromptFollower:
         self._run_updates = updates.run(run, agent, mine=mine, past=past)
         self._encoder = self._run_updates.encoder
         self._begun = Flag()
-        self._watch: Watch | None = None
-        self._told = 0
-        self._head: Callable[[], Awaitable[None]] | None = None
-        self._quiet = False
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
 
     @property

@@ -40,10 +40,11 @@ class PromptTurn:
     over: how it is answered; of version 2, how the work ended.
     """
 
+    run: str | None = None
+    answers: str | None = None
+
     def __init__(self, *, cancelled: bool = False) -> None:
         self.mark = os.urandom(16).hex()
-        self.run: str | None = None
-        self.answers: str | None = None
         self.cancelled = cancelled
         self.over: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
 

@@ -33,6 +33,13 @@ INLINE_BYTES = 16_000_000
 class PromptedRun:
     """One run. `run` is its whole life, `cancel` may come at any time."""
 
+    _connection: AgentConnection | None = None
+    """Where the session was opened. What has become of that by the time it is prompted is not taken for it."""
+    _prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
+    _stop = _told = _forgotten = False
+    _opening: Opening | None = None
+    """The session that the agent makes for the run."""
+
     def __init__(self, target: AgentClientTarget, sessions: AgentSessions, context: RunContext) -> None:
         self.context = context
         self._request = context.run.request
@@ -40,14 +47,8 @@ class PromptedRun:
         self._sessions = sessions
         self._session = sessions.of(context)
         self._turn = AgentTurn(context, self._session.note, self._session.calls)
-        self._connection: AgentConnection | None = None
-        """Where the session was opened. What has become of that by the time it is prompted is not taken for it."""
-        self._prompt: AnsweredPrompt | AcknowledgedPrompt | None = None
-        self._stop = self._told = self._forgotten = False
         self._opened = Flag()
         """Set when what is awaited before the prompt has come, or the run is cancelled."""
-        self._opening: Opening | None = None
-        """The session that the agent makes for the run."""
 
     def begin(self) -> bool:
         """Have the agent make the run's session, which is not one of a thread; False where that has to wait."""

@@ -97,20 +97,20 @@ class AgentTurn:
     calls: what the agent has said of its tool calls, where rules govern them.
     """
 
+    phase = TurnPhase.WAITING
+    _version: ProtocolVersion = V1
+    _count = _bytes = _questions = 0
+
     def __init__(self, context: RunContext, note: Callable[[ThreadUpdate], None], heard: dict[str, None]) -> None:
         """`note` tells the conversation; `heard` are the ids of the session's tool calls, see `AgentToolCalls`."""
         self.context = context
-        self.phase = TurnPhase.WAITING
         self.ended = Flag()
         self.rules = governing.run_governor_of(context)
         self.calls = AgentToolCalls(self.rules, context.lost, heard) if self.rules is not None else None
         self._note = note
-        self._version: ProtocolVersion = V1
         self._decoder: UpdateDecoder = V1.session().decoder()
-        self._count = self._bytes = 0
         self._held: list[e.Event] = []
         self._kinds: dict[str, set[str]] = {}
-        self._questions = 0
         self._after: list[ThreadUpdate] = []
 
     def speak(self, version: ProtocolVersion, spoken: SpokenSession) -> None:
