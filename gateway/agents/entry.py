@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway import tracing
 from gateway.agents.targets import TargetGroup
 from gateway.config import Route
-from gateway.contract import Demanding, Discovering, Extended, Intercepting, Outbound, Placed, Supervised
+from gateway.contract import Demanding, Discovering, Extended, Intercepting, Outbound, Placed, Relay, Supervised
 from gateway.contract.filling import Filling
 from gateway.contract.fitting import SchemaJudge, fault
 from gateway.contract.optional import Preparing
@@ -59,6 +59,8 @@ class Entry:
     """The target, if it offers what only some adapters know of."""
     placed: Placed | None = field(init=False)
     """The target, if only one gateway process can run it."""
+    relay: Relay | None = field(init=False)
+    """The target, if it passes on what clients of its protocol say beside runs."""
     preparing: Preparing | None = field(init=False)
     """The target, if it has work for a run that is not stored yet."""
     _judges: dict[str, SchemaJudge] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class Entry:
         self.demanding = outbound if isinstance(outbound, Demanding) else None
         self.extended = outbound if isinstance(outbound, Extended) else None
         self.placed = outbound if isinstance(outbound, Placed) else None
+        self.relay = outbound if isinstance(outbound, Relay) else None
         self.preparing = outbound if isinstance(outbound, Preparing) else None
         if self.targets is not None:
             self.targets.follow(self._moved)

@@ -419,7 +419,7 @@ class _Relay(TargetGroup):
         else:
             same = [one for one in self.members if one.options.protocol == first.options.protocol]
             member = next((one for one in same if one.usable), first)
-        if member.options.protocol != first.options.protocol or not isinstance(member.half, Relay):
+        if self._several and not (member.options.protocol == first.options.protocol and isinstance(member.half, Relay)):
             raise Unsupported(f"agent {context.agent.name} takes no {method} where this conversation is")
         if not member.breaker.closed:
             raise self._away([member])

@@ -119,6 +119,8 @@ class State:
 
     def opened(self) -> list[tuple[str, str]]:
         """(kind, name) of all open items."""
+        if not any(self.items.values()):
+            return []
         return [(kind, name) for kind, named in self.items.items() for name, item in named.items() if item is Item.OPEN]
 
     def advance(self, event: e.Event) -> None:
@@ -253,7 +255,8 @@ class Opener:
         return [event] if self.state.phase is Phase.NEW else []
 
     def _end(self, event: e.Event) -> list[e.Event]:
-        closing = [CLOSING[kind](name, event) for kind, name in self.state.opened()]
+        opened = self.state.opened()
+        closing = [CLOSING[kind](name, event) for kind, name in opened] if opened else ()
         return [*self._started(), *closing, event]
 
     def _other(self, event: e.Event) -> list[e.Event]:
@@ -268,7 +271,6 @@ class Opener:
         while items.get(fresh, Item.ABSENT) is not Item.ABSENT:
             count += 1
             fresh = f"{name}#{count}"
-        self._remember(kind, fresh)
         return fresh
 
     def _open_message(self, event: e.MessageStarted) -> list[e.Event]:
@@ -277,7 +279,7 @@ class Opener:
             self._message = event.message
             return []
         name = self._fresh("message", event.message)
-        self._message = self._known_as("message", name)
+        self._message = self._remember("message", name)
         return [*self._started(), event if name == event.message else _renamed(event, message=name)]
 
     def _open_part(self, part: str, message: str, kind: str, event: e.PartStarted | None = None) -> list[e.Event]:
@@ -293,6 +295,7 @@ class Opener:
             holder = self._alias.get(("message", message), message)
         name = self._fresh("part", part)
         self._of[name] = holder
+        self._remember("part", name)
         if event is None:
             event = e.PartStarted(part=name, message=holder, kind=kind)
         elif name != event.part or holder != event.message:

@@ -54,14 +54,14 @@ class LiveWatching(AbstractAsyncContextManager[Watch]):
         live, watch = self._live, self._watch
         if live.record.hidden:
             await live.record.show()
-        tracing.metrics.watchers.add(1, live.record.run.request.protocol)
+        tracing.metrics.watchers.values[(live.record.run.request.protocol,)] += 1
         watch.begin()
         return self._recorder.watched(live.record.run.id, watch) if self._recorder.on else watch
 
     async def __aexit__(self, *_: object) -> None:
         self._watch.end()
         del self._watch  # it holds this
-        tracing.metrics.watchers.add(-1, self._live.record.run.request.protocol)
+        tracing.metrics.watchers.values[(self._live.record.run.request.protocol,)] -= 1
         if self._further is not None:
             self._further.__exit__(None, None, None)
 

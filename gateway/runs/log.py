@@ -208,10 +208,11 @@ class RunLog:
 
     def number(self, events: Sequence[e.Event]) -> list[LogEntry]:
         """Events as they are to be written, under the next numbers; `created` shows them when they are."""
-        return [
-            LogEntry(number, e.encode(event), type(event) is e.PartDelta)
-            for number, event in enumerate(events, self.last + 1)
-        ]
+        number, entries = self.last, []
+        for event in events:
+            number += 1
+            entries.append(LogEntry(number, e.encode(event), type(event) is e.PartDelta))
+        return entries
 
     def finished(self, end: e.RunFinished) -> tuple[e.PartReplaced | None, msgspec.Raw]:
         """Take the final result: its change of what was said, and the document."""

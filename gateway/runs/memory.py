@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from gateway.agents.entry import Entry
 from gateway.config import Memory
 from gateway.core import memory, projection
@@ -26,18 +28,18 @@ from gateway.store import Store
 PAGE: Final = 20
 
 
-class Conversation:
+class Conversation(Struct, frozen=True):
     """The thread of one run, as far as the run's agent must be told of it. `lost` counts what it is not told."""
 
-    def __init__(
-        self, store: Store, thread: Thread, agent: Agent, entry: Entry, lost: Callable[[str, int], None]
-    ) -> None:
-        self._store = store
-        self._thread = thread
-        self._agent = agent
-        self._entry = entry
-        self._options: Memory = entry.route.memory
-        self._lost = lost
+    _store: Store
+    _thread: Thread
+    _agent: Agent
+    _entry: Entry
+    _lost: Callable[[str, int], None]
+
+    @property
+    def _options(self) -> Memory:
+        return self._entry.route.memory
 
     async def recalled(self, given: Json, *, fresh: bool) -> Recalled:
         """`given`, the run's input, with the turns before it that the agent does not know."""

@@ -362,12 +362,12 @@ class EngineBackchannel:
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> tuple[Relay, ConversationContext]:
-        relay = entry.outbound if entry.route.target.protocol == protocol else None
-        if thread is not None:  # of an agent that is down its client hears so, whatever the agent speaks
-            await entry.need()
-        if not isinstance(relay, Relay):
+        relay = entry.relay if entry.route.target.protocol == protocol else None
+        # of an agent that is down its client hears so, whatever the agent speaks
+        agent = None if thread is None else await entry.need()
+        if relay is None:
             raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
-        agent = await entry.need()
+        agent = agent or await entry.need()
         of_thread = None if thread is None else RunQuery(thread=thread.id, limit=1, brief=True)
         newest = await self._store.runs(of_thread) if of_thread is not None else ()
         context = ConversationContext(

@@ -32,7 +32,7 @@ CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
 class Clock(Deadline):
     """A run's time: a deadline that can be paused while it is entered, by several at once: while a person is asked."""
 
-    _pauses = 0
+    _pauses: int = 0
     _left: float | None = None
 
     @contextlib.contextmanager

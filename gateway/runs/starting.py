@@ -303,7 +303,6 @@ class Starter:
                     live.record.written()
                     here.run(there, created)
 
-        create = partial(self._store.create_run, run, first, reserved=RESERVE, soon=unseen, written=written)
         if thread is not None:
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
@@ -313,7 +312,7 @@ class Starter:
         try:
             async with contextlib.nullcontext() if between is None else between.starting():
                 try:
-                    created = await create()
+                    created = await self._store.create_run(run, first, reserved=RESERVE, soon=unseen, written=written)
                 except Unsynced:
                     created = UNSYNCED
             there(created)

@@ -20,6 +20,7 @@ from gateway.store.records import whose
 
 COLUMNS: Final[Mapping[str, str]] = {"runs": "record", "threads": "record, status, updated_at"}
 """The columns of which a record is made."""
+_EVERY = frozenset(RunStatus)
 FAILED = tuple(status for status in RunStatus if status.ended and status is not RunStatus.SUCCESS)
 
 
@@ -72,7 +73,7 @@ def needs_protocols(query: RunQuery | ThreadQuery) -> bool:
 
 def split_runs(query: RunQuery, protocols: Sequence[str]) -> list[RunRange]:
     """Split a search for runs. No run is in two parts."""
-    wanted = [] if set(query.statuses) == set(RunStatus) else list(dict.fromkeys(query.statuses))
+    wanted = [] if set(query.statuses) == _EVERY else list(dict.fromkeys(query.statuses))
     under_way = tuple(status for status in wanted if status in UNFINISHED)
     over = tuple(status for status in wanted if status.ended)
     parts = [RunRange("runs_unfinished", replace(query, statuses=under_way))] if under_way else []

@@ -335,7 +335,8 @@ def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
     if not resumed:
         metrics.runs_started.values[labels] += 1
     metrics.runs_active.values[labels] += 1
-    recording = None if (to := _recorder(given)) is None else to.run(run, agent, given, resumed)
+    to = None if _backend is None else _recorder(given)
+    recording = None if to is None else to.run(run, agent, given, resumed)
     return RunSpan(given, recording, labels=labels, began=run.created_at)
 
 

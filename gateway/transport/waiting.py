@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from msgspec import Struct
+
 CLOCK_SLACK = 0.002
 """uvloop's clock counts milliseconds, so a timer may fire this much early."""
 
@@ -16,16 +18,13 @@ TICK = 0.05
 """Seconds for which a `Timer` costs the loop nothing."""
 
 
-class Flag:
+class Flag(Struct, eq=False):
     """As `asyncio.Event`, for what there are thousands of: that one has a queue for waiters from the outset, which is
     most of an idle session.
     """
 
-    __slots__ = ("_set", "_waiting")
-
-    def __init__(self) -> None:
-        self._set = False
-        self._waiting: list[asyncio.Future[None]] | None = None
+    _set: bool = False
+    _waiting: list[asyncio.Future[None]] | None = None
 
     def is_set(self) -> bool:
         """Whether `wait` would return at once."""
@@ -111,34 +110,31 @@ def _tick(loop: asyncio.AbstractEventLoop) -> None:
         timer.ask(loop)
 
 
-class Deadline:
+class Deadline(Struct, eq=False):
     """Works as `asyncio.timeout` at a fraction of its cost. Enter it once, in a task. Raises TimeoutError at the end.
 
-    `expired` says whether a TimeoutError was this one's. Moving the end to a later time costs no timer: the one that
-    was set checks when it fires.
+    seconds: from entering it; None for no limit yet. expired: whether a TimeoutError was this one's. Moving the end to
+    a later time costs no timer: the one that was set checks when it fires.
     """
 
-    __slots__ = ("_before", "_fires", "_loop", "_seconds", "_task", "_timer", "due", "expired")
-
-    def __init__(self, seconds: float | None = None) -> None:
-        """`seconds` from entering it; None for no limit yet."""
-        self.expired = False
-        self.due: float | None = None
-        """The loop's time of the end. None without a limit, and before it is entered."""
-        self._seconds = seconds
-        self._task: asyncio.Task[object] | None = None
-        self._timer: Timer | None = None
-        self._fires = 0.0
+    seconds: float | None = None
+    expired: bool = False
+    due: float | None = None
+    """The loop's time of the end. None without a limit, and before it is entered."""
+    _task: asyncio.Task[object] | None = None
+    _timer: Timer | None = None
+    _fires: float = 0.0
+    _before: int = 0
 
     def __enter__(self) -> Self:
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         if task is None or self._task is not None:
             raise RuntimeError("a Deadline is entered once, in a task")
         self._task = task
         self._before = task.cancelling()
-        if self._seconds is not None:
-            self._timer = Timer(loop, self._seconds, self._look)
+        if self.seconds is not None:
+            self._timer = Timer(loop, self.seconds, self._look)
             self.due = self._fires = self._timer.due
         return self
 
@@ -154,14 +150,15 @@ class Deadline:
         self._set(due)
 
     def _set(self, due: float) -> None:
-        self._timer = Timer(self._loop, due - self._loop.time(), self._look)
+        loop = asyncio.get_running_loop()
+        self._timer = Timer(loop, due - loop.time(), self._look)
         self._fires = due
 
     def _look(self) -> None:
         self._timer = None
         if self._task is None or self.due is None:
             return
-        if self._loop.time() < self.due - CLOCK_SLACK:
+        if asyncio.get_running_loop().time() < self.due - CLOCK_SLACK:
             self._set(self.due)
         else:
             self.expired = True

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
@@ -178,23 +179,22 @@ def fenced(value: Json, language: str = "json") -> str:
 # --- updates -----------------------------------------------------------------------------------------------------
 
 
-class UpdateAssembly:
+class UpdateAssembly(Struct, eq=False):
     """Puts the events of one run together to the updates that they stand for, of both versions of the protocol.
 
     `foreign`: the agent speaks another protocol, and says nothing of what its clients are to be shown.
     """
 
-    def __init__(self, *, foreign: bool) -> None:
-        self._foreign = foreign
-        self._held: JsonObject | None = None  # an update that the next event goes on with
-        self._shown: set[str] = set()  # tool calls with content
+    foreign: bool
+    _held: JsonObject | None = None  # an update that the next event goes on with
+    _shown: set[str] = set()  # tool calls with content
 
     def add(self, event: e.Event, mine: JsonObject | None) -> JsonObject | None:
         """The update that is whole with this event, if one is; `mine` is what the agent said beyond it."""
         said = form(event)
         if said is None or (mine is not None and mine.get("silent")):
             return None
-        if self._foreign and isinstance(event, _CALLS):
+        if self.foreign and isinstance(event, _CALLS):
             said = self._with_content(event, said)
         if self._held is not None:
             said = merged(self._held, said)

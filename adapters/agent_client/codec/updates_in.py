@@ -6,7 +6,6 @@ Called by the outbound half with the `update` of each notification, in order. `o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -111,7 +110,7 @@ class RunMessages(Struct, eq=False):
 
     def tool_called(self) -> list[e.Event]:
         """A tool call starts: what is said after it is a new message, unless its id says otherwise."""
-        return self._end(message for message in self._now() if message.id is None)
+        return self._end([message for message in self._now() if message.id is None])
 
     def close(self) -> list[e.Event]:
         return self._end(self._now())
@@ -127,7 +126,7 @@ class RunMessages(Struct, eq=False):
             role = Role.USER if kind == USER else Role.ASSISTANT
             before, message = message, None
             if id is None and self._streams:
-                out += self._end(other for other in self._now() if other.id is None and other.role is not role)
+                out += self._end([other for other in self._now() if other.id is None and other.role is not role])
             if self._streams:
                 message = next((one for one in self._now() if one.id == id and one.role is role), None)
             if message is None:
@@ -148,12 +147,9 @@ class RunMessages(Struct, eq=False):
         self.part, self._last = message.part or "", message
         return message, out
 
-    def _end(self, messages: Iterable[_Open]) -> list[e.Event]:
-        out: list[e.Event] = []
-        for message in messages:
-            out += self._ended(message)
-            self._streams = {kind: one for kind, one in self._streams.items() if one is not message}
-        return out
+    def _end(self, messages: list[_Open]) -> list[e.Event]:
+        self._streams = {kind: one for kind, one in self._streams.items() if one not in messages}
+        return [event for message in messages for event in self._ended(message)]
 
     def _ended(self, message: _Open) -> list[e.Event]:
         return [*message.end_part(), e.MessageEnded(message=message.name)]

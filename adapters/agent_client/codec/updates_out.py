@@ -30,7 +30,7 @@ SMALL: Final = 64 * 1024
 GROWTH: Final = 1.25
 """A larger one, when it has grown by this factor; what is left is told at the end."""
 _encode: Final = delta.encode
-_UNSAID: Final = (e.RunStarted, e.MessageEnded)
+_UNSAID: Final = (e.RunStarted, e.MessageEnded, e.RunFinished)
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _PARAMS_META: Final = PARAMS_META.encode()
 
@@ -383,7 +383,8 @@ class UpdateEncoder:
                     told(event.delta)
                 out.append(start + _encode(event.delta) + end)
             elif type(event) in _UNSAID and event.origin is None:
-                continue
+                if type(event) is e.RunFinished:
+                    self.end = event
             elif self._foreign is None:
                 self._native(event, out)
             else:

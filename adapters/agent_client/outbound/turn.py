@@ -149,17 +149,15 @@ class AgentTurn:
         return self._keep(files) if files else self._counted(len(update))
 
     def more(self, chunk: Chunk) -> bool:
-        """A chunk of text; False for one that begins something which rules govern, or if it is time to drain.
+        """A chunk of text; False if it is time to drain: it is for `update` then.
 
-        Those are for `update`. The caller calls `told` before it lets others run.
+        The caller calls `told` before it lets others run.
         """
         size = len(chunk.content.text)
         if self._count >= DRAIN_EVERY - 1 or self._bytes + size > DRAIN_BYTES:
             return False
         if (delta := self._decoder.more(chunk)) is not None:
             self._held.append(delta)
-        elif self.calls is not None:
-            return False
         else:
             try:
                 self._emit(self._decoder.begun(chunk), Raw())

@@ -161,8 +161,9 @@ def _thread_rows(part: ThreadRange, wanted: bool) -> Rows:
 
 def _rows(table: str, part: RunRange | ThreadRange, terms: list[str], wanted: bool) -> Rows:
     """`INDEXED BY` makes it an error if the index does not serve."""
-    terms = [*(f"{column} = ?" for column in part.equal), *terms, *(["wanted(record)"] if wanted else [])]
-    return f"FROM {table} INDEXED BY {part.name} WHERE {' AND '.join(terms)}", list(part.equal.values())
+    equal = part.equal
+    terms = [*(f"{column} = ?" for column in equal), *terms, *(["wanted(record)"] if wanted else [])]
+    return f"FROM {table} INDEXED BY {part.name} WHERE {' AND '.join(terms)}", list(equal.values())
 
 
 def _page(cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, parts: Sequence[Rows]) -> list[Any]:

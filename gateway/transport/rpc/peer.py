@@ -73,6 +73,8 @@ class Peer:
         self._linger = linger
         self._grace = grace
         self._outbox = Outbox(pipe, queue_bytes, self._begin_writing)
+        self.send = self._outbox.put
+        """Sends encoded messages without line breaks, as `notify` does."""
         self._asking = OutgoingRequests(pipe.name, self._outbox, first_id)
         self.request = self._asking.request
         """Send a request and wait for its result: see `OutgoingRequests.request`."""
@@ -223,10 +225,6 @@ class Peer:
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification. Never waits; call `drain` after many. Raises AgentGone."""
         self._outbox.put(jsonrpc.notification(method, params))
-
-    def send(self, *messages: bytes) -> None:
-        """Send encoded messages without line breaks, as `notify` does."""
-        self._outbox.put(*messages)
 
     async def drain(self) -> None:
         """Wait until fewer than `queue_bytes` are queued. Raises AgentGone."""
