@@ -39,12 +39,11 @@ def new_id() -> str:
     if not _random:
         block = os.urandom(2560)
         _random.extend([block[at : at + 10].hex() for at in range(0, 2560, 10)])
-    time_ = f"{time.time_ns() // 1_000_000:012x}"
-    chance = _random.pop()
-    variant = "89ab"[int(chance[3], 16) & 3]
-    return f"{time_[:8]}-{time_[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
+    ms, chance = time.time_ns() // 1_000_000, _random.pop()
+    return f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7{chance[:3]}-{_VARIANT[chance[3]]}{chance[4:7]}-{chance[7:19]}"
 
 
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 _random: list[str] = []
 """Randomness for the next ids: one call of the system's serves a few hundred."""
 
