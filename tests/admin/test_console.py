@@ -73,9 +73,9 @@ class Browser:
         argv = [str(node()), str(PEERS / "browser_console.mjs"), "--sdk", str(sdk), "--scratch", str(scratch)]
         with (scratch / "lock").open("w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)  # a browser that another test is unpacking cannot be started
-            if not (scratch / "whole").exists():
+            if not (scratch / "ready").exists():
                 subprocess.run([*argv, "unpack"], check=True, timeout=120)
-                (scratch / "whole").touch()
+                (scratch / "ready").touch()
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=environment(), start_new_session=True)
         atexit.register(self.close)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from gateway.cli.run import OutputFolder
 from tests.cli.conftest import interlingua, statuses
 from tests.support import aio
+from tests.support.curl import curl
 from tests.support.processes import ROOT, Gateway
 
 EXAMPLES = ROOT / "examples" / "agents"
@@ -66,15 +66,9 @@ def test_a_run_that_waits_at_the_gateway_is_named_with_the_way_to_answer_it(gard
     done = interlingua("run", "gardener", "a rose", "--gateway", garden.url)
     assert done.returncode == 3
     line = next(line for line in done.stderr.splitlines() if "waits for the answer" in line)
-    words = shlex.split(line.partition("curl ")[2])
-    with httpx2.Client(trust_env=False, timeout=30) as client:
-        told = client.post(
-            words[0],
-            content=words[words.index("-d") + 1].replace("ANSWER", "plant"),
-            headers=dict([words[words.index("-H") + 1].split(": ")]),
-        )
-        assert told.status_code == 200, told.text
-        assert "It grows." in client.get(f"{words[0]}/wait").text
+    told = curl(line[line.index("curl ") :].replace("ANSWER", "plant"))
+    assert told.status_code == 200, told.text
+    assert "It grows." in curl(f"curl -s {told.url}/wait").text
 
 
 def test_a_run_of_ones_own_that_nobody_can_answer_is_cancelled(gateway: Gateway, tmp_path: Path) -> None:

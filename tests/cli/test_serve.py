@@ -20,6 +20,7 @@ from websockets.sync.client import connect
 
 from gateway.cli.serve import _of_the_stop
 from tests.cli.conftest import TABLE, interlingua
+from tests.support.curl import curl
 from tests.support.processes import PROGRAM, Gateway, environment, free_port, start, url_answers
 
 
@@ -51,12 +52,7 @@ def test_the_front_page_has_calls_that_work_and_hides_agents_from_who_may_not_se
         assert page["agents"] == ["mailcomposer", "reporter", "gone"]
         calls = {door["protocol"]: door["call"] for door in page["protocols"]}
         assert calls["agent_client"].startswith("interlingua stdio mailcomposer ")
-        curl = calls["agent_connect"]
-        url = next(word for word in curl.split() if word.startswith("http"))
-        answer = client.post(
-            url, content=curl.partition("-d '")[2].rstrip("'"), headers={"content-type": "application/json"}
-        )
-        assert answer.json()["output"]["type"] == "result"
+        assert curl(calls["agent_connect"]).json()["output"]["type"] == "result"
         html = client.get(gateway.url, headers={"accept": "text/html,*/*;q=0.1"})
         assert html.headers["content-type"].startswith("text/html") and "mailcomposer" in html.text
         assert "default-src 'none'" in html.headers["content-security-policy"]

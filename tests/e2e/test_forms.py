@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.cli.test_terminal import terminal
 from tests.e2e.doors import way
 from tests.support import agent_client
 from tests.support.agent_client import Sdk, agent_client_conversations
+from tests.support.curl import curl
 from tests.support.forking import standing_in
 from tests.support.peers import PEERS, agent_connect_conversations, agent_protocol_client, peer_python
 from tests.support.processes import Gateway
@@ -182,12 +182,10 @@ def test_what_an_agent_wants_is_shown_with_calls_that_work(there: str, gateway: 
     curls = [line for line in lines if line.startswith("curl")]
     assert len(curls) >= 4
     for line in curls:
-        told = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True).stdout
+        told = curl(line).text
         if "/ap/v1/" in line:
-            task = json.loads(told)["task_id"]
-            steps = [*shlex.split(line)[:3], "-X", "POST"]
-            steps[2] = f"{steps[2]}/{task}/steps"
-            told = subprocess.run(steps, capture_output=True, text=True, timeout=60, check=True).stdout
+            address = shlex.split(line)[2]
+            told = curl(f"curl -s {address}/{json.loads(told)['task_id']}/steps -X POST").text
         assert "1 days of sun in text, in celsius" in told, line
     assert len(called(calls)) == len(curls)
 

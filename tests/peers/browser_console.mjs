@@ -3,6 +3,7 @@
 // {seen}, or {error}, of any error in the page, a refused resource included. Each story has a profile of its own.
 
 import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { load } from "./agent_client_sdk.mjs";
 
@@ -12,10 +13,18 @@ const sdk = option("sdk");
 const scratch = option("scratch");
 
 process.env.TMPDIR = scratch; // where the browser is unpacked, once
-const { default: shipped } = await load(sdk, "@sparticuz/chromium");
+const { default: shipped, inflate } = await load(sdk, "@sparticuz/chromium");
 const { chromium } = (await load(sdk, "playwright-core")).default;
 const executablePath = await shipped.executablePath();
-if (argv[0] === "unpack") process.exit();
+// Its libraries and fonts come with it: few machines have them all. Its own list of fonts names folders of Lambda.
+const libraries = await inflate(join(sdk, "node_modules/@sparticuz/chromium/bin/al2023.tar.br"));
+process.env.LD_LIBRARY_PATH = join(libraries, "lib");
+process.env.FONTCONFIG_FILE = join(scratch, "fonts.conf");
+if (argv[0] === "unpack") {
+  const folders = `<dir>${join(scratch, "fonts")}</dir><cachedir>${join(scratch, "fonts-cache")}</cachedir>`;
+  await writeFile(process.env.FONTCONFIG_FILE, `<?xml version="1.0"?><fontconfig>${folders}</fontconfig>`);
+  process.exit();
+}
 // As it is shipped it is a single process, which ends with its first profile. Nothing here needs to be drawn fast.
 const args = shipped.args.filter((one) => !["--single-process", "--no-zygote"].includes(one));
 args.push("--disable-gpu", "--disable-software-rasterizer", "--process-per-site", "--renderer-process-limit=1");

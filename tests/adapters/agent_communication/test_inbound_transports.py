@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from gateway.mcp.versions import V2025_11_25, V2026_07_28
 from tests.adapters.agent_communication.inbound_rig import YES_NO, Rig, asking, rig, scripted
 from tests.adapters.agent_communication.inbound_server import served
 from tests.support.aio import run
+from tests.support.curl import curl
 from tests.support.pipes import MemoryPipe, pair
 from tests.support.rpc import hear, say
 from tests.support.scripted import Scripted, echo, held, route, until, use
@@ -263,12 +263,9 @@ async def _data(lines: AsyncIterator[str]) -> Any:
 
 def test_the_line_to_try_works_as_it_is_printed() -> None:
     async def main() -> None:
-        async with served() as there, httpx2.AsyncClient(timeout=30) as http:
-            words = shlex.split(example(ADAPTER, there.url, "", "echo", document={"message": "Hello"}, prompt="Hello"))
-            assert words[:2] == ["curl", "-s"]
-            headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")
-            body = words[words.index("-d") + 1]
-            answer = await http.post(words[2], content=body, headers={**headers, "accept": "*/*"})
+        async with served() as there:
+            line = example(ADAPTER, there.url, "", "echo", document={"message": "Hello"}, prompt="Hello")
+            answer = await asyncio.to_thread(curl, line)
             assert answer.json()["result"]["output"] == {"message": "Hello "}
 
     run(main())
