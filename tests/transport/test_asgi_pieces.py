@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import uvicorn
@@ -13,10 +13,11 @@ from uvicorn.server import ServerState
 
 from gateway.core.errors import TooLarge
 from gateway.transport.asgi import HttpRequest, Reply
-from gateway.transport.asgi.request import EventStream
+from gateway.transport.asgi.request import AT_ONCE, EventStream
 from gateway.transport.asgi.uvicorn import HEAD_LIMIT, OneWrite, PieceProtocol, behind_proxies
 from gateway.transport.websocket.uvicorn import MessageProtocol
 from tests.support.aio import run
+from tests.support.scripted import until
 from tests.transport.asgi_support import WHOLE, connected
 
 PIECE = b"x" * 4096
@@ -290,6 +291,64 @@ def test_a_header_that_would_begin_another_is_never_sent() -> None:
             client.writer.write(asking("/bad"))
             said = await client.rest()
             assert b"x-more" not in said
+
+    run(scene())
+
+
+class InPieces:
+    """Answers in pieces, with the head that the path names, and not by the direct line where that is taken away."""
+
+    HEADS: ClassVar[dict[str, tuple[int, list[tuple[bytes, bytes]]]]] = {
+        "/plain": (200, [(b"content-type", b"text/plain"), (b"x-one", b"1")]),
+        "/long": (200, [(b"Content-Length", b"6")]),
+        "/chunked": (201, [(b"transfer-encoding", b"chunked")]),
+        "/none": (204, []),
+        "/last": (200, [(b"connection", b"close")]),
+    }
+
+    def __init__(self, *, direct: bool) -> None:
+        self.direct = direct
+        self.at_once: list[bool] = []
+        self.ended = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self.direct:
+            scope["extensions"] = {}
+        request = HttpRequest(scope, receive, send)
+        status, headers = self.HEADS[scope["path"]]
+        begins = request.begin(status, headers)
+        await begins
+        if status != 204:
+            await EventStream(request).sent(b"abc")
+        ends = request.end(b"end" if status != 204 else b"")
+        await ends
+        self.at_once.append((begins is AT_ONCE) and (ends is AT_ONCE))
+        self.ended += 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", path) for path in ("/plain", "/long", "/chunked", "/none")),
+        *(("HEAD", path) for path in ("/plain", "/long", "/none")),
+    ],
+)
+def test_an_answer_in_pieces_is_byte_for_byte_that_of_uvicorn(path: str, method: str) -> None:
+    async def said(*, direct: bool) -> tuple[list[bytes], list[bool]]:
+        application = InPieces(direct=direct)
+        async with connected(application) as client:
+            for number in range(2):
+                await client.send(asking(path, method))
+                await until(lambda awaited=number + 1: application.ended == awaited)
+            client.writer.write(asking("/last"))
+            lines = (await client.rest()).split(b"\r\n")
+        return [line for line in lines if not line.startswith(b"date: ")], application.at_once
+
+    async def scene() -> None:
+        (plain, never), (ours, directly) = await said(direct=False), await said(direct=True)
+        assert [line.lower() for line in ours] == [line.lower() for line in plain]
+        assert never == [False, False, False]
+        assert directly == [path == "/plain" and method == "GET"] * 2 + [False]
 
     run(scene())
 

@@ -241,7 +241,7 @@ class Follower:
         silence = self._silence
         opening, named = True, self.remote is not None
         hear = partial(self._hear, opened, frames, where)
-        async for chunk in opened:
+        while chunk := opened.take() or await opened.receive():
             if opening and (start := chunk.lstrip()):
                 opening = False
                 if start[:1] in b"{[":
@@ -286,7 +286,7 @@ class Follower:
         if ready:
             self._last_id = frames.last_event_id
             said = [frame.data for frame in ready if frame.event in READ]
-            events = decoder.feed(said, where, last=opened.whole and opened.exhausted)
+            events = decoder.feed(said, where, last=opened.exhausted)
             if events:
                 self._context.emit(*events)
                 self._breaks = 0

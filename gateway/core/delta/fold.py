@@ -41,6 +41,11 @@ class Text:
         self.pending = [text]
         self._buffer = bytearray()
 
+    def append(self, chunk: str, held: str) -> None:
+        """Take more of it, and what is held back now."""
+        self.pending.append(chunk)
+        self.held = held
+
     def text(self) -> str:
         """The characters."""
         return _decode(b"".join((b'"', self.encoded(), b'"')))
@@ -299,8 +304,7 @@ class Fold:
             text = container[at]
             if type(text) is not Text:
                 text = self._heat(container, at, text)
-            text.pending.append(chunk)
-            text.held = held
+            text.append(chunk, held)
         self._document = ABSENT
         if plan.values:
             self._parts = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -75,11 +75,28 @@ class DirectLine(Protocol):
         after it.
         """
 
+    def begin(self, status: int, headers: Headers) -> bool:
+        """Write the head of an answer in pieces whose length is not known. False as for `answer`."""
+
+    def end(self, piece: bytes) -> bool:
+        """Write the last piece, which may be empty, and the end. False as for `answer`."""
+
     def cut(self) -> None:
         """Close the connection, once what was written is sent."""
 
     def watch(self, told: Callable[[], None] | None) -> None:
         """Call `told`, once, when the client has closed the connection, or soon if it has already. None: no more."""
+
+
+class _AtOnce:
+    """What is done when it is called."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+AT_ONCE: Final = _AtOnce()
 
 
 class ClientGone(Exception):
@@ -255,9 +272,14 @@ class HttpRequest:
         await self.send({"type": "http.response.body", "body": reply.body})
 
     def begin(self, status: int, headers: Headers) -> Awaitable[None]:
-        """Send the head of an answer whose body comes in pieces."""
+        """Send the head of an answer whose body comes in pieces. Returns AT_ONCE if that is done."""
         self.begun = True
-        return self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
+        headers = [*headers, *self.extra]
+        if self._line is not None and self._line.begin(status, headers):
+            if (answered := self.scope.get(ANSWERED)) is not None:
+                answered(status)
+            return AT_ONCE
+        return self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     def write(self, piece: bytes) -> Awaitable[None] | None:
         """Send a piece of the body. Returns what is to be awaited before the next; None if the client keeps up."""
@@ -276,7 +298,9 @@ class HttpRequest:
             self._line.cut()
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
-        """Send the last piece of the body."""
+        """Send the last piece of the body. Returns AT_ONCE if that is done."""
+        if self._line is not None and self._line.end(piece):
+            return AT_ONCE
         return self.send({"type": "http.response.body", "body": piece})
 
 
@@ -308,8 +332,8 @@ class EventStream:
     def write(self, frames: bytes) -> Awaitable[None] | None:
         """Write frames. Returns what is to be awaited before the next, if there is anything."""
         self._written_at = self._clock()
-        if not self._request.begun:
-            return self._begin(frames)
+        if not self._request.begun and (begins := self._begins()) is not AT_ONCE:
+            return self._begun(begins, frames)
         return self._request.write(frames)
 
     async def sent(self, frames: bytes) -> None:
@@ -320,12 +344,15 @@ class EventStream:
     async def end(self, frames: bytes = b"") -> None:
         """Write the last frames."""
         if not self._request.begun:
-            await self._request.begin(200, [*EVENTS_HEADERS, *self._headers])
+            await self._begins()
         self.ended = True
         await self._request.end(frames)
 
-    async def _begin(self, frames: bytes) -> None:
-        await self._request.begin(200, [*EVENTS_HEADERS, *self._headers])
+    def _begins(self) -> Awaitable[None]:
+        return self._request.begin(200, (*EVENTS_HEADERS, *self._headers))
+
+    async def _begun(self, begins: Awaitable[None], frames: bytes) -> None:
+        await begins
         await self._request.sent(frames)
 
 

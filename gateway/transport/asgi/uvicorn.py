@@ -1,10 +1,11 @@
 """uvicorn's HTTP protocol, with limits on memory and waiting, and a direct line for what takes no waiting.
 
-uvicorn receives a body and sends a piece by coroutines and messages; here both are plain calls (`body`, `put`). It
-writes the head of an answer and what follows it one after the other; here a whole answer is one call and one write
-(`answer`). Its parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length,
-and waits for ever for the rest of a request; here both have limits. It sets a timer after each answer; here one that
-fires too early is set anew. All else is uvicorn's, also how long a connection is kept between requests.
+uvicorn receives a body and sends a piece by coroutines and messages; here both are plain calls (`body`, `put`), and so
+are the beginning and the end of an answer in pieces (`begin`, `end`). It writes the head of an answer and what follows
+it one after the other; here a whole answer is one call and one write (`answer`). Its parser keeps a head or a trailer
+that never ends, at a cost that grows with the square of its length, and waits for ever for the rest of a request; here
+both have limits. It sets a timer after each answer; here one that fires too early is set anew. All else is uvicorn's,
+also how long a connection is kept between requests.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ PIPELINED = 16
 
 FOREVER: Final = 10 * 365 * 24 * 3600
 """Seconds that a worker keeps a connection on which nothing is asked: who opened it lets go of it."""
+BODILESS: Final = (204, 304)
+FRAMING: Final = frozenset((b"connection", b"content-length", b"transfer-encoding"))
+"""Headers that say where an answer ends."""
 PROXIED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))
 """The headers that uvicorn's `proxy_headers` reads."""
 FROM: Final = b"interlingua-from"
@@ -305,29 +309,67 @@ class PieceProtocol(HttpToolsProtocol):
         return True
 
     def answer(self, reply: Reply, extra: Headers) -> bool:
-        """See `DirectLine`. Whatever is out of the ordinary is left to uvicorn."""
-        cycle, body = self.cycle, reply.body
-        unusual = cycle.response_started or cycle.disconnected or cycle.access_log or cycle.waiting_for_100_continue
-        unusual = unusual or not cycle.keep_alive or self.flow.write_paused or cycle.scope["method"] == "HEAD"
-        if unusual or self.pipeline:
+        """See `DirectLine`."""
+        body = reply.body
+        content = self._head(reply.status, (*reply.headers, *extra) if reply.headers or extra else ())
+        if content is None:
             return False
-        content = STATUS_LINE[reply.status]
-        for name, value in cycle.default_headers:
-            content += b"%b: %b\r\n" % (name, value)
-        for headers in (reply.headers, extra):
-            for name, value in headers:
-                if name == b"connection" or HEADER_VALUE_RE.search(value):
-                    return False
-                content += b"%b: %b\r\n" % (name, value)
-        cycle.response_started = cycle.response_complete = True
-        cycle.message_event.set()
         if body:
             content += b"content-length: %d\r\ncontent-type: %b\r\n\r\n%b" % (len(body), reply.kind, body)
         else:
             content += b"\r\n" if reply.status == 204 else b"content-length: 0\r\n\r\n"
+        self._last(content)
+        return True
+
+    def begin(self, status: int, headers: Headers) -> bool:
+        """See `DirectLine`."""
+        content = None if status in BODILESS else self._head(status, headers)
+        if content is None:
+            return False
+        self.cycle.chunked_encoding = True
+        self._one_write.write(content + b"transfer-encoding: chunked\r\n\r\n")
+        return True
+
+    def end(self, piece: bytes) -> bool:
+        """See `DirectLine`."""
+        cycle = self.cycle
+        unusual = not cycle.chunked_encoding or self.flow.write_paused or cycle.disconnected or self.pipeline
+        if unusual or not cycle.keep_alive or cycle.response_complete or cycle.scope["method"] == "HEAD":
+            return False
+        self._last(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
+        return True
+
+    def _last(self, content: bytes) -> None:
+        """Write what ends an answer."""
+        cycle = self.cycle
+        cycle.response_complete = True
+        cycle.message_event.set()
         self._one_write.whole(content)
         cycle.on_response()
-        return True
+
+    def _head(self, status: int, headers: Headers) -> bytes | None:
+        """Begin an answer: its head, but for what says how long it is. None for what is left to uvicorn, since it is
+        out of the ordinary.
+        """
+        cycle = self.cycle
+        unusual = cycle.response_started or cycle.disconnected or cycle.access_log or cycle.waiting_for_100_continue
+        if (
+            unusual
+            or not cycle.keep_alive
+            or self.pipeline
+            or self.flow.write_paused
+            or cycle.scope["method"] == "HEAD"
+        ):
+            return None
+        content = STATUS_LINE[status]
+        for name, value in cycle.default_headers:
+            content += b"%b: %b\r\n" % (name, value)
+        for name, value in headers:
+            if name.lower() in FRAMING or HEADER_VALUE_RE.search(value):
+                return None
+            content += b"%b: %b\r\n" % (name, value)
+        cycle.response_started = True
+        return content
 
     def cut(self) -> None:
         """See `DirectLine`."""

@@ -38,6 +38,12 @@ class Client:
     def answer(self, reply: Reply, extra: Headers) -> bool:
         return False
 
+    def begin(self, status: int, headers: Headers) -> bool:
+        return False
+
+    def end(self, piece: bytes) -> bool:
+        return False
+
     def watch(self, told: Callable[[], None] | None) -> None:
         """It never goes."""
 
