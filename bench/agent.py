@@ -92,8 +92,8 @@ class Stream:
         self._sent = 0
         self._over = False
         self._loop = asyncio.get_running_loop()
-        connection.begin(b"text/event-stream")
         pace = self._options.pace
+        connection.begin(b"text/event-stream", at_once=pace > 0)
         # Streams that are started together are not to speak at the same moments: each begins at a time of its own.
         self._at = self._loop.time() + pace * (next(_phases) * 0.618034 % 1.0)
         if pace:
@@ -120,9 +120,9 @@ class Stream:
             self._sent += more
             status = b"success" if self._sent == options.chunks else b"pending"
             pieces.append(_EVENT % self._sent + _VALUES % (self._run_id, status, self._text))
-        connection.chunk(b"".join(pieces))
+        connection.chunk(b"".join(pieces), last=self._sent == options.chunks)
         if self._sent == options.chunks:
-            self.stop()
+            self.forget()
         elif options.pace:
             self._at += options.pace
             self._loop.call_at(self._at, self._step)

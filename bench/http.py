@@ -25,6 +25,7 @@ class ServerConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._body: list[bytes] = []
+        self._head = b""
         self._transport: asyncio.Transport | None = None
         self.closed = False
         self.full = False
@@ -67,17 +68,23 @@ class ServerConnection(asyncio.Protocol):
         head = b"HTTP/1.1 %d -\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
         self.write(head + body)
 
-    def begin(self, content_type: bytes) -> None:
-        """The head of an answer in chunks."""
-        self.write(b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % content_type)
+    def begin(self, content_type: bytes, *, at_once: bool = True) -> None:
+        """The head of an answer in chunks; written with the first of them where it is not `at_once`."""
+        self._head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % content_type
+        if at_once:
+            self._write_chunk(b"")
 
-    def chunk(self, data: bytes) -> None:
-        """A piece of it."""
-        self.write(b"%x\r\n%b\r\n" % (len(data), data))
+    def chunk(self, data: bytes, *, last: bool = False) -> None:
+        """A piece of it, with its end where it is the `last`: what is written in one piece arrives in one."""
+        self._write_chunk(b"%x\r\n%b\r\n%b" % (len(data), data, b"0\r\n\r\n" if last else b""))
 
     def end(self) -> None:
         """Its end."""
-        self.write(b"0\r\n\r\n")
+        self._write_chunk(b"0\r\n\r\n")
+
+    def _write_chunk(self, data: bytes) -> None:
+        head, self._head = self._head, b""
+        self.write(head + data)
 
     def write(self, data: bytes) -> None:
         """Bytes as they are."""

@@ -151,14 +151,13 @@ class Connection:
     def __init__(self) -> None:
         self.lengths: list[int] = []
 
-    def begin(self, content_type: bytes) -> None:
+    def begin(self, content_type: bytes, *, at_once: bool) -> None:
+        assert not at_once
         assert content_type == b"text/event-stream"
 
-    def chunk(self, data: bytes) -> None:
+    def chunk(self, data: bytes, *, last: bool) -> None:
         self.lengths += [len(json.loads(line[6:])["values"]["message"]) for line in _data(data)]
-
-    def end(self) -> None:
-        self.closed = True
+        self.closed = last
 
 
 def _data(events: bytes) -> Sequence[bytes]:

@@ -209,7 +209,7 @@ class RunOperations:
     async def _unknown(self, request: RunRequest, thread: Thread) -> Sequence[str]:
         """The losses of a thread that was patched or copied before its first run: state that the agent will not know.
 
-        That is the state beside the messages. An Agent Connect agent is given it (`outbound/start.py`).
+        That is the state beside the messages. An Agent Connect agent is given it (`outbound`).
         """
         if thread.upstream or await self._gateway.runs.list(RunQuery(thread=thread.id, limit=1)):
             return ()

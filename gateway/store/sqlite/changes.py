@@ -165,7 +165,7 @@ def commit(
     encoded.
     """
     run, point = change.run, change.checkpoint
-    thread_id = point.thread if point is not None else None if run is None else run.thread
+    thread_id = point.thread if point is not None else None if run is None else run.request.thread
     changed: ThreadRecord | None = None
     if thread_id is not None and (point is not None or change.thread is not None):
         changed = _changed_thread(cursor, thread_id, change.thread or NO_CHANGE, point)
