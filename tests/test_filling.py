@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.contract import fitting
 from gateway.contract.filling import Filled, Filling, joined
@@ -28,7 +29,8 @@ def obj(properties: Object, *required: str, **more: Any) -> Object:
 def fill(schema: Object, words: str, document: Any = None) -> Filled:
     found = Filling(schema, text_pointer(schema)).filled(words, document)
     with patch.object(fitting, "quick", return_value=None):
-        assert Filling(schema, text_pointer(schema)).filled(words, document) == found
+        judged = Filling(schema, text_pointer(schema)).filled(words, document)
+    assert replace(judged, fits=found.fits) == found  # by whatever way it is found, but for what the quick one knows
     return found
 
 
