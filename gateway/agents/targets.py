@@ -375,7 +375,7 @@ class _Discovering(TargetGroup):
 
     @property
     def discovers(self) -> bool:
-        return bool(self.members[0].half.discovers)
+        return not self._several and bool(self.members[0].half.discovers)
 
     async def discover(self) -> Mapping[str, Outbound]:
         (member,) = self.members

@@ -109,7 +109,7 @@ def _not_there(config: Config) -> Iterator[Mistake]:
         if not folder.is_dir():
             yield config.mistake((*where, "cwd"), f"there is no folder {folder.absolute()}")
             continue
-        path = str(folder / program) if os.path.dirname(program) else program
+        path = str((folder / program).absolute()) if os.path.dirname(program) else program
         if which(path, path=target.env.get("PATH")) is None:
             place = f"in {folder.absolute()}" if path != program else "on the PATH"
             found = "is not executable" if path != program and Path(path).exists() else "was not found"

@@ -267,9 +267,11 @@ def test_commands_that_this_machine_cannot_start_are_cautions_of_check(
         "folder": f"command: ['{sys.executable}', agent.py], cwd: nowhere",
         "unbuffered": f"command: ['{sys.executable}', -u, agent2.py]",
         "package": "command: [./npx, agent.js]",
+        "own": "command: [./agent-that-is-on-no-path]",
     }
-    (tmp_path / "npx").write_text("#!/bin/sh\n")
-    (tmp_path / "npx").chmod(0o755)
+    for program in ("npx", "agent-that-is-on-no-path"):
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
     routes = [f"  - {{name: {name}, target: {{protocol: agent_client, {it}}}}}" for name, it in commands.items()]
     file = tmp_path / "routes.yaml"
     file.write_text("\n".join(["routes:", *routes, ""]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from gateway.agents.breaker import BreakerState
 from gateway.agents.entry import Entry
 from gateway.agents.targets import TargetGroup, difference, targets_of
 from gateway.config import BreakerOptions, Route
-from gateway.contract import RunContext, TargetOptions
+from gateway.contract import Discovering, Outbound, RunContext, TargetOptions
 from gateway.core import events as e
 from gateway.core.errors import AgentBusy, AgentError, AgentFailed, AgentForgot, AgentGone, AgentTimeout, Unavailable
 from gateway.core.types import Agent, JsonObject, Run, RunStatus, Thread
@@ -75,6 +75,18 @@ class Program(Scripted):
         context.emit(e.PartDelta(part="text", delta=self.name), e.RunFinished())
 
 
+class Directory(Program):
+    """One that could stand for many agents."""
+
+    discovers = True
+
+    async def discover(self) -> Mapping[str, Outbound]:
+        raise AssertionError("a target beside others stands for one agent")
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        raise AssertionError("a target beside others stands for one agent")
+
+
 def away(**more: float) -> AgentGone:
     return AgentGone("no connection could be made", untaken=True, **more)
 
@@ -96,6 +108,15 @@ def grouped(
     )
     by_url = {f"http://{one.name}": one for one in programs}
     return targets_of(route, lambda place: by_url[getattr(place, "url", "")], draw=draw)
+
+
+def test_a_route_of_several_targets_stands_for_one_agent_whatever_one_of_them_could_do() -> None:
+    for programs in ([Program("one"), Directory("two")], [Directory("one"), Program("two")]):
+        group = grouped(programs)
+        assert (
+            isinstance(group, Discovering) and not group.discovers
+        )  # Python 3.11 asks for the attribute, 3.12 does not
+        assert Entry(group.route, group, group).many is None
 
 
 @asynccontextmanager

@@ -107,7 +107,7 @@ def test_an_answer_that_cannot_be_read_fails_who_waits_for_it_and_nobody_else() 
         b'{"jsonrpc":"2.0","id":%d,"result":{"a":[1e400]}}',
         rb'{"jsonrpc":"2.0","id":%d,"result":["\ud83d",-1e400]}',
         b'{"result":"\xff","jsonrpc":"2.0","id":%d}',
-        b'{"result":' + b"[" * 5000 + b"]" * 5000 + b',"id":%d}',
+        b'{"result":' + b"[" * 100_000 + b"]" * 100_000 + b',"id":%d}',
         Unreadable("over the limit", b'{"jsonrpc":"2.0","id":%d,"result":{"content":"', 10**8),
     ]
 
