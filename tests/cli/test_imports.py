@@ -92,7 +92,7 @@ print(len(told))
 
 def test_the_classes_of_a_start_are_made_without_compiling_source() -> None:
     """A dataclass compiles up to six functions, an annotation that is a string itself, where a model or a struct asks
-    for its type. 270 are of libraries , fewer with Python 3.13.
+    for its type. 270 are of libraries, fewer with Python 3.13.
     """
     command = [sys.executable, "-c", COMPILED]
     told = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True).stdout

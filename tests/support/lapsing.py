@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sqlite3
 from collections.abc import Callable
@@ -37,11 +38,19 @@ def lapsing(
     opened: Callable[..., Store]
     if engine == "sqlite":
         file = folder / "runs.db"
-        opened, do = functools.partial(SqliteStore, file), lambda sql: sqlite3.connect(file).execute(sql)
+        opened = functools.partial(SqliteStore, file)
+
+        def do(sql: str) -> object:
+            with contextlib.closing(sqlite3.connect(file)) as connection:
+                return connection.execute(sql)
+
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = server.database()
-        opened, do = functools.partial(PostgresStore, url), lambda sql: server.sql(sql, url.rpartition("/")[2])
+        opened = functools.partial(PostgresStore, url)
+
+        def do(sql: str) -> object:
+            return server.sql(sql, url.rpartition("/")[2])
 
     def refuse() -> None:
         for statement in REFUSING[engine]:
