@@ -21,8 +21,7 @@ const libraries = await inflate(join(sdk, "node_modules/@sparticuz/chromium/bin/
 process.env.LD_LIBRARY_PATH = join(libraries, "lib");
 process.env.FONTCONFIG_FILE = join(scratch, "fonts.conf");
 if (argv[0] === "unpack") {
-  const folders = `<dir>${join(scratch, "fonts")}</dir><cachedir>${join(scratch, "fonts-cache")}</cachedir>`;
-  await writeFile(process.env.FONTCONFIG_FILE, `<?xml version="1.0"?><fontconfig>${folders}</fontconfig>`);
+  await writeFile(process.env.FONTCONFIG_FILE, '<fontconfig><dir prefix="relative">fonts</dir></fontconfig>');
   process.exit();
 }
 // As it is shipped it is a single process, which ends with its first profile. Nothing here needs to be drawn fast.
