@@ -129,6 +129,20 @@ class Proxy:
         return getattr(self._inner, name)
 
 
+def held_back(starting: asyncio.Event, go: asyncio.Event) -> Callable[[Engine], Proxy]:
+    """A gateway that sets `starting` when it is asked for a run, and starts it on `go`."""
+
+    def slow(engine: Engine) -> Proxy:
+        async def start(request: Any, **more: Any) -> Any:
+            starting.set()
+            await go.wait()
+            return await engine.runs.start(request, **more)
+
+        return Proxy(engine, runs=Proxy(engine.runs, start=start))
+
+    return slow
+
+
 @asynccontextmanager
 async def house(
     *candidates: Candidate,

@@ -13,9 +13,18 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
-from gateway.runs import Engine
 from gateway.runs.live import LiveRun
-from tests.adapters.agent_context.coordination.rig import House, Proxy, candidate, fails, holds, house, ids, says, task
+from tests.adapters.agent_context.coordination.rig import (
+    House,
+    candidate,
+    fails,
+    held_back,
+    holds,
+    house,
+    ids,
+    says,
+    task,
+)
 from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run
 from tests.support.scripted import Script, until
@@ -213,18 +222,11 @@ def test_cancelling_a_task_that_waits_takes_it_out_of_the_queue_at_once(monkeypa
 
 @pytest.mark.parametrize("late", [False, True], ids=["within the grace", "after it"])
 def test_cancelling_a_task_whose_agent_is_just_being_asked_cancels_that_too(late: bool) -> None:
-    def slow(engine: Engine) -> Proxy:
-        async def start(request: Any, **more: Any) -> Any:
-            starting.set()
-            await go.wait()
-            return await engine.runs.start(request, **more)
-
-        return Proxy(engine, runs=Proxy(engine.runs, start=start))
-
     starting, go = asyncio.Event(), asyncio.Event()
 
     async def scene() -> None:
-        async with house(agents={"a": holds("hm", asyncio.Event())}, gateway=slow) as there:
+        agents = {"a": holds("hm", asyncio.Event())}
+        async with house(agents=agents, gateway=held_back(starting, go)) as there:
             started = await there.delegate()
             await starting.wait()
             await there.engine.runs.cancel(started.id, reason="enough", wait=late)

@@ -17,13 +17,12 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid
 from gateway.core.types import Artifact, RunStatus
-from gateway.runs import Engine
 from gateway.runs.live import LiveRun
 from tests.adapters.agent_context.coordination.rig import (
-    Proxy,
     candidate,
     described,
     fails,
+    held_back,
     holds,
     house,
     says,
@@ -295,18 +294,11 @@ def test_a_task_that_is_stopped_waits_a_moment_for_an_agent(limit: str, ends: bo
 
 @pytest.mark.parametrize("soon", [True, False], ids=["before the task ends", "once it has heard, too"])
 def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_stop(soon: bool) -> None:
-    def slow(engine: Engine) -> Proxy:
-        async def start(request: Any, **more: Any) -> Any:
-            starting.set()
-            await go.wait()
-            return await engine.runs.start(request, **more)
-
-        return Proxy(engine, runs=Proxy(engine.runs, start=start))
-
     starting, go = asyncio.Event(), asyncio.Event()
 
     async def scene() -> None:
-        async with house(agents={"a": holds("hm", asyncio.Event())}, gateway=slow) as there:
+        agents = {"a": holds("hm", asyncio.Event())}
+        async with house(agents=agents, gateway=held_back(starting, go)) as there:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
             started = await there.delegate(task(deadline=stamp))
             await starting.wait()
