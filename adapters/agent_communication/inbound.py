@@ -6,7 +6,6 @@ a tool as well. How a run is followed for a call is in gateway/mcp/runs.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -338,12 +337,7 @@ class AgentCommunicationInbound:
         return self.server.refusal(error)
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """See `Conversing.converse`. An unknown agent is an error of `initialize`."""
-        try:
-            await self.server.converse(pipe, agent)
-        finally:
-            with contextlib.suppress(InterlinguaError):
-                await pipe.aclose()
+        await self.server.converse(pipe, agent)
 
     def agents_changed(self) -> None:
         for session in self.server.sessions:

@@ -398,8 +398,8 @@ class GatewayBackchannel(Protocol):
 
         `caller` is only needed without a thread. With `told`, what the agent notes of the thread before it answers, and
         what it retells later, is history that was asked for: `told` alone is given it, and what is `kept` is not
-        recorded again. Raises
-        Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the agent's own error.
+        recorded again. Raises Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the
+        agent's own error.
         """
 
     async def forward(

@@ -175,6 +175,8 @@ class Questions:
                 future.set_result(CANCELLED)
 
 
+# --- what a run's input lacks ----------------------------------------------------------------------------------------
+
 KIND: Final = "input"
 TRIES: Final = 5
 """How often is asked; each answer fits its form, but may not fit the rest of the input."""

@@ -81,7 +81,7 @@ def few(entries: Sequence[LogEntry]) -> bytearray | None:
     """Encode entries for their run's own row, written with its creation and its end anyway. None for none, or too
     many.
     """
-    return bytearray(_encode_entries(entries)) if 0 < sum(map(len, map(_data, entries))) <= FEW_BYTES else None
+    return bytearray(_encode_entries(entries)) if 0 < size_of(entries) <= FEW_BYTES else None
 
 
 def of_few(data: bytes | None) -> list[LogEntry]:

@@ -13,7 +13,6 @@ environment.py  what all requests share: who a client is, and what was a notific
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -113,12 +112,7 @@ class AgentContextInbound:
         return self.server.refusal(error)
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """See `Conversing.converse`. An unknown agent is an error of `initialize`."""
-        try:
-            await self.server.converse(pipe, agent)
-        finally:
-            with contextlib.suppress(InterlinguaError):
-                await pipe.aclose()
+        await self.server.converse(pipe, agent)
 
     # --- Informed, Leaving ------------------------------------------------------------------------------------
 

@@ -162,7 +162,9 @@ class McpServer:
         return response(error)
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """See `gateway.contract.Conversing`. Raises Unavailable for one client too many."""
+        """See `gateway.contract.Conversing`. An unknown agent is an error of `initialize`. Raises Unavailable for one
+        client too many.
+        """
         await converse(self._hub, pipe, agent, self.linger)
 
     def quiet(self) -> None:

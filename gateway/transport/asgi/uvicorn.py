@@ -332,12 +332,16 @@ class PieceProtocol(HttpToolsProtocol):
 
     def end(self, piece: bytes) -> bool:
         """See `DirectLine`."""
-        cycle = self.cycle
-        unusual = not cycle.chunked_encoding or self.flow.write_paused or cycle.disconnected or self.pipeline
-        if unusual or not cycle.keep_alive or cycle.response_complete or cycle.scope["method"] == "HEAD":
+        if self._unusual() or not self.cycle.chunked_encoding or self.cycle.response_complete:
             return False
         self._last(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
         return True
+
+    def _unusual(self) -> bool:
+        """Whether the answer is out of the ordinary at this moment: it is left to uvicorn."""
+        cycle = self.cycle
+        waits = cycle.disconnected or self.pipeline or self.flow.write_paused
+        return bool(waits or not cycle.keep_alive or cycle.scope["method"] == "HEAD")
 
     def _last(self, content: bytes) -> None:
         """Write what ends an answer."""
@@ -348,18 +352,9 @@ class PieceProtocol(HttpToolsProtocol):
         cycle.on_response()
 
     def _head(self, status: int, headers: Headers) -> bytes | None:
-        """Begin an answer: its head, but for what says how long it is. None for what is left to uvicorn, since it is
-        out of the ordinary.
-        """
+        """Begin an answer: its head, but for what says how long it is. None for what is left to uvicorn."""
         cycle = self.cycle
-        unusual = cycle.response_started or cycle.disconnected or cycle.access_log or cycle.waiting_for_100_continue
-        if (
-            unusual
-            or not cycle.keep_alive
-            or self.pipeline
-            or self.flow.write_paused
-            or cycle.scope["method"] == "HEAD"
-        ):
+        if self._unusual() or cycle.response_started or cycle.access_log or cycle.waiting_for_100_continue:
             return None
         content = STATUS_LINE[status]
         for name, value in cycle.default_headers:
