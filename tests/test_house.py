@@ -16,7 +16,7 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 97473
+LINES = 98000
 FILES = 450
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 3
