@@ -1,19 +1,16 @@
-"""A task: the record of it and the moves that change that, its run seen as a task, and all tasks (`agent://tasks`).
+"""A task: the record of it, its run seen as a task, and all tasks (`agent://tasks`).
 
-The record is enough to go on after a restart without doing anything twice. A move that the table does not have is a
-mistake of the caller's, and an `IllegalMove`.
+The record is enough to go on after a restart without doing anything twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import json
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from functools import wraps
-from typing import Concatenate, Final, ParamSpec
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -40,13 +37,6 @@ from gateway.core.types import (
 )
 from gateway.mcp.runs import keys
 from gateway.wire.jsonrpc import RpcError
-
-P = ParamSpec("P")
-
-WAITING: Final = "waiting"
-"""`KeptTask.state`: in the queue, for an agent."""
-RUNNING: Final = "running"
-"""`KeptTask.state`: an agent has it."""
 
 SOURCE: Final = "source"
 """Attribute of the run: the agent that delegates, which does not get the task itself."""
@@ -80,44 +70,8 @@ class PendingApproval(msgspec.Struct, frozen=True):
     why: JsonObject
 
 
-class TaskPhase(enum.StrEnum):
-    """Where a task is."""
-
-    QUEUED = "waits for an agent"
-    ASKING = "waits for a person to approve its agent"
-    STARTING = "has an agent, whose run is not known yet"
-    RUNNING = "has an agent at work"
-    SETTLED = "will fail"
-
-
-MOVES: Final = {
-    TaskPhase.QUEUED: frozenset(("queue", "unmatch", "ask", "choose", "settle")),
-    TaskPhase.ASKING: frozenset(("approve", "settle")),
-    TaskPhase.STARTING: frozenset(("start", "withdraw", "end")),
-    TaskPhase.RUNNING: frozenset(("use", "end")),
-    TaskPhase.SETTLED: frozenset(),
-}
-"""The moves (methods of `KeptTask`) that are legal in each phase. The record that one makes says the phase after it."""
-
-
-class IllegalMove(Exception):
-    """A task cannot do this where it is."""
-
-
-def _move(change: Callable[Concatenate[KeptTask, P], KeptTask]) -> Callable[Concatenate[KeptTask, P], KeptTask]:
-    """A method that is a move of the table: it raises IllegalMove in any other phase."""
-
-    @wraps(change)
-    def moved(record: KeptTask, /, *args: P.args, **kwargs: P.kwargs) -> KeptTask:
-        if change.__name__ not in MOVES[record.phase]:
-            raise IllegalMove(f"no {change.__name__} for a task that {record.phase.value}")
-        return change(record, *args, **kwargs)
-
-    return moved
-
-
 class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`Run.upstream` of a task.
+    """`Run.upstream` of a task. It waits for an agent while no attempt is under way.
 
     attempts: in order, the one under way last.
     approved: agents that a person has approved for the task.
@@ -126,7 +80,6 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
     input_tokens, output_tokens: what the attempts that have ended used, None where none of them said.
     """
 
-    state: str = WAITING
     attempts: tuple[Attempt, ...] = ()
     approved: tuple[str, ...] = ()
     asking: PendingApproval | None = None
@@ -141,17 +94,9 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
         last = self.attempts[-1] if self.attempts else None
         return last if last is not None and last.status is None else None
 
-    @property
-    def phase(self) -> TaskPhase:
-        if self.failure is not None:
-            return TaskPhase.SETTLED
-        if (attempt := self.attempt) is not None:
-            return TaskPhase.STARTING if attempt.run is None else TaskPhase.RUNNING
-        return TaskPhase.QUEUED if self.asking is None else TaskPhase.ASKING
-
     def told(self) -> JsonObject:
         """As `Run.upstream` has it. Never empty."""
-        return {"state": self.state, **msgspec.to_builtins(self, builtin_types=())}
+        return {"attempts": [], **msgspec.to_builtins(self, builtin_types=())}
 
     @classmethod
     def of(cls, run: Run) -> KeptTask:
@@ -161,60 +106,34 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
         except msgspec.ValidationError:
             return cls()
 
-    # --- moves: each is the record after it --------------------------------------------------------------------------
+    # --- changes: each returns the record after it -------------------------------------------------------------------
 
-    @_move
-    def queue(self) -> KeptTask:
-        """It waits in line."""
-        return replace(self, state=WAITING)
-
-    @_move
-    def unmatch(self, why: JsonObject) -> KeptTask:
-        """No agent can have it."""
-        return replace(self, assignment=why)
-
-    @_move
     def ask(self, agent: str, why: JsonObject) -> KeptTask:
         """A person is asked whether the agent may have it."""
         asking = PendingApproval(number=len(self.attempts) + 1, agent=agent, why=why)
         return replace(self, asking=asking, assignment=why)
 
-    @_move
     def approve(self) -> KeptTask:
         """It may."""
         assert self.asking is not None
         return replace(self, asking=None, approved=(*self.approved, self.asking.agent))
 
-    @_move
     def choose(self, agent: str, why: JsonObject) -> KeptTask:
         """An agent gets it: a new attempt. Written before its run is started: whoever finds it looks for the run."""
         attempt = Attempt(number=len(self.attempts) + 1, agent=agent)
-        return replace(self, attempts=(*self.attempts, attempt), assignment=why, state=RUNNING)
+        return replace(self, attempts=(*self.attempts, attempt), assignment=why)
 
-    @_move
     def start(self, run: str) -> KeptTask:
         """The attempt's run is known."""
         return self._with_last(run=run)
 
-    @_move
     def withdraw(self) -> KeptTask:
         """The attempt's run was never started."""
         return replace(self, attempts=self.attempts[:-1])
 
-    @_move
-    def use(self, input_tokens: int | None, output_tokens: int | None) -> KeptTask:
-        """All attempts so far have used so many tokens."""
-        return replace(self, input_tokens=input_tokens, output_tokens=output_tokens)
-
-    @_move
     def end(self, status: RunStatus, error: str, code: str = "agent_failed") -> KeptTask:
         """The attempt has failed."""
         return self._with_last(status=status.value, error=error, code=code)
-
-    @_move
-    def settle(self, failure: Failure) -> KeptTask:
-        """The task fails with this, whatever happens."""
-        return replace(self, failure=failure)
 
     def _with_last(self, **changes: str) -> KeptTask:
         return replace(self, attempts=(*self.attempts[:-1], replace(self.attempts[-1], **changes)))
@@ -269,11 +188,7 @@ def approval_question(task: DelegatedTask, asking: PendingApproval) -> Interrupt
         id=f"{APPROVAL}{asking.number}-{asking.agent}",
         kind=APPROVAL_KIND,
         message=f"Give the task {task.id} ({task.type}) to the agent {asking.agent}?",
-        payload={
-            "agent": asking.agent,
-            "why": asking.why,
-            "task": document(task),
-        },
+        payload={"agent": asking.agent, "why": asking.why, "task": document(task)},
         answer_schema=APPROVAL_ANSWER_SCHEMA,
     )
 
@@ -291,8 +206,6 @@ def is_approval(interrupt: Interrupt) -> bool:
 
 TASK: Final = "task"
 """Key of a task's run's metadata: the task's id; and of its input: the task."""
-PAGE: Final = 200
-"""Runs that are read at a time."""
 NAMESPACE: Final = uuid.UUID("6b7a0a5c-4d1f-4c63-9b0e-2f4e6f0d8a51")
 """Of the ids of tasks' runs: the same task has the same at every process, so that the store has it once."""
 MOST_LISTED: Final = 1000
@@ -333,7 +246,7 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     told: JsonObject = {
         "id": given.get("id", run.id),
         "type": given.get("type", ""),
-        "status": status_of(run, kept),
+        "status": status_of(run),
         "priority": limits.get("priority") or 0,
         "requirements": requirements,
         "attempts": [_attempt(one, run, mine) for one in kept.attempts],
@@ -347,13 +260,13 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     return told | _private(run, given, kept) if mine else told
 
 
-def status_of(run: Run, kept: KeptTask | None = None) -> str:
+def status_of(run: Run) -> str:
     """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
     if any(is_approval(interrupt) for interrupt in run.interrupts):
         return AWAITING
-    if run.status is RunStatus.RUNNING and (kept or KeptTask.of(run)).state == WAITING:
-        return PENDING
-    return STATUSES[run.status]
+    kept = KeptTask.of(run)
+    waits = run.status is RunStatus.RUNNING and kept.attempt is None and kept.failure is None
+    return PENDING if waits else STATUSES[run.status]
 
 
 def assignment_of(run: Run) -> JsonObject:
@@ -462,12 +375,8 @@ class Tasks:
 
     async def list(self, reader: ClientPrincipal | None) -> list[JsonObject]:
         """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""
-        found: list[JsonObject] = []
-        query = RunQuery(agent=self._agent, limit=PAGE)
-        while len(found) < MOST_LISTED and (runs := await self._gateway.runs.list(query)):
-            found += [task_of(run, mine=reader is None or reader.name == run.request.principal) for run in runs]
-            query = msgspec.structs.replace(query, offset=query.offset + PAGE)
-        return found[:MOST_LISTED]
+        runs = await self._gateway.runs.list(RunQuery(agent=self._agent, limit=MOST_LISTED))
+        return [task_of(run, mine=reader is None or reader.name == run.request.principal) for run in runs]
 
 
 def _same(before: RunRequest, now: RunRequest) -> bool:

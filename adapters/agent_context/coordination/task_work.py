@@ -139,7 +139,7 @@ class TaskWork:
             self._over = True
             run_id = await attempt_run.stop(self._gateway, self._id, attempt, reason)
             self._record = self._record.end(RunStatus.CANCELLED, error)
-        await self._keep(self._record.settle(failure))
+        await self._keep(replace(self._record, failure=failure))
         if run_id is not None:
             with contextlib.suppress(InterlinguaError):  # it was deleted, or the gateway stops
                 await self._gateway.runs.wait(run_id, STOP_SECONDS)
@@ -262,7 +262,7 @@ class TaskWork:
         await self._failed(failure, run.status)
         if failure.code not in PERMANENT:
             return None
-        await self._keep(self._record.settle(failure))
+        await self._keep(replace(self._record, failure=failure))
         return e.RunFailed(failure=failure)
 
     async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
@@ -274,7 +274,8 @@ class TaskWork:
         try:
             return await follower.go(resumed=self._resumed)
         finally:
-            self._record = self._record.use(speech.used.input_tokens, speech.used.output_tokens)
+            used = speech.used
+            self._record = replace(self._record, input_tokens=used.input_tokens, output_tokens=used.output_tokens)
 
     async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:
         """The attempt under way has failed."""
@@ -299,8 +300,6 @@ class TaskWork:
         """
         if len(self._record.attempts) >= self._options.attempts:
             raise self._given_up()
-        if self._record.state != record.WAITING:
-            await self._keep(self._record.queue())
         loop = asyncio.get_running_loop()
         patience = self._options.patience
         until = None if self._task.constraints.deadline is not None else loop.time() + patience
@@ -310,7 +309,7 @@ class TaskWork:
                 ranking = await self._rank()
                 failed = self._failures()
                 if not ranking.ranked and (failed or not ranking.away):
-                    await self._keep(self._record.unmatch(ranking.explanation()))
+                    await self._keep(replace(self._record, assignment=ranking.explanation()))
                     raise self._given_up() if failed else NoMatch(ranking.why_nobody())
                 place.want([one.candidate for one in ranking.ranked])
                 told = await place.news(None if until is None else until - loop.time())

@@ -154,8 +154,7 @@ def test_the_list_shows_everybody_that_there_are_tasks_and_only_to_their_owner_w
     run(scene())
 
 
-def test_a_list_has_the_newest_tasks_whatever_pages_they_are_read_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAGE", 2)
+def test_a_list_has_the_newest_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_LISTED", 5)
 
     async def scene() -> None:
