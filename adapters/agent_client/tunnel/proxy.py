@@ -28,7 +28,6 @@ from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
 """Capabilities declared until those of the agent's MCP client are known: until then it refuses what it cannot do."""
 log = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ from typing import Any
 from adapters.agent_client.tunnel.agent_end import Asked, McpPeer, OpenEnds, Told
 from adapters.agent_client.tunnel.mcp_messages import McpMessage, unpacked
 from adapters.agent_client.tunnel.offers import OfferedServer
-from adapters.agent_client.tunnel.proxy import ANY, INFO, McpProxy, UpstreamEnd
+from adapters.agent_client.tunnel.proxy import ANY, McpProxy, UpstreamEnd
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone
+from gateway.core.version import version
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
@@ -77,10 +78,10 @@ async def begun(ends: OpenEnds, server: OfferedServer, first: McpMessage, asked:
 
 
 async def reached(
-    ends: OpenEnds, server: OfferedServer, capabilities: JsonObject = ANY, info: JsonObject = INFO
+    ends: OpenEnds, server: OfferedServer, capabilities: JsonObject = ANY, info: JsonObject | None = None
 ) -> tuple[UpstreamEnd, McpProxy]:
     """The server, for MCP clients of any revision. It is told what the agent's is known to be able to."""
-    upstream = UpstreamEnd(server, ends, capabilities, info)
+    upstream = UpstreamEnd(server, ends, capabilities, info or {"name": "interlingua", "version": version()})
     ends.add(upstream)
     try:
         await upstream.start()
@@ -90,11 +91,11 @@ async def reached(
     return upstream, McpProxy(server, upstream)
 
 
-def _introduced(first: McpMessage) -> tuple[JsonObject, JsonObject]:
+def _introduced(first: McpMessage) -> tuple[JsonObject, JsonObject | None]:
     """An MCP client's description of itself in `initialize`, or in any request of 2026-07-28."""
     said = unpacked(first.params, dict[str, Any])
     meta = said.get(wire.META)
     if isinstance(meta, dict) and wire.META_VERSION in meta:
         said = {"capabilities": meta.get(wire.META_CAPABILITIES), "clientInfo": meta.get(wire.META_CLIENT)}
     capabilities, info = said.get("capabilities"), said.get("clientInfo")
-    return capabilities if isinstance(capabilities, dict) else {}, info if isinstance(info, dict) else INFO
+    return capabilities if isinstance(capabilities, dict) else {}, info if isinstance(info, dict) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gateway.core.version import version
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, Rig, rig
 from tests.support.aio import run
 
@@ -316,5 +317,6 @@ def test_a_stateless_agent_is_asked_what_a_server_with_a_handshake_asks_by_the_a
             greeting = client.of_mcp("mcp/message")[2]
             assert greeting["method"] == "initialize"
             assert greeting["params"]["capabilities"] == {"sampling": {}}
+            assert greeting["params"]["clientInfo"] == {"name": "interlingua", "version": version()}
 
     run(body())
