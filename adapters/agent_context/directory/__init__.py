@@ -45,7 +45,7 @@ from adapters.agent_context.directory.registered import (
 )
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.sessions import SessionLinks
+from adapters.agent_context.outbound.links import SessionLinks
 from adapters.agent_context.security import ClientPrincipal
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway, Hosted

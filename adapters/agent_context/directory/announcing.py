@@ -12,7 +12,7 @@ from typing import Final
 
 from adapters.agent_context.codec.agents import record_of
 from adapters.agent_context.options import AgentContextTarget, Announce
-from adapters.agent_context.outbound.pools import PoolLink
+from adapters.agent_context.outbound.links import PoolLink
 from adapters.agent_context.wire import HEARTBEAT, PROTOCOL, REGISTER, UNREGISTER
 from gateway.access.patterns import fits
 from gateway.contract import Auth, Gateway

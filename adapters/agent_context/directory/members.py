@@ -32,8 +32,7 @@ from adapters.agent_context.directory.registered import (
 )
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound import AgentContextRuns
-from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.sessions import AgentLine, ContextLink, SessionLinks
+from adapters.agent_context.outbound.links import AgentLine, ContextLink, PoolLink, SessionLinks
 from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable

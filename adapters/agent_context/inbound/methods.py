@@ -304,7 +304,7 @@ class AgentContextService:
         if env.pending.answered(session, params, by_handle=True):
             return True
         known = correlation_of(meta_of(params))
-        if known is None or known in env.directory.links.ends(session).lines:
+        if known is None or env.directory.links.has(session, known):
             return False
         return env.pending.answered(session, params, by_handle=False)
 

@@ -1,8 +1,7 @@
 """Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
 
 here         one run, in whichever of the two ways; a target, and who lives there
-sessions.py  how an agent is reached: ContextLink, AgentLine; over the connection it registered on
-pools.py     over connections of the gateway's own
+links.py     how an agent is reached: ContextLink, AgentLine
 messages.py  by agent/message or agent/delegate
 tools.py     as a tool
 answers.py   what comes back, read: heads of messages, updates, answers
@@ -24,9 +23,16 @@ from adapters.agent_context import wire
 from adapters.agent_context.codec.agents import agent_of, native
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers, tools
-from adapters.agent_context.outbound.messages import AgentQuestions, How, NativeRun, capabilities, correlation, read
-from adapters.agent_context.outbound.pools import PoolLink, Pools, capabilities_of, is_native
-from adapters.agent_context.outbound.sessions import AgentLine, ContextLink
+from adapters.agent_context.outbound.links import (
+    QUESTIONS,
+    AgentLine,
+    ContextLink,
+    PoolLink,
+    Pools,
+    capabilities_of,
+    is_native,
+)
+from adapters.agent_context.outbound.messages import AgentQuestions, How, NativeRun, correlation, read
 from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
 from gateway.contract import RunContext, ThreadContext
 from gateway.core import delta
@@ -50,7 +56,7 @@ class AgentContextTurn(calls.CalledRun):
 
     def __init__(self, context: RunContext, link: ContextLink, name: str | None, how: How) -> None:
         super().__init__(context)
-        self._declared = capabilities(context.caller)
+        self._declared = calls.capabilities(context.caller, wire.PROTOCOL, QUESTIONS)
         self._asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
         self._link = link
         self._name = name
@@ -64,16 +70,15 @@ class AgentContextTurn(calls.CalledRun):
         async with self._link.open(correlation(self.context), self, self._declared) as line:
             self._run = self._run_on(line)
             try:
-                return await self._run.go(line)
+                return await self._run.go()
             finally:
                 self.over = True
 
     def _run_on(self, line: AgentLine) -> NativeRun | ToolRun:
         if self._as_tool(native=line.native):
-            return ToolRun(self.context, self.say, self._name)
-        known = (native(self.context.agent) or {}).get("id")
-        target = self._name or (known if isinstance(known, str) else None)
-        return NativeRun(self.context, self.say, self._asks, target, self._how)
+            return ToolRun(self.context, line, self.say, self._name)
+        target = self._name or (native(self.context.agent) or {}).get("id")
+        return NativeRun(self.context, line, self.say, self._asks, target=target, how=self._how)
 
     def _as_tool(self, *, native: bool) -> bool:
         return self._how == "tool" or (self._how == "auto" and not native)
@@ -85,10 +90,7 @@ class AgentContextTurn(calls.CalledRun):
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """The events that a notification means."""
-        if self._run is None:
-            self.context.lost(self.late)
-            return []
+        assert self._run is not None, "it is made before the line is left to others"
         return self._run.told(method, params)
 
     def again(self) -> None:

@@ -19,9 +19,8 @@ from adapters.agent_context.codec.errors import note
 from adapters.agent_context.codec.files import Uploads
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.answers import GrowingText, SideEvents
-from adapters.agent_context.outbound.pools import QUESTIONS
-from adapters.agent_context.outbound.sessions import UNWANTED, AgentLine
-from gateway.contract import Caller, RunContext
+from adapters.agent_context.outbound.links import AgentLine, with_meta
+from gateway.contract import RunContext
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Invalid
@@ -65,38 +64,31 @@ async def uploads_of(context: RunContext, given: Sequence[Artifact]) -> Uploads:
 
 def correlation(context: RunContext) -> str:
     """The correlation id of a run's messages: its client's own where there is one."""
-    request = context.run.request
-    said = request.attributes.get(wire.CORRELATION)
+    said = context.run.request.attributes.get(wire.CORRELATION)
     if not isinstance(said, str):
-        meta = request.creation.get(META) if request.protocol == wire.PROTOCOL else None
-        said = meta.get(wire.CORRELATION) if isinstance(meta, dict) else None
+        sent = _sent(context).get(META)
+        said = sent.get(wire.CORRELATION) if isinstance(sent, dict) else None
     return said if isinstance(said, str) and said else context.run.id
 
 
 def task_in(context: RunContext) -> JsonObject | None:
     """The task that a run is an attempt at; None if it is not one."""
-    request = context.run.request
-    found = request.attributes.get(TASK) if request.protocol == wire.PROTOCOL else None
+    found = _marks(context).get(TASK)
     return found if isinstance(found, dict) else None
 
 
-def message(context: RunContext, given: Recalled, target: str, uploads: Uploads = ()) -> JsonObject:
-    """The params of an `agent/message`. Raises Invalid for an input that cannot be said.
-
-    What a client of the same protocol sent besides goes along as it is.
-    """
-    said = _said(context)
-    content = said.get("content")
+def message(context: RunContext, given: Recalled, target: str, uploads: Uploads) -> JsonObject:
+    """The params of an `agent/message`. What a client of the same protocol sent besides goes along as it is."""
+    content = _sent(context).get("content")
     content = {key: value for key, value in content.items() if key != "payload"} if isinstance(content, dict) else {}
     content = {**content, "type": wire.REQUEST, "payload": request_of(context.agent, context.run, given, uploads)}
-    return {**_envelope(context, said, target), "content": content, META: meta(context, said)}
+    return {**_envelope(context, target), "content": content}
 
 
-def delegation(context: RunContext, given: Recalled, target: str | None, uploads: Uploads = ()) -> JsonObject:
+def delegation(context: RunContext, given: Recalled, target: str | None, uploads: Uploads) -> JsonObject:
     """The params of an `agent/delegate`: of the task that the run is an attempt at, or of one made of it."""
-    said = _said(context)
     payload = request_of(context.agent, context.run, given, uploads)
-    known = task_in(context) or said.get("task")
+    known = task_in(context) or _sent(context).get("task")
     known = known if isinstance(known, dict) else {}
     requirements = payload.get("requirements") if isinstance(payload, dict) else None
     task: JsonObject = {
@@ -107,32 +99,40 @@ def delegation(context: RunContext, given: Recalled, target: str | None, uploads
         "payload": payload if given.before or uploads else known.get("payload", payload),
         "status": "pending",
     }
-    return {**_envelope(context, said, target), "task": task, META: meta(context, said)}
+    return {**_envelope(context, target), "task": task}
 
 
-def meta(context: RunContext, said: JsonObject) -> JsonObject:
-    """`_meta` of a request for a run; `said` is what its client sent, if it speaks this protocol."""
-    sent = said.get(META)
+def meta(context: RunContext) -> JsonObject:
+    """`_meta` of a request for a run: its client's, less what belongs to the client's own request."""
+    sent = _sent(context).get(META)
     found = sent if isinstance(sent, dict) else context.run.request.metadata
     found = {key: value for key, value in found.items() if key != wire.CORRELATION and passed_on(key, value)}
     if context.traceparent is not None:
         found["traceparent"] = context.traceparent
-    hops = context.run.request.attributes.get("hops") if context.run.request.protocol == wire.PROTOCOL else None
+    hops = _marks(context).get("hops")
     if isinstance(hops, int) and hops > 0:
         found[wire.HOPS] = hops
     return found
 
 
-def _said(context: RunContext) -> JsonObject:
+def _sent(context: RunContext) -> JsonObject:
+    """What a client of this protocol sent; {} of any other."""
     request = context.run.request
     return request.creation if request.protocol == wire.PROTOCOL else {}
 
 
-def _envelope(context: RunContext, said: JsonObject, target: str | None) -> JsonObject:
-    attributes = context.run.request.attributes if context.run.request.protocol == wire.PROTOCOL else {}
-    source = attributes.get("source", said.get("source"))
+def _marks(context: RunContext) -> JsonObject:
+    """What this protocol's inbound half has marked the run with."""
+    request = context.run.request
+    return request.attributes if request.protocol == wire.PROTOCOL else {}
+
+
+def _envelope(context: RunContext, target: str | None) -> JsonObject:
+    said = _sent(context)
+    source = _marks(context).get("source", said.get("source"))
     envelope: JsonObject = {key: value for key, value in said.items() if key not in OF_THE_CALL}
     envelope["source"] = source if isinstance(source, str) and source else wire.SELF
+    envelope[META] = meta(context)
     return envelope if target is None else {**envelope, "target": target}
 
 
@@ -141,13 +141,6 @@ def _envelope(context: RunContext, said: JsonObject, target: str | None) -> Json
 
 INPUT: Final = "input"
 """Kind of an interrupt that the agent did not name."""
-
-
-def capabilities(caller: Caller | None) -> JsonObject:
-    """The capabilities declared for a run: messages, questions, and those of the run's client if it speaks this
-    protocol.
-    """
-    return called_run.capabilities(caller, wire.PROTOCOL, QUESTIONS)
 
 
 class AgentQuestions(called_run.ServerRequests):
@@ -213,8 +206,11 @@ Say = Callable[..., None]
 class NativeRun:
     """One run over a line, made for it. `say` logs events; `target` is the agent's id there."""
 
-    def __init__(self, context: RunContext, say: Say, asks: AgentQuestions, target: str | None, how: How) -> None:
+    def __init__(
+        self, context: RunContext, line: AgentLine, say: Say, asks: AgentQuestions, *, target: str | None, how: How
+    ) -> None:
         self._context = context
+        self._line = line
         self._say = say
         self._asks = asks
         self._target = target
@@ -224,29 +220,30 @@ class NativeRun:
         self._end: asyncio.Future[answers.SaidResponse | answers.SaidFailed] = (
             asyncio.get_running_loop().create_future()
         )
-        self._line: AgentLine | None = None
         self._asking = TaskSet(lambda error: log.warning("a question of the agent's failed: %r", error))
         self._source = wire.SELF
 
-    async def go(self, line: AgentLine) -> e.Event:
+    async def go(self) -> e.Event:
         """To its end: the last event. Raises RpcError with the agent's own error, and errors of the tree."""
-        self._line = line
         context = self._context
         recalled = await context.recall(fresh=not context.upstream_thread)
-        uploads, told = await self._uploads()
-        method, params = self._first(line, recalled, uploads)
-        if not line.knows_agents and params["source"] != wire.SELF:
-            params = {**params, "source": wire.SELF, META: {**params[META], wire.SENDER: params["source"]}}
+        sent = (context.upstream_thread or {}).get("files") or []
+        new = [each for each in await context.uploads() if each.id not in sent]
+        method, params = self._first(recalled, await uploads_of(context, new))
+        if not self._line.knows_agents and params["source"] != wire.SELF:
+            params = {**with_meta(params, {wire.SENDER: params["source"]}), "source": wire.SELF}
         self._source = params["source"]
         if context.thread is not None:
-            await context.set_thread({"sessionId": context.thread.id, **({"files": told} if told else {})})
+            sent = [*sent, *(each.id for each in new)]
+            await context.set_thread({"sessionId": context.thread.id, **({"files": sent} if sent else {})})
         try:
             for _ in range(MOST_ROUNDS):
-                said = await self._answered(line, method, params)
+                said = await self._answered(method, params)
                 if not isinstance(said, answers.SaidQuestion):
                     return await self._ended(said)
                 content = await self._asks.message(said.payload)
-                method, params = wire.MESSAGE, {**self._next(params), "content": content}
+                rest = {key: value for key, value in params.items() if key not in ("task", "wait")}
+                method, params = wire.MESSAGE, {**rest, "content": content}
             raise AgentBroken(f"the agent asks on after {MOST_ROUNDS} answers")
         except AgentGone:
             await context.set_thread({})  # what it was told of the conversation has not arrived
@@ -254,27 +251,18 @@ class NativeRun:
         finally:
             self._asking.cancel()
 
-    async def _uploads(self) -> tuple[Uploads, list[str]]:
-        """The files of clients that the agent has not been sent yet, and the ids of all that it has been by now."""
-        known = (self._context.upstream_thread or {}).get("files") or []
-        new = [each for each in await self._context.uploads() if each.id not in known]
-        return await uploads_of(self._context, new), [*known, *(each.id for each in new)]
-
-    def _first(self, line: AgentLine, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
+    def _first(self, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
         delegates = self._how == "delegate"
         if self._how == "auto" and task_in(self._context) is not None:
-            delegates = takes_tasks(line.capabilities)
+            declared = self._line.capabilities
+            delegates = any(declares(declared, wire.AGENT, key) for key in ("delegate", "coordination"))
         if delegates:
             return wire.DELEGATE, delegation(self._context, given, self._target, uploads)
         return wire.MESSAGE, message(self._context, given, self._target or "", uploads)
 
-    @staticmethod
-    def _next(params: JsonObject) -> JsonObject:
-        return {key: value for key, value in params.items() if key not in ("task", "wait")}
-
-    async def _answered(self, line: AgentLine, method: str, params: JsonObject) -> answers.Said:
+    async def _answered(self, method: str, params: JsonObject) -> answers.Said:
         """The agent's last word: in its answer, or in a message after or even before it."""
-        asking = asyncio.ensure_future(line.request(method, params))
+        asking = asyncio.ensure_future(self._line.request(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self._end)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -282,7 +270,7 @@ class NativeRun:
                 await asyncio.wait([asking], timeout=ANSWER_SECONDS)
         except asyncio.CancelledError:
             if asking.done() and not asking.cancelled() and asking.exception() is None:
-                line.withdraw(UNWANTED)
+                self._line.withdraw()
             raise
         finally:
             if not asking.done():
@@ -294,22 +282,21 @@ class NativeRun:
         said = answers.result_of(read(asking.result(), method))
         if isinstance(said, answers.SaidUpdate):
             self._say(*self._updated(said.payload, {}))
-        return await self._later(line) if isinstance(said, answers.SaidUpdate | answers.SaidAcknowledged) else said
+        return await self._later() if isinstance(said, answers.SaidUpdate | answers.SaidAcknowledged) else said
 
-    async def _later(self, line: AgentLine) -> answers.Said:
+    async def _later(self) -> answers.Said:
         """Wait for the response of an agent that has acknowledged the message; the run's timeout bounds it."""
-        if not line.lasting:
+        if not self._line.lasting:
             raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
-        either: tuple[asyncio.Future[Any], ...] = (self._end, line.closed)
+        either: tuple[asyncio.Future[Any], ...] = (self._end, self._line.closed)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            line.withdraw(UNWANTED)
+            self._line.withdraw()
             raise
         if self._end.done():
             return self._end.result()
-        why = line.closed.result()
-        raise AgentGone.of(why)
+        raise AgentGone.of(self._line.closed.result())
 
     async def _ended(self, said: answers.Said) -> e.Event:
         if isinstance(said, answers.SaidFailed):
@@ -352,24 +339,15 @@ class NativeRun:
         if method == wire.MESSAGE and (text := answers.plain_update(params)) is not None:
             return self._text.add(text) if text else []
         try:
-            said = jsonrpc.unpack(params) if params else {}
-        except (ValueError, RecursionError):
-            log.debug("%s that cannot be read", method)
-            return []
-        if not isinstance(said, dict):
+            said = read(params or Raw(b"{}"), method, broken=False)
+        except RpcError:
             return []
         if method == wire.MESSAGE:
             return self._heard(said, asks=True)
         if method == wire.ERROR:
             self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
             return []
-        said.pop(PROGRESS_TOKEN, None)
-        said = delta.sound(said)
-        if method == PROGRESS and self._line is not None and self._line.gateway:
-            return []
-        if method == PROGRESS:
-            return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
-        return [e.Custom(name=wire.PROTOCOL, data={"notification": method, "params": said})]
+        return [] if method == PROGRESS and self._line.gateway else news(method, said)
 
     async def asked(self, method: str, params: Raw) -> Any:
         """The result of a request of the agent's. Messages may come as requests: then they are answered, and a question
@@ -409,9 +387,7 @@ class NativeRun:
         if beside:
             events += beside
         elif not answers.only_text(payload):
-            events.append(
-                e.Custom(name=wire.PROTOCOL, data={"notification": wire.MESSAGE, "params": delta.sound(params)})
-            )
+            events += news(wire.MESSAGE, params)
         return events
 
     def _over(self, said: answers.SaidResponse | answers.SaidFailed) -> None:
@@ -425,22 +401,24 @@ class NativeRun:
         """A question that came as a notification; one too many is refused."""
         if len(self._asking) < MOST_ASKED:
             self._asking.start(self._answer(payload))
-        elif self._line is not None:
+        else:
             error = RpcError(wire.UNAVAILABLE, "too many questions at once")
             self._line.tell(wire.ERROR, note(error, self._line.correlation, wire.SELF))
 
     async def _answer(self, payload: Json) -> None:
         """A question that came as a notification is answered by one."""
-        assert self._line is not None
         content = await self._asks.message(payload)
-        meta = {"correlationId": self._line.correlation}
+        meta = {wire.CORRELATION: self._line.correlation}
         target = {} if self._target is None else {"target": self._target}
         self._line.tell(wire.MESSAGE, {"source": self._source, **target, "content": content, META: meta})
 
 
-def takes_tasks(capabilities: JsonObject) -> bool:
-    """Whether the other end has declared that it takes `agent/delegate`."""
-    return any(declares(capabilities, wire.AGENT, key) for key in ("delegate", "coordination"))
+def news(method: str, params: JsonObject) -> list[e.Event]:
+    """The events of a notification that only clients of the same protocol know; progress is everybody's."""
+    said = delta.sound({key: value for key, value in params.items() if key != PROGRESS_TOKEN})
+    if method == PROGRESS:
+        return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
+    return [e.Custom(name=wire.PROTOCOL, data={"notification": method, "params": said})]
 
 
 def read(raw: Raw, method: str, *, broken: bool = True) -> JsonObject:

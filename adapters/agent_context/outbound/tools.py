@@ -9,16 +9,16 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_context.outbound.messages import Say, meta, read
-from adapters.agent_context.outbound.sessions import AgentLine
-from adapters.agent_context.wire import PROTOCOL, TOOLS_CALL
+from adapters.agent_context.outbound.links import AgentLine
+from adapters.agent_context.outbound.messages import Say, meta, news, read
+from adapters.agent_context.wire import HOPS, TOOLS_CALL, TOOLS_LIST
 from gateway.contract import RunContext
 from gateway.core import delta, files, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, Invalid
-from gateway.core.types import NULL, Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
-from gateway.mcp.wire import CONNECTIONS_OWN, META, PROGRESS, PROGRESS_TOKEN, TEXTS
-from gateway.wire import jsonrpc
+from gateway.core.types import Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
+from gateway.mcp.wire import META, TEXTS
+from gateway.wire.jsonrpc import RpcError
 
 TASKS_RESULT: Final = "tasks/result"
 TASKS_CANCEL: Final = "tasks/cancel"
@@ -35,10 +35,7 @@ OBJECT: Final[JsonObject] = {"type": "object"}
 
 
 def agent_of(tool: JsonObject, version: Json) -> Agent:
-    """Describe a tool of `tools/list` as an agent. Raises AgentBroken for an invalid entry.
-
-    version: of its server, as that says.
-    """
+    """Describe a tool of `tools/list` as an agent; `version`: of its server. Raises AgentBroken for an invalid one."""
     tool = delta.sound(tool)
     name = tool.get("name")
     if not isinstance(name, str) or not name:
@@ -77,52 +74,54 @@ def check(context: RunContext) -> None:
 class ToolRun:
     """One run over a line, made for it. `say` logs events; `name` is the tool's, None for the only one there is."""
 
-    def __init__(self, context: RunContext, say: Say, name: str | None) -> None:
+    def __init__(self, context: RunContext, line: AgentLine, say: Say, name: str | None) -> None:
         self._context = context
+        self._line = line
         self._say = say
         self._name = name
 
-    async def go(self, line: AgentLine) -> e.Event:
+    async def go(self) -> e.Event:
         check(self._context)
         recalled = await self._context.recall(fresh=True)
-        params: JsonObject = {"name": await self._named(line), "arguments": recalled.input}
-        sent = {key: value for key, value in self._meta().items() if not key.startswith(CONNECTIONS_OWN)}
+        tool = self._context.agent.extra.get(MCP, {})
+        params: JsonObject = {"name": await self._named(tool), "arguments": recalled.input}
+        taken = (TEXTS | self._context.run.request.metadata.keys()) - {HOPS}
+        sent = {key: value for key, value in meta(self._context).items() if key in taken}
         if sent:
             params[META] = sent
-        execution = self._context.agent.extra.get(MCP, {}).get("execution")
+        execution = tool.get("execution")
         if isinstance(execution, dict) and execution.get("taskSupport") == "required":
             params["task"] = {}
-        result = read(await line.request(TOOLS_CALL, params), TOOLS_CALL)
+        result = read(await self._line.request(TOOLS_CALL, params), TOOLS_CALL)
         task = result.get("task") if "task" in params else None
-        return await self._ended(await _of_task(line, task) if isinstance(task, dict) else result)
+        return await self._ended(await self._of_task(task) if isinstance(task, dict) else result)
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
         try:
-            said = delta.sound(jsonrpc.unpack(params)) if params else {}
-        except (ValueError, RecursionError):
+            return news(method, read(params or Raw(b"{}"), method, broken=False))
+        except RpcError:
             return []
-        if not isinstance(said, dict):
-            return []
-        said.pop(PROGRESS_TOKEN, None)
-        if method == PROGRESS:
-            return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
-        return [e.Custom(name=PROTOCOL, data={"notification": method, "params": said})]
 
-    async def _named(self, line: AgentLine) -> str:
-        if self._name is not None:
-            return self._name
-        published = self._context.agent.extra.get(MCP, {}).get("name")
-        if isinstance(published, str):
-            return published
-        tools = await line.list("tools/list", "tools")
+    async def _named(self, tool: JsonObject) -> str:
+        name = self._name or tool.get("name")
+        if isinstance(name, str):
+            return name
+        tools = await self._line.list(TOOLS_LIST, "tools")
         if len(tools) != 1:
             raise AgentFailed(f"the server has {len(tools)} tools, and the route names none of them")
         return str(tools[0].get("name"))
 
-    def _meta(self) -> JsonObject:
-        request = self._context.run.request
-        found = meta(self._context, request.creation if request.protocol == PROTOCOL else {})
-        return {key: value for key, value in found.items() if key in TEXTS or key in request.metadata}
+    async def _of_task(self, task: JsonObject) -> JsonObject:
+        """The result of a call that the server makes a task of (MCP 2025-11-25, tasks): asked for, which takes until
+        there is one. A cancelled wait cancels the task.
+        """
+        params = {"taskId": task.get("taskId")}
+        try:
+            return read(await self._line.request(TASKS_RESULT, params), TASKS_RESULT)
+        except asyncio.CancelledError:
+            with contextlib.suppress(AgentError):
+                await self._line.request(TASKS_CANCEL, params, timeout=CANCEL_SECONDS)
+            raise
 
     async def _ended(self, result: JsonObject) -> e.Event:
         blocks = delta.sound(result.get("content"))
@@ -140,13 +139,12 @@ class ToolRun:
     def _output(self, structured: Json, text: str) -> Raw:
         """The structured result of a tool that has an output schema; else its text."""
         agent = self._context.agent
+        document: Json = text or None
         if isinstance(structured, dict) and not (text and agent.output_assumed):
-            return Raw(msgspec.json.encode(delta.sound(structured)))
-        if not text:
-            return NULL if agent.text_output is None else _encoded(projection.wrap("", agent.text_output))
-        if agent.text_output is None:
-            return Raw(msgspec.json.encode(text))
-        return _encoded(projection.wrap(text, agent.text_output, agent.output_schema, projection.ASSISTANT))
+            document = delta.sound(structured)
+        elif agent.text_output is not None:
+            document = projection.wrap(text, agent.text_output, agent.output_schema, projection.ASSISTANT)
+        return Raw(msgspec.json.encode(document))
 
     async def _file(self, block: JsonObject, number: int) -> None:
         """An image, a sound or a resource becomes a file of the run's; a link stays one."""
@@ -172,20 +170,3 @@ class ToolRun:
 
 def _is_link(block: JsonObject) -> bool:
     return block.get("type") == "resource_link" and isinstance(block.get("uri"), str)
-
-
-async def _of_task(line: AgentLine, task: JsonObject) -> JsonObject:
-    """The result of a call that the server makes a task of (MCP 2025-11-25, tasks): asked for, which takes until there
-    is one. A cancelled wait cancels the task.
-    """
-    params = {"taskId": task.get("taskId")}
-    try:
-        return read(await line.request(TASKS_RESULT, params), TASKS_RESULT)
-    except asyncio.CancelledError:
-        with contextlib.suppress(AgentError):
-            await line.request(TASKS_CANCEL, params, timeout=CANCEL_SECONDS)
-        raise
-
-
-def _encoded(document: Json) -> Raw:
-    return Raw(msgspec.json.encode(document))

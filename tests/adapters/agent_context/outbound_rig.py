@@ -16,8 +16,7 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound, AgentContextRuns
 from adapters.agent_context.outbound.answers import correlation
-from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.sessions import SessionLinks
+from adapters.agent_context.outbound.links import PoolLink, SessionLinks
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone

@@ -161,9 +161,9 @@ def test_an_agent_s_message_to_a_third_one_is_not_about_its_run() -> None:
 
 
 def test_a_flood_on_a_session_ends_the_run_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    from adapters.agent_context.outbound import sessions
+    from adapters.agent_context.outbound import links
 
-    monkeypatch.setattr(sessions, "MOST_WAITING", 100_000)
+    monkeypatch.setattr(links, "MOST_WAITING", 100_000)
 
     async def main() -> None:
         async with registered() as house:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.agent_context.outbound import AgentContextRuns
-from adapters.agent_context.outbound.pools import PoolLink
+from adapters.agent_context.outbound.links import PoolLink
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, JsonObject, RunStatus
