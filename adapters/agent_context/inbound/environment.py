@@ -30,7 +30,7 @@ from adapters.agent_context.wire.messages import AgentRecord, Constraints, Messa
 from gateway.access import ANONYMOUS
 from gateway.contract import Batch, Gateway
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed, Denied, InterlinguaError, NotFound, Unavailable
+from gateway.core.errors import Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
@@ -215,6 +215,8 @@ REFUSED: Final = frozenset(
 )
 """Errors that are the fault of who asked."""
 PASSED: Final = "the deadline has passed"
+TOOK: Final = "the message took "
+"""How the reason begins for which a run is cancelled that took too many tokens."""
 TOLD: Final = "told"
 """Key of a run's attributes: what its message says of itself. It counts after a question too; metadata is anybody's."""
 CLIENT: Final = "client"
@@ -227,16 +229,6 @@ class Served(msgspec.Struct, frozen=True):
     call: McpCall
     agent: str
     correlation: str
-
-
-class Limit(msgspec.Struct):
-    """What ended a message's run early, if a limit of the message did."""
-
-    passed: InterlinguaError | None = None
-
-    def end(self, error: InterlinguaError) -> None:
-        """The run's client is told this."""
-        self.passed = error
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -252,8 +244,8 @@ class Environment(msgspec.Struct, frozen=True):
     pending: AcknowledgedQuestions = msgspec.field(default_factory=AcknowledgedQuestions)
     served: dict[str, Served] = {}
     """By run."""
-    limits: dict[str, Limit] = {}
-    """By run, of those that have some and are open."""
+    limited: set[str] = set()
+    """Open runs that are held to limits."""
 
     def asker(self, call: McpCall, head: JsonObject, correlation: str, run_id: str) -> AgentAsker | None:
         """How an agent is asked what its run wants to know, with this source and target; None for any other client."""
@@ -313,15 +305,11 @@ class Environment(msgspec.Struct, frozen=True):
         finally:
             self.served.pop(run_id, None)
 
-    def limit(self, run_id: str, constraints: Constraints) -> Limit:
+    def limit(self, run_id: str, limits: Constraints) -> None:
         """Hold a message's run to its deadline and its tokens, until it ends: also while nobody follows it."""
-        found = self.limits.get(run_id)
-        if found is None:
-            found = Limit()
-            if constraints.deadline is not None or constraints.max_tokens is not None:
-                self.limits[run_id] = found
-                self.background.do(None, self._limit(run_id, found, constraints), f"limits of run {run_id}")
-        return found
+        if run_id not in self.limited and (limits.deadline is not None or limits.max_tokens is not None):
+            self.limited.add(run_id)
+            self.background.do(None, self._limit(run_id, limits), f"limits of run {run_id}")
 
     def may_answer(self, call: McpCall, run: Run) -> bool:
         """See `WaitingRuns`. Raises Expired for a message whose deadline has passed; its run is cancelled."""
@@ -333,14 +321,16 @@ class Environment(msgspec.Struct, frozen=True):
         self.background.do(None, self._cancel(run.id, PASSED), f"deadline of run {run.id}")
         raise Expired(PASSED)
 
-    async def _limit(self, run_id: str, limit: Limit, constraints: Constraints) -> None:
-        deadline, most = constraints.deadline_at, constraints.max_tokens
+    async def _limit(self, run_id: str, limits: Constraints) -> None:
+        deadline, most = limits.deadline_at, limits.max_tokens
+        why = ""
 
         def take(batch: Batch) -> None:
+            nonlocal why
             reports = (event.output_tokens for _, event in batch.events if isinstance(event, e.UsageReported))
             used = max((each for each in reports if each is not None), default=0)
             if most is not None and used > most:
-                limit.end(AgentFailed(f"the message took {used} tokens, more than its limit of {most}"))
+                why = f"{TOOK}{used} tokens, more than its limit of {most}"
                 watch.stop()
 
         try:
@@ -349,13 +339,13 @@ class Environment(msgspec.Struct, frozen=True):
                     async with self.gateway.runs.watch(run_id, deltas=False) as watch:
                         await watch.follow(take)
             except TimeoutError:
-                limit.end(Expired(PASSED))
-            if limit.passed is not None:
-                await self._cancel(run_id, str(limit.passed))
-        except (NotFound, Unavailable) as why:  # it was deleted, or the gateway stops
-            log.debug("run %s is not held to its limits: %s", run_id, why)
+                why = PASSED
+            if why:
+                await self._cancel(run_id, why)
+        except (NotFound, Unavailable) as gone:  # it was deleted, or the gateway stops
+            log.debug("run %s is not held to its limits: %s", run_id, gone)
         finally:
-            del self.limits[run_id]
+            self.limited.discard(run_id)
 
     async def _cancel(self, run_id: str, why: str) -> None:
         await self.gateway.runs.cancel(run_id, reason=why)

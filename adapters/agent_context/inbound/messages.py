@@ -192,11 +192,11 @@ class MessageRequests:
         env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
-        limit = env.limit(run.id, letter.told.limits)
+        env.limit(run.id, letter.told.limits)
         with env.following(run.id, served):
             telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
             token = letter.session if letter.token is not None else None
-            words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)
+            words = MessageWords(env, agent, telling, correlation, losses=losses, conversation=token)
             how = env.asker(call, head, correlation, run.id)
             follower = RunFollower(env.runs, env.pending.patient(call), agent, words, asker=how)
             result: JsonObject = await follower.go(run)

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from adapters.agent_context import wire
 from adapters.agent_context.codec import content, nlip
-from adapters.agent_context.codec.errors import data_of, failure_error, to_rpc
+from adapters.agent_context.codec.errors import Expired, data_of, failure_error, to_rpc
 from adapters.agent_context.coordination.task_record import assignment_of, task_of
-from adapters.agent_context.inbound.environment import Environment, Limit
+from adapters.agent_context.inbound.environment import PASSED, TOOK, Environment
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import AgentFailed, InterlinguaError
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Events, Refusals, keys, questions
@@ -183,7 +183,6 @@ class MessageWords(RunWords):
         agent: Agent,
         telling: RunNotifications,
         correlation: str,
-        limit: Limit,
         *,
         losses: Sequence[str] = (),
         conversation: str | None = None,
@@ -193,13 +192,12 @@ class MessageWords(RunWords):
         self._conversation = conversation
         self._env = env
         self._agent = agent
-        self._limit = limit
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         if run.failure is not None:
             self._env.directory.conduct.failed(run.agent, run.failure.code)
         if run.status is not RunStatus.SUCCESS:
-            refuse(run, self._correlation, self._limit.passed)
+            refuse(run, self._correlation)
         payload = content.payload_of(self._agent, bytes(run.output))
         made = () if run.made == 0 else await self._env.gateway.files.list(run=run.id)
         files = [
@@ -216,11 +214,12 @@ class MessageWords(RunWords):
         return {"status": wire.COMPLETED, "content": {"type": wire.RESPONSE, "payload": payload}, META: meta}
 
 
-def refuse(run: Run, correlation: str, passed: InterlinguaError | None = None) -> NoReturn:
-    """Raise the error answer for a run that has ended without success. `passed`: the limit that ended it."""
+def refuse(run: Run, correlation: str) -> NoReturn:
+    """Raise the error answer for a run that has ended without success."""
     beside = {keys.RUN_ID: run.id, wire.CORRELATION: correlation}
-    if passed is not None:
-        error = to_rpc(passed, correlation).error
+    reason = run.cancel_reason or ""
+    if reason == PASSED or reason.startswith(TOOK):
+        error = to_rpc(Expired(PASSED) if reason == PASSED else AgentFailed(reason), correlation).error
         raise RpcError(error.code, error.message, {**error.data, **beside})
     if run.status is RunStatus.CANCELLED:
         said = f"cancelled: {run.cancel_reason}" if run.cancel_reason else "cancelled"

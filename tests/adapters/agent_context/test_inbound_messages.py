@@ -291,6 +291,25 @@ def test_a_question_that_nobody_has_answered_at_the_deadline_is_open_no_more(
     run(main())
 
 
+def test_who_is_asked_a_question_is_told_of_the_deadline_that_an_answer_came_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as client:
+            client.on["agent/message"] = lambda _: asyncio.Event().wait()
+            limits = request(requirements={"constraints": {"deadline": in_seconds(300)}})
+            asked = await client.begin("agent/message", target="asker", content=limits)
+            await until(lambda: bool(client.asked))
+            meta = {"interlingua/resume": client.asked[0]["params"]["_meta"]["interlingua/resume"]}
+            monkeypatch.setattr(environment, "time", SimpleNamespace(time=lambda: time.time() + 301))
+            answer = {"type": "request", "payload": {"answer": {"ok": True}}}
+            late = await refused(client.ask("agent/message", target="asker", content=answer, meta=meta))
+            told = await refused(asked)
+            assert [(each.code, each.data["code"]) for each in (late, told)] == [(-32006, "deadline")] * 2
+
+    run(main())
+
+
 def test_a_message_may_take_no_more_tokens_either_where_its_question_was_answered_by_somebody_else() -> None:
     async def spends(context: RunContext) -> None:
         await context.ask(Interrupt(id="q", kind="input", message="Is it?", answer_schema={"type": "string"}))
