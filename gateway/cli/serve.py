@@ -207,6 +207,12 @@ class _Gateway:
 
     async def serve(self, watch: bool) -> None:
         tracing.configure(self._config.telemetry, worker=self._link.number if self._link is not None else None)
+        try:
+            await self._serve(watch)
+        finally:
+            await asyncio.to_thread(tracing.shutdown)
+
+    async def _serve(self, watch: bool) -> None:
         metrics.routes_current.set(1)
         tls = self._tls
         from gateway.transport.asgi.uvicorn import HandedProtocol, behind_proxies
@@ -250,7 +256,6 @@ class _Gateway:
             try:
                 await self._app.stop()
             finally:
-                await asyncio.to_thread(tracing.shutdown)
                 if self._link is not None:
                     await self._link.leave(self._app.report())
             log.info("stopped")

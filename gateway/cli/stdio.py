@@ -92,20 +92,19 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
     pipe = OwnPipe(LIMIT)
     app = App(config)
     tracing.configure(config.telemetry)
-    try:
-        await app.start()
-    except InterlinguaError as error:
-        leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
-    try:
+    async with contextlib.AsyncExitStack() as last:
+        last.push_async_callback(asyncio.to_thread, tracing.shutdown)
+        try:
+            await app.start()
+        except InterlinguaError as error:
+            leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
+        last.push_async_callback(app.stop)
         names = app.gateway.agents.names(adapter.name)
         if agent is not None and agent not in names:
             leave(USAGE, f"no agent '{agent}' for {adapter.name}; have {', '.join(names) or 'none'}")
         loop.settled()
         conversing = await app.conversing(adapter.name)
         await conversing.converse(pipe, agent)
-    finally:
-        await app.stop()
-        await asyncio.to_thread(tracing.shutdown)
     return OK
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import httpx2
 
+from tests.cli.conftest import interlingua
+from tests.governance.enforcing.support import documents
 from tests.support.processes import Gateway, Process
 from tests.tracing.conftest import Received, attributes
 
@@ -62,3 +64,17 @@ telemetry: {{otlp: "{receiver.url}"}}
         assert refused.status_code == 503
         assert gateway.process.terminate(60) == 1
     assert receiver.span("agent_connect ")
+
+
+def test_spans_of_a_start_that_fails_are_sent(receiver: Received, agent_connect_agent: Process, tmp_path: Path) -> None:
+    documents(tmp_path, aip44={"capabilities": {"agent": {"mcpCapabilities": {"sse": True}}}})
+    (tmp_path / "routes.yaml").write_text(f"""
+routes:
+  - name: scripted
+    manifest: scripted/ACP.md
+    target: {{protocol: agent_connect, url: "{agent_connect_agent.url}", agent: echo}}
+telemetry: {{otlp: "{receiver.url}"}}
+""")
+    started = interlingua("serve", "--port", "0", cwd=tmp_path)
+    assert started.returncode == 2 and "promises" in started.stderr, started.stderr
+    assert receiver.span("describe_agent ")
