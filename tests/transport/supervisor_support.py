@@ -46,14 +46,16 @@ class Opener:
         self.opened: list[Line] = []
         self.calls = 0
         self.cancelled = 0
-        self.gate = asyncio.Event()
+        self.gate, self.cleaned = asyncio.Event(), asyncio.Event()
         self.gate.set()
+        self.cleaned.set()
 
     async def __call__(self) -> Line:
         self.calls += 1
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
+            await self.cleaned.wait()
             self.cancelled += 1
             raise
         if self.failures:

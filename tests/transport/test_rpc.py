@@ -336,6 +336,30 @@ def test_an_incoming_request_can_be_cancelled_and_is_answered() -> None:
     aio.run(main())
 
 
+def test_a_cancelled_request_cleans_up_undisturbed_by_the_end_of_the_connection() -> None:
+    async def main() -> None:
+        cleaned, done = asyncio.Event(), asyncio.Event()
+
+        async def politely(params: Raw, id: Id) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await cleaned.wait()
+                done.set()
+
+        async with one(Recorder(politely=politely)) as (peer, far):
+            await say(far, {"jsonrpc": "2.0", "id": 1, "method": "politely"})
+            await settled()
+            assert peer.cancel_incoming(1)
+            closing = asyncio.create_task(peer.aclose())
+            await settled()
+            cleaned.set()
+            await closing
+            assert done.is_set()
+
+    aio.run(main())
+
+
 # --- going out -----------------------------------------------------------------------------------------------------
 
 

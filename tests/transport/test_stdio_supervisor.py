@@ -10,6 +10,7 @@ import pytest
 from gateway.core.errors import AgentGone, Unavailable
 from gateway.transport.stdio import Supervisor
 from gateway.transport.stdio.supervisor import Backoff
+from tests.support.rpc import settled
 from tests.transport.stdio_support import until_async
 from tests.transport.supervisor_support import BROKEN, Line, Opener, run, supervisor
 
@@ -155,8 +156,13 @@ def test_closing_ends_a_start_and_refuses_who_waits_for_it() -> None:
         keeper = supervisor(opener)
         user = asyncio.create_task(keeper.use().__aenter__())
         await until_async(lambda: opener.calls == 1, 30)
-        await keeper.aclose()
-        await keeper.aclose()
+        opener.cleaned.clear()
+        closes = []
+        for _ in range(2):  # the second while the start cleans up
+            closes.append(asyncio.create_task(keeper.aclose()))
+            await settled()
+        opener.cleaned.set()
+        await asyncio.gather(*closes)
         with pytest.raises(Unavailable):
             await user
         with pytest.raises(Unavailable):

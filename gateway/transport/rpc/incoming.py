@@ -101,10 +101,14 @@ class IncomingRequests:
         """Implements `Peer.cancel_incoming`. If several requests have the id, cancels all of them."""
         wanted = [task for task, its in self._tasks.items() if its == id and not isinstance(id, bool)]
         for task in wanted:
-            if task not in self._cancelled:  # a second time would hit it while it cleans up
-                self._cancelled[task] = None
-                task.cancel()
+            self.stop(task)
         return bool(wanted)
+
+    def stop(self, task: asyncio.Task[None]) -> None:
+        """Cancel a request, if it is not yet: a second time would hit it while it cleans up."""
+        if task not in self._cancelled:
+            self._cancelled[task] = None
+            task.cancel()
 
     def mute(self) -> None:
         """Do not answer requests cancelled from now on, because the connection ends."""

@@ -293,7 +293,7 @@ class Peer:
                 self._deadline.cancel()
             if self._lingering is not None:
                 await asyncio.wait([self._lingering])
-            await self._stop(self._serving.tasks)
+            await self._stop(self._serving.tasks, self._serving.stop)
             await self._bounded(self._outbox.flushed())
             self._outbox.close(why)
             await self._stop([task for task in (self._reader, self._writer) if task is not None])
@@ -304,9 +304,11 @@ class Peer:
         finally:
             self._closed.set()
 
-    async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def _stop(
+        self, tasks: list[asyncio.Task[None]], cancel: Callable[[asyncio.Task[None]], object] = asyncio.Task.cancel
+    ) -> None:
         for task in tasks:
-            task.cancel()
+            cancel(task)
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=self._grace)
             for task in left:

@@ -149,10 +149,10 @@ class Supervisor(Generic[C]):
 
     async def aclose(self) -> None:
         """Close the connection and cancel a start; users that wait for it get Unavailable. Idempotent."""
+        if self._attempt is not None and not self._closed:  # a second time would hit it while it cleans up
+            self._attempt.cancel()
         self._closed = True
         self._cancel_expiry()
-        if self._attempt is not None:
-            self._attempt.cancel()
         if self._live is not None:
             self._close(self._live)
             self._live = None

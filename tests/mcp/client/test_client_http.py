@@ -373,6 +373,40 @@ def test_a_question_that_the_server_takes_back_is_stopped_and_answered_all_the_s
     run(story())
 
 
+def test_a_question_that_was_taken_back_cleans_up_undisturbed_by_the_end_of_the_session() -> None:
+    async def story() -> None:
+        asked, stops, cleaned, done = [asyncio.Event() for _ in range(4)]
+
+        async def asks(exchange: Exchange, message: Any) -> None:
+            await stream(exchange, request("q", "elicitation/create"), end=False)
+            await asked.wait()
+            await events(exchange, notification("notifications/cancelled", requestId="q"))
+            await exchange.gone()
+
+        async def how(method: str, params: Any) -> Any:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stops.set()
+                await cleaned.wait()
+                done.set()
+
+        async with one({"tools/call": asks}) as (_, _, session):
+            call = asyncio.create_task(session.call("tools/call", listener=Listens(how)))
+            await stops.wait()
+            assert isinstance(session, ClientSession)
+            closing = asyncio.create_task(session.aclose())
+            await settled()
+            cleaned.set()
+            await closing
+            assert done.is_set()
+            with pytest.raises(AgentGone):
+                await call
+
+    run(story())
+
+
 def test_a_slow_listener_keeps_the_stream_from_being_read() -> None:
     async def story() -> None:
         written = [0]

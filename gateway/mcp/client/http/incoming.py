@@ -68,7 +68,7 @@ class Incoming:
         self._mute = True
         tasks = list(self._tasks)
         for task in tasks:
-            task.cancel()
+            self._stop(task)
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
 
@@ -96,7 +96,7 @@ class Incoming:
             log.warning("%s: the answer to %s was not taken: %s", self._name, request.method, error)
 
     def _stop(self, task: asyncio.Task[None]) -> None:
-        if task not in self._cancelled and task in self._tasks:  # a second time would hit it while it answers
+        if task not in self._cancelled and task in self._tasks:  # a second time would hit it while it cleans up
             self._cancelled.add(task)
             task.cancel()
 
