@@ -214,11 +214,14 @@ class ScopedThreads:
 
     async def create(self, thread: Thread, *, or_get: bool = False) -> Thread:
         """The new thread belongs to the principal. Raises Conflict for the id of another's thread."""
-        marked = replace(thread, attributes={**thread.attributes, **self._principal.marks})
-        found = await self._inner.create(marked, or_get=or_get)
+        found = await self._inner.create(self.marked(thread), or_get=or_get)
         if not self._shown_thread(found):
             raise Conflict(f"thread {thread.id} exists already")
         return found
+
+    def marked(self, thread: Thread) -> Thread:
+        """A new thread as the principal's."""
+        return replace(thread, attributes={**thread.attributes, **self._principal.marks})
 
     async def get(self, thread_id: str) -> Thread:
         thread = await self._inner.get(thread_id)
@@ -465,10 +468,12 @@ class ScopedBackchannel:
         method: str,
         params: msgspec.Raw,
         *,
-        thread: str | None = None,
+        thread: str | Thread | None = None,
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
+        if isinstance(thread, Thread):
+            thread = self._threads.marked(thread)
         await self._related(agent, protocol, thread)
         return await self._inner.relay(agent, protocol, method, params, thread=thread, caller=caller, told=told)
 
@@ -478,9 +483,9 @@ class ScopedBackchannel:
         await self._related(agent, protocol, thread)
         await self._inner.forward(agent, protocol, method, params, thread=thread)
 
-    async def _related(self, agent: str, protocol: str, thread: str | None) -> None:
+    async def _related(self, agent: str, protocol: str, thread: str | Thread | None) -> None:
         await self._agents.look(agent, protocol)
-        if thread is not None:
+        if isinstance(thread, str):
             await self._threads.get(thread)
 
 

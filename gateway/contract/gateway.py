@@ -378,9 +378,8 @@ class GatewayBackchannel(Protocol):
     """Messages between a client and an agent beside runs."""
 
     def join(self, thread_id: str, caller: Caller | None = None) -> AbstractAsyncContextManager[ThreadWatch]:
-        """Watch a thread. `caller` is whom its agent may ask from now on, until it leaves or a newer one joins.
-
-        Raises NotFound.
+        """Watch a thread, which need not be stored yet. `caller` is whom its agent may ask from now on, until it leaves
+        or a newer one joins.
         """
 
     async def relay(
@@ -390,16 +389,18 @@ class GatewayBackchannel(Protocol):
         method: str,
         params: msgspec.Raw,
         *,
-        thread: str | None = None,
+        thread: str | Thread | None = None,
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
         """Hand a request of `protocol`'s own to an agent that speaks it too (`protocol` is among `Agent.extra`).
 
-        `caller` is only needed without a thread. With `told`, what the agent notes of the thread before it answers, and
-        what it retells later, is history that was asked for: `told` alone is given it, and what is `kept` is not
-        recorded again. Raises Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the
-        agent's own error.
+        A `Thread` begins with the request: it is stored when the agent has answered, with what was noted of it by then
+        (before, where another process has the agent). `caller` is only needed without a thread. With `told`, what the
+        agent notes of the thread before it answers, and what it retells later, is history that was asked for: `told`
+        alone is given it, and what is `kept` is not recorded again.
+
+        Raises Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the agent's own error.
         """
 
     async def forward(

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -204,8 +204,8 @@ class Lobby:
         """A client that another process has lent."""
         return CallerElsewhere(process, lent, self._post)
 
-    @contextlib.contextmanager
-    def join(self, thread: str, caller: Caller | None) -> Iterator[ThreadWatcher]:
+    @contextlib.asynccontextmanager
+    async def join(self, thread: str, caller: Caller | None) -> AsyncIterator[ThreadWatcher]:
         """A watcher of the thread, and a client of it for agents of every process, until the context is left."""
         watcher = ThreadWatcher(caller)
         lent = None if caller is None else self._lend(caller)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import msgspec
@@ -264,11 +265,8 @@ class EngineBackchannel:
         post.serve(RelayRequest, self._relay_for)
         post.serve(ForwardNotification, self._forward_for)
 
-    @contextlib.asynccontextmanager
-    async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
-        await self._store.thread(thread_id)
-        with self._lobby.join(thread_id, caller) as listener:
-            yield listener
+    def join(self, thread_id: str, caller: Caller | None = None) -> AbstractAsyncContextManager[ThreadWatch]:
+        return self._lobby.join(thread_id, caller)
 
     async def relay(
         self,
@@ -277,12 +275,16 @@ class EngineBackchannel:
         method: str,
         params: msgspec.Raw,
         *,
-        thread: str | None = None,
+        thread: str | Thread | None = None,
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
+        new = isinstance(thread, Thread)
         entry, found = await self._found(agent, protocol, thread)
-        if (process := await self._lobby.place(entry, thread)) is not None:
+        if (process := await self._lobby.place(entry, None if isinstance(thread, Thread) else thread)) is not None:
+            if isinstance(thread, Thread):
+                await self._store.create_thread(thread)
+                new, thread = False, thread.id
             with contextlib.ExitStack() as stack:
                 lent = stack.enter_context(self._lobby.lend(caller)) if caller is not None else None
                 call = RelayRequest(agent, protocol, method, params, thread, lent, told is not None)
@@ -297,7 +299,7 @@ class EngineBackchannel:
                         for update in answer.history:
                             told(update)
                     return answer.result
-        return await self._relay(entry, protocol, method, params, found, caller=caller, told=told)
+        return await self._relay(entry, protocol, method, params, found, caller=caller, told=told, new=new)
 
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
@@ -327,8 +329,8 @@ class EngineBackchannel:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    async def _found(self, name: str, protocol: str, thread_id: str | None) -> tuple[Entry, Thread | None]:
-        thread = await self._store.thread(thread_id) if thread_id is not None else None
+    async def _found(self, name: str, protocol: str, thread: str | Thread | None) -> tuple[Entry, Thread | None]:
+        thread = await self._store.thread(thread) if isinstance(thread, str) else thread
         return await self._roster.find(name, protocol, thread.metadata if thread else None), thread
 
     async def _relay(
@@ -341,10 +343,14 @@ class EngineBackchannel:
         *,
         caller: Caller | None,
         told: Callable[[ThreadUpdate], None] | None,
+        new: bool = False,
     ) -> msgspec.Raw:
-        relay, context = await self._beside(entry, protocol, thread, caller, told)
+        relay, context = await self._beside(entry, protocol, thread, caller, told, new=new)
         try:
-            return await relay.relay(context, method, params)
+            answer = await relay.relay(context, method, params)
+            if new:
+                await context.create()
+            return answer
         finally:
             context.answered()
 
@@ -361,6 +367,8 @@ class EngineBackchannel:
         thread: Thread | None,
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
+        *,
+        new: bool = False,
     ) -> tuple[Relay, ConversationContext]:
         relay = entry.relay if entry.route.target.protocol == protocol else None
         # of an agent that is down its client hears so, whatever the agent speaks
@@ -368,7 +376,7 @@ class EngineBackchannel:
         if relay is None:
             raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
         agent = agent or await entry.need()
-        of_thread = None if thread is None else RunQuery(thread=thread.id, limit=1, brief=True)
+        of_thread = None if thread is None or new else RunQuery(thread=thread.id, limit=1, brief=True)
         newest = await self._store.runs(of_thread) if of_thread is not None else ()
         context = ConversationContext(
             agent,
@@ -377,5 +385,6 @@ class EngineBackchannel:
             given=caller,
             last=newest[0].id if newest else None,
             told=told,
+            new=new,
         )
         return relay, context

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.contract import Caller
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, JsonObject, Thread, ThreadChange, ThreadUpdate
-from gateway.runs.threads import Threads
+from gateway.runs.threads import Threads, noted
 
 
 class UntoldCaller:
@@ -65,14 +65,18 @@ class ConversationContext:
         given: Caller | None = None,
         last: str | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
+        new: bool = False,
     ) -> None:
-        """`last` is the thread's newest run. `told`: see `GatewayBackchannel.relay`."""
+        """`last` is the thread's newest run. `told`: see `GatewayBackchannel.relay`. `new`: it is not stored before
+        `create`.
+        """
         self.agent = agent
         self.thread = thread
         self._threads = threads
         self._given = given
         self._last = last
         self._told = self._retold = told
+        self._new = new
 
     @property
     def upstream_thread(self) -> JsonObject | None:
@@ -94,7 +98,8 @@ class ConversationContext:
         upstream = {**upstream, **self._threads.holding(self.thread.id, self.agent.name)}
         if upstream == self.upstream_thread:
             return
-        self.thread = await self._threads.change(self.thread.id, ThreadChange(upstream={self.agent.name: upstream}))
+        change = ThreadChange(upstream={self.agent.name: upstream})
+        self.thread = change.of(self.thread) if self._new else await self._threads.change(self.thread.id, change)
 
     def hold(self) -> Callable[[], None]:
         return _nothing if self.thread is None else self._threads.hold(self.thread.id, self.agent.name)
@@ -110,8 +115,20 @@ class ConversationContext:
 
     def record(self, update: ThreadUpdate, *, tell: bool) -> None:
         """Record an update on the thread, if there is one; its watchers are told where `tell` says so."""
+        if self.thread is None:
+            return
+        if tell:
+            self._threads.watchers.tell(self.thread.id, update)
+        if self._new:
+            self.thread = noted(update).of(self.thread)
+        else:
+            self._threads.note(self.thread.id, update)
+
+    async def create(self) -> None:
+        """Store a new thread, with what was said of it by now."""
         if self.thread is not None:
-            self._threads.note(self.thread.id, update, tell=tell)
+            self._new = False
+            await self._threads.create(self.thread)
 
     def refreshed(self, thread: Thread) -> None:
         """Take the thread's record as it is now."""

@@ -76,17 +76,17 @@ class Threads:
         """Returns the new record. Raises NotFound."""
         return await self._store.update_thread(thread_id, change, checkpoint, at=time.time())
 
-    def note(self, thread_id: str, update: ThreadUpdate, *, tell: bool = True) -> None:
-        """Record an update behind; watchers are told at once unless they hear of it otherwise."""
-        if tell:
-            self.watchers.tell(thread_id, update)
+    async def create(self, thread: Thread) -> None:
+        """Store a new thread. Raises Conflict."""
+        await self._store.create_thread(thread)
+
+    def note(self, thread_id: str, update: ThreadUpdate) -> None:
+        """Record an update behind."""
         self._writing.start(self._record(thread_id, update))
 
     async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
         try:
-            # An agent may have cut a text in two, which no store takes.
-            sound = replace(update, kind=delta.sound(update.kind), data=delta.sound(update.data))
-            await self.change(thread_id, ThreadChange(updates=(sound,)))
+            await self.change(thread_id, noted(update))
         except InterlinguaError as error:
             log.warning("thread %s: an update could not be recorded: %s", thread_id, error)
 
@@ -134,6 +134,12 @@ class Threads:
                 metadata=file.metadata if file.run is None else {**file.metadata, EARLIER: True},
             )
             await self._store.put_artifact(copied, self._store.open_artifact(file.id), max_bytes=file.size)
+
+
+def noted(update: ThreadUpdate) -> ThreadChange:
+    """The change that records an update. An agent may have cut a text in two, which no store takes."""
+    sound = replace(update, kind=delta.sound(update.kind), data=delta.sound(update.data))
+    return ThreadChange(updates=(sound,))
 
 
 def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Checkpoint | None:

@@ -357,6 +357,10 @@ def test_a_client_does_with_its_own_what_the_gateway_can() -> None:
             await ana.threads.delete("t1")
             with pytest.raises(NotFound):
                 await running.threads.get("t1")
+            await ana.backchannel.relay(
+                "echo", PROTOCOL, "_x/ask", params, thread=Thread(id="t2", created_at=0, updated_at=0)
+            )
+            assert (await running.threads.get("t2")).attributes == {OWNER: "ana"}
 
     run(main())
 

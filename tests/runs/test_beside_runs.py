@@ -1,17 +1,29 @@
 """What passes beside runs: news of a thread, the client that may be asked, a protocol's own requests."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.contract import RunContext, ThreadContext
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, NotFound, Unavailable, Unsupported
-from gateway.core.types import KEPT_UPDATES, Agent, JsonObject, Run, Thread, ThreadStatus, ThreadUpdate, with_update
+from gateway.core.errors import AgentGone, Conflict, NotFound, Unavailable, Unsupported
+from gateway.core.types import (
+    KEPT_UPDATES,
+    Agent,
+    JsonObject,
+    Run,
+    Thread,
+    ThreadQuery,
+    ThreadStatus,
+    ThreadUpdate,
+    with_update,
+)
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
+NOTHING = msgspec.Raw(b"{}")
 THREAD = Thread(id="t1", created_at=0.0, updated_at=0.0)
 
 
@@ -115,7 +127,7 @@ def test_an_update_in_a_turn_is_an_event_of_the_run_in_its_place_and_no_news() -
                 assert told[1] == e.Custom(name="scripted", data={"title": "new"})
                 assert len(told) == 3 and isinstance(told[2], e.PartDelta)
                 assert isinstance(await watch.next(), Run)
-                gateway.conversations.note("t1", title("later"))
+                gateway.conversations.watchers.tell("t1", title("later"))
                 news = await watch.next()  # the update of the turn would have come first
                 assert isinstance(news, ThreadUpdate) and news.data == {"title": "later"}
 
@@ -223,13 +235,34 @@ def test_a_request_of_the_protocol_s_own_reaches_an_agent_of_that_protocol_alone
     run(story())
 
 
-def test_joining_an_unknown_thread_is_refused() -> None:
-    async def story() -> None:
-        async with engine((route(), Scripted(echo))) as gateway:
-            with pytest.raises(NotFound):
-                async with gateway.backchannel.join("nowhere"):
-                    raise Unavailable("never")
+def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_agent_says_of_it() -> None:
+    class Begins(Relaying):
+        async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
+            await context.set_thread({"session": "s1"})
+            context.note(title("half \ud83d"))
+            assert len(await gateway.threads.list(ThreadQuery())) == (method == "again")
+            if method == "refuse":
+                raise Unavailable("no")
+            return await super().relay(context, method, params)
 
+    async def story() -> None:
+        nonlocal gateway
+        begins = Begins()
+        async with engine((route(), begins)) as gateway, gateway.backchannel.join("t1") as watch:
+            with pytest.raises(Unavailable):
+                await gateway.backchannel.relay("scripted", "scripted", "refuse", NOTHING, thread=THREAD)
+            await gateway.backchannel.relay("scripted", "scripted", "make", NOTHING, thread=THREAD)
+            stored = await gateway.threads.get("t1")
+            assert stored.upstream == {"scripted": {"session": "s1"}}
+            assert [update.data for update in stored.updates] == [{"title": "half "}]
+            assert [await watch.next() for _ in range(2)] == [title("half \ud83d")] * 2
+            begins.seen[-1].note(title("later"))
+            await gateway.conversations.settled()
+            assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "later"}]
+            with pytest.raises(Conflict):
+                await gateway.backchannel.relay("scripted", "scripted", "again", NOTHING, thread=THREAD)
+
+    gateway: Any = None
     run(story())
 
 

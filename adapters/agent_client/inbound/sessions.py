@@ -306,7 +306,6 @@ class EditorSessions:
         thread = self._thread(str(uuid.uuid4()), asked)
         session = None
         try:
-            await self._whole(self._gateway.threads.create(thread))
             await governed.opened(governor, thread.id, self._client.visitor.name)
             session = await self._opened(thread, name, params, OpenedBy.NEW)
             return self._shown(session, await set_option.begin(session.context))
@@ -487,9 +486,12 @@ class EditorSessions:
             raise Unavailable("too many sessions are open on this connection; close some")
         session = EditorSession(SessionContext(self._client, thread, agent, Raw(bytes(params))), self._left)
         self._open[session.id] = session
-        async with _or_closed(session):
-            await session.open(way)
+        await session.open(way)
+        try:
             self._still(thread)
+        except InterlinguaError:
+            await session.close()
+            raise
         return session
 
     def _still(self, thread: Thread) -> None:

@@ -17,10 +17,12 @@ from gateway.wire import jsonrpc
 
 
 async def begin(session: SessionContext) -> Raw | JsonObject:
-    """Answer `session/new`. Makes the agent's own session, if it has such. Raises what that raises."""
+    """Answer `session/new`. Makes the agent's own session, if it has such, and the record. Raises what that raises."""
+    relay = session.gateway.backchannel.relay
     try:
-        answer = await session.relay("session/new", session.params)
+        answer = await relay(session.agent, PROTOCOL, "session/new", session.params, thread=session.thread)
     except Unsupported:
+        await session.client.clients.whole(session.gateway.threads.create(session.thread))
         said = {"sessionId": session.id, **await settings(session)}
         lost = jsonrpc.read(session.params, wire.NewSession).mcp_servers
         return wire.with_meta(said, wire.OURS, {"lost": [wire.LOST_SERVERS]}) if lost else said
