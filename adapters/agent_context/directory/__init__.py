@@ -50,7 +50,7 @@ from adapters.agent_context.security import ClientPrincipal
 from gateway.access import ANONYMOUS
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import AgentBroken, Conflict, Denied, Invalid, NotFound, TooLarge, Unavailable
-from gateway.core.types import Agent, JsonObject
+from gateway.core.types import JsonObject
 from gateway.mcp.server.contract import McpSession
 from gateway.transport.guard import Guard
 
@@ -58,8 +58,6 @@ MOST_AGENTS: Final = 50_000
 STATUS_LENGTH: Final = 100
 PIECE: Final = 100
 """Agents that are looked at between two turns of others."""
-LOOKS: Final = 10
-"""So often within an interval it is seen who has fallen silent."""
 _THERE: Final = frozenset({wire.ACTIVE, wire.BUSY})
 _UNMEASURED: Final[Mapping[str, int]] = MappingProxyType({})
 _HTTP: Final = {"ws": "http", "wss": "https"}
@@ -94,7 +92,6 @@ class Directory:
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._reserved = {wire.SELF, options.tasks_of}
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
-        self._swept = -1e9
         self._metrics = Metrics(gateway, monotonic)
         self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self.revoking.suspend)
 
@@ -163,10 +160,10 @@ class Directory:
             raise members.denied(agent)
         if agent in self._reserved or members.gateway.agents.routed(agent):
             raise Conflict(f"the agent id {agent} belongs to the gateway")
-        made = await self._checked(sent)
+        await self._check_record(sent)
         async with members.lock(AGENT + agent):
             known = members.by_id.get(agent)
-            if known is not None and known.elsewhere:  # it may have lost its gateway just now
+            if known is not None and members.liveness.elsewhere(known):  # it may have lost its gateway just now
                 await self._shared.probe(known.joined.process)
             self._free(agent, principal, session)
             seen = members.now()
@@ -175,7 +172,7 @@ class Directory:
                 await members.keep(joined, principal.name)
             except Conflict:
                 raise Conflict(f"the agent id {agent} is taken") from None
-            member = members.take(joined, principal.name, made, beat=members.liveness.now())
+            member = members.take(joined, principal.name, beat=members.liveness.now())
             if session is None:
                 members.unbind(member)
             else:
@@ -259,10 +256,6 @@ class Directory:
             raise self._members.denied(*sorted(connection.agents))
 
     # --- access that is revoked --------------------------------------------------------------------------------------
-
-    def revoked(self, agent: str) -> bool:
-        """Whether its access is revoked."""
-        return agent in self._members.revoked
 
     def check(self, agent: str) -> None:
         """Raises Denied for a revoked agent, Unavailable for a registered one that cannot be called now.
@@ -392,16 +385,8 @@ class Directory:
     async def _sweep(self) -> None:
         """Notice silent agents, write down those that were heard, forget the old. Called about once a second."""
         members, liveness = self._members, self._members.liveness
-        for connection in list(members.connections.values()):
-            session = connection.session
-            if not session.alive:
-                self.left(session)
-            elif connection.look():
-                for agent in list(connection.agents):
-                    self._look(members.by_id[agent])
-        if liveness.now() - self._swept < liveness.heartbeat / LOOKS:
-            return
-        self._swept = liveness.now()
+        for session in [each for each in members.connections if not each.alive]:
+            self.left(session)
         changed: list[str] = []
         for number, member in enumerate(list(members.by_id.values())):
             if number % PIECE == PIECE - 1:
@@ -413,7 +398,7 @@ class Directory:
                 await self._forget(member)
                 changed.append(member.id)
                 continue
-            if (member.fresh or member.heard_here) and now - member.saved >= liveness.heartbeat:
+            if member.heard > member.saved and now - member.saved >= liveness.heartbeat:
                 members.note(member, member.joined)
             if member.tell(members.status(member)):
                 changed.append(member.id)
@@ -443,7 +428,7 @@ class Directory:
             raise Conflict(f"the agent id {agent} is taken")
         same = known.connection is not None and known.connection.session is session
         if not same and members.liveness.holds(known):
-            where = "to another gateway" if known.elsewhere else "on another connection"
+            where = "to another gateway" if members.liveness.elsewhere(known) else "on another connection"
             raise Conflict(f"agent {agent} is connected {where}")
 
     def _mine(self, agent: str, principal: ClientPrincipal, session: McpSession | None) -> RegisteredAgent:
@@ -459,15 +444,15 @@ class Directory:
             raise Denied(f"agent {agent} has a connection of its own")
         return member
 
-    async def _checked(self, record: JsonObject) -> Agent:
-        """The agent that it describes. Raises what `Directory.register` does for a record that cannot be kept."""
+    async def _check_record(self, record: JsonObject) -> None:
+        """Raises what `Directory.register` does for a record that cannot be kept."""
         if deeper(record, MOST_LEVELS):
             raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent")
         size = len(msgspec.json.encode(record))
         if size > MOST_BYTES:
             raise TooLarge(f"/agent: {size} bytes are more than {MOST_BYTES}")
         try:
-            agent = agent_of(shown(record))
+            agent_of(shown(record))
         except AgentBroken as error:
             raise Invalid(f"/agent: {error}", path="/agent") from error
         endpoint = record.get("endpoint")
@@ -479,7 +464,6 @@ class Directory:
                 raise Invalid(
                     "/agent/endpoint: its transport does not go with its URL", path="/agent/endpoint"
                 ) from error
-        return agent
 
     def _candidate(
         self, one: Listed, loads: Mapping[str, int] = _UNMEASURED, speeds: Mapping[str, float] = _UNMEASURED

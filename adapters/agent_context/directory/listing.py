@@ -13,9 +13,9 @@ import msgspec
 
 from adapters.agent_context.codec.agents import native, record_of
 from adapters.agent_context.codec.ranking import Candidate
-from adapters.agent_context.directory.evaluation import shown
+from adapters.agent_context.directory.evaluation import shown as rated
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.registered import RegisteredAgent, digest, time_of
+from adapters.agent_context.directory.registered import RegisteredAgent, digest, shown, time_of
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.wire import ACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import LIST_SECONDS
@@ -81,10 +81,11 @@ class Listing:
 
     def entry(self, one: Listed) -> JsonObject:
         """An agent as the directory shows it."""
-        base = one.member.entry if one.member is not None else self._record(one)
+        joined = one.member.joined if one.member is not None else None
+        base = self._record(one) if joined is None else shown(joined.record, joined.seen)
         out = {**base, "status": one.status}
         claim = base.get("evaluation")
-        if (evaluation := shown(claim, self._shared.of(one.name, one.owner))) is not None:
+        if (evaluation := rated(claim, self._shared.of(one.name, one.owner))) is not None:
             out["evaluation"] = evaluation
         return out
 

@@ -134,8 +134,9 @@ class Members:
     def elsewhere(self, agent: str) -> str | None:
         """The other process whose connection a registered agent is reached by; None where there is none."""
         member = self.by_id.get(agent)
-        there = member is not None and member.elsewhere and member.joined.endpoint is None
-        return member.joined.process if member is not None and there else None
+        if member is None or member.joined.endpoint is not None or not self.liveness.elsewhere(member):
+            return None
+        return member.joined.process
 
     def doubt(self) -> None:
         """Another process may be dead: `doubted` has it looked at."""
@@ -159,24 +160,23 @@ class Members:
 
     # --- coming and going ---------------------------------------------------------------------------------------
 
-    def take(
-        self, joined: Joined, owner: str, agent: Agent, *, beat: float, elsewhere: bool = False
-    ) -> RegisteredAgent:
-        """An agent as it is known now: a new one, or in the place of what was known of it. `agent`: the record's."""
+    def take(self, joined: Joined, owner: str, *, beat: float) -> RegisteredAgent:
+        """An agent as it is known now: a new one, or in the place of what was known of it. Raises AgentBroken,
+        ValueError for a record that is none.
+        """
         known = self.by_id.get(joined.id)
         if known is not None and known.joined.record == joined.record and known.owner == owner:
-            known.read(joined, beat=beat, elsewhere=elsewhere, now=self.liveness.now())
+            known.read(joined, beat=beat, now=self.liveness.now())
             return known
+        agent = agent_of(shown(joined.record))
         member = RegisteredAgent(
             id=joined.id,
             owner=owner,
             joined=joined,
             agent=agent,
-            entry=shown(joined.record, joined.seen),
-            hosted=self._made(joined.record),
+            hosted=self._made(agent, joined),
             beat=beat,
             saved=self.liveness.now(),
-            elsewhere=elsewhere,
             connection=known.connection if known is not None else None,
             told=known.told if known is not None else "",
         )
@@ -189,8 +189,7 @@ class Members:
         self.unbind(member)
         connection = self.connections.get(session)
         if connection is None:
-            connection = RegisteredConnection(session, self.liveness.now(), takes=session.can_ask)
-            self.connections[session] = connection
+            connection = self.connections[session] = RegisteredConnection(session, self.liveness.now())
         connection.hear(self.liveness.now())
         member.bind(connection)
 
@@ -227,7 +226,7 @@ class Members:
         """Clients see and reach it again. The engine has closed its outbound half, so it gets another."""
         self.revoked.pop(agent, None)
         if (member := self.by_id.get(agent)) is not None:
-            member.host(self._made(member.joined.record))
+            member.host(self._made(member.agent, member.joined))
             self.announce()
 
     # --- the engine ---------------------------------------------------------------------------------------------
@@ -249,16 +248,13 @@ class Members:
         self._announced = time.monotonic()
         self._cost = self._announced - began
 
-    def _made(self, record: JsonObject) -> Hosted:
+    def _made(self, agent: Agent, joined: Joined) -> Hosted:
         """A new outbound half: for another record, and after a revocation."""
-        endpoint = record.get("endpoint")
-        own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
-        return Hosted(RegisteredOutbound(self, shown(record), own), timeout=self.options.agent_timeout)
+        own = self.to_endpoint(joined.endpoint) if joined.endpoint is not None else None
+        return Hosted(RegisteredOutbound(self, agent, own), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
-        """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
-        stranger named the address. Raises ValueError for a transport that does not go with the URL.
-        """
+        """See `PoolLink.to_endpoint`."""
         return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
     def link(self, agent: str) -> ContextLink | None:
@@ -331,19 +327,18 @@ class RegisteredOutbound(AgentContextRuns):
     """One registered agent, over whichever connection it has at the moment. See `gateway.contract.Outbound`,
     `Supervised` and `Placed`, and `ContextLink`: it is the way to itself, and open only while it may be given work.
 
-    record: the agent's own, less its credentials. own: the link to its endpoint instead.
+    own: the link to its endpoint instead.
     """
 
-    def __init__(self, members: Members, record: JsonObject, own: ContextLink | None) -> None:
-        self._id = str(record["id"])
+    def __init__(self, members: Members, agent: Agent, own: ContextLink | None) -> None:
+        self._id = agent.name
         super().__init__(self, self._id, "auto")
         self._members = members
-        self._described = agent_of(record)
+        self._agent = agent
         self._own = own
 
     async def describe(self) -> Agent:
-        """See `Outbound.describe`. As it registered."""
-        return self._described
+        return self._agent
 
     @property
     def reachable(self) -> bool:
@@ -357,7 +352,6 @@ class RegisteredOutbound(AgentContextRuns):
     def open(
         self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
     ) -> AbstractAsyncContextManager[AgentLine]:
-        """See `ContextLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
         if (error := self._members.refusal(self._id)) is not None:
             raise error
         if (link := self._way()) is None:
@@ -375,7 +369,6 @@ class RegisteredOutbound(AgentContextRuns):
         self._members.doubt()
 
     async def aclose(self) -> None:
-        """See `Outbound.aclose`. The connection that an agent registered on is its own."""
         if self._own is not None:
             await self._own.aclose()
 

@@ -1,15 +1,13 @@
 """Registered agents: what is kept of each, what it says and misses, which connection is whose.
 
-Times are of a clock that only goes forward (`time.monotonic` unless told otherwise). An agent was last heard of when
-it sent a heartbeat or its connection anything at all; an agent of another process, when that process last wrote it
-down.
+Times are of a clock that only goes forward. An agent was last heard of when it sent a heartbeat or its connection
+anything at all; an agent of another process, when that process last wrote it down.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -153,84 +151,62 @@ AWAY: Final = frozenset({INACTIVE, OFFLINE, "unavailable", "stopped", "shutdown"
 
 
 class RegisteredConnection(msgspec.Struct):
-    """One client's session on which agents registered.
-
-    `heard` is when it last said anything; `takes` whether it took requests when that was looked at.
-    """
+    """One client's session on which agents registered. `heard` is when it last said anything."""
 
     session: McpSession
     heard: float
     agents: set[str] = msgspec.field(default_factory=set)
-    takes: bool = True
 
     def hear(self, now: float) -> float:
         """Note that it has said something; returns the seconds since the last time."""
         since, self.heard = now - self.heard, now
         return since
 
-    def look(self) -> bool:
-        """Whether it takes requests now and did not when that was looked at last, or the other way round."""
-        before, self.takes = self.takes, self.session.can_ask
-        return self.takes is not before
-
 
 class RegisteredAgent(msgspec.Struct):
     """One registered agent as this process sees it. It changes itself: every change is a method.
 
     `owner` is the principal's name. `connection` is the one here that it registered on, while that lasts; `beat` when
-    it was last heard of otherwise. `elsewhere` is true while another process has its connection. `agent`, `entry` and
-    `hosted` are made of the record: the core's agent, the directory's entry, what the engine gets of it. `saved` is
-    when it was last written down.
+    it was last heard of otherwise. `agent` and `hosted` are made of the record: the core's agent, and what the engine
+    gets of it. `saved` is when it was last written down, `told` the status that was last made known.
     """
 
     id: str
     owner: str
     joined: Joined
     agent: Agent
-    entry: JsonObject
     hosted: Hosted
     beat: float
     saved: float
-    elsewhere: bool = False
     connection: RegisteredConnection | None = None
-    fresh: bool = False
-    """Whether it has sent a heartbeat here since it was last written down."""
     told: str = ""
-    """The status that was last made known."""
 
     @property
     def heard(self) -> float:
         """When it was last heard of."""
         return self.beat if self.connection is None else max(self.beat, self.connection.heard)
 
-    @property
-    def heard_here(self) -> bool:
-        """Whether its connection has said anything since it was last written down."""
-        return self.connection is not None and self.connection.heard > self.saved
-
     def say(self, now: float) -> None:
         """Note a heartbeat that came here."""
-        self.beat, self.fresh = now, True
+        self.beat = now
 
-    def read(self, joined: Joined, *, beat: float, elsewhere: bool, now: float) -> None:
+    def read(self, joined: Joined, *, beat: float, now: float) -> None:
         """Its registration is there again, with the same record."""
-        if self.joined.seen != joined.seen:
-            self.entry = shown(joined.record, joined.seen)
-        self.joined, self.elsewhere, self.beat, self.saved = joined, elsewhere, max(beat, self.beat), now
+        self.joined, self.beat, self.saved = joined, max(beat, self.beat), now
 
     def hear_elsewhere(self, found: Joined, now: float) -> None:
         """Note a heartbeat that came to another process."""
-        self.joined, self.beat = replace(self.joined, status=found.status, seen=found.seen), now
+        self.joined = replace(self.joined, status=found.status, seen=found.seen)
+        self.beat = self.saved = now
 
     def note(self, joined: Joined, now: float) -> None:
         """Note a change of it, which is written down soon."""
-        self.joined, self.entry = joined, shown(joined.record, joined.seen)
-        self.saved, self.fresh = now, False
+        self.joined, self.saved = joined, now
 
     def bind(self, connection: RegisteredConnection) -> None:
         """Reach it over this connection from now on."""
         connection.agents.add(self.id)
-        self.connection, self.elsewhere = connection, False
+        self.connection = connection
 
     def unbind(self) -> RegisteredConnection | None:
         """Stop reaching it over its connection; returns that."""
@@ -239,11 +215,6 @@ class RegisteredAgent(msgspec.Struct):
             self.beat = max(self.beat, connection.heard)
             connection.agents.discard(self.id)
         return connection
-
-    def move(self, elsewhere: bool) -> bool:
-        """Note whether another process has its connection. Returns whether that is a change."""
-        before, self.elsewhere = self.elsewhere, elsewhere
-        return before is not elsewhere
 
     def host(self, hosted: Hosted) -> None:
         """The engine gets this of it from now on."""
@@ -256,18 +227,27 @@ class RegisteredAgent(msgspec.Struct):
 
 
 class Liveness:
-    """Decides by silence whether agents are there. One per directory."""
+    """Decides by silence whether agents are there. One per directory. `others`: the other processes that live."""
 
-    def __init__(self, heartbeat: float, missed: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, heartbeat: float, missed: int, monotonic: Callable[[], float]) -> None:
         self.heartbeat = heartbeat
         self.now = monotonic
         self.allowed = heartbeat * missed
         """Seconds of silence."""
+        self.others: Set[str] = frozenset()
+
+    def live(self, others: Set[str]) -> None:
+        """These are the other processes from now on."""
+        self.others = others
+
+    def elsewhere(self, member: RegisteredAgent) -> bool:
+        """Whether another process has its connection."""
+        return member.connection is None and member.joined.process in self.others
 
     def silent(self, member: RegisteredAgent) -> bool:
         """Whether it has missed its beats."""
         allowed = self.allowed
-        if member.elsewhere:  # that process writes once per interval
+        if self.elsewhere(member):  # that process writes once per interval
             allowed += self.heartbeat + LATE
         return self.now() - member.heard > allowed
 
@@ -279,9 +259,9 @@ class Liveness:
 
     def status(self, member: RegisteredAgent) -> str:
         """active, busy, inactive or offline; revoked is not looked at."""
-        if member.connection is None and not member.elsewhere and member.joined.endpoint is None:
-            return OFFLINE
-        if member.connection is not None and not member.connection.session.alive and member.joined.endpoint is None:
+        connection = member.connection
+        there = self.elsewhere(member) if connection is None else connection.session.alive
+        if not there and member.joined.endpoint is None:
             return OFFLINE
         said = member.joined.status.casefold()
         if self.silent(member) or said in AWAY or self.deaf(member):
@@ -292,7 +272,6 @@ class Liveness:
         """Whether nobody else may connect as it: its connection is there, can be asked, and is heard of."""
         if self.silent(member):
             return False
-        connection = member.connection
-        if connection is None:
-            return member.elsewhere
-        return connection.session.alive and connection.session.can_ask
+        if member.connection is None:
+            return self.elsewhere(member)
+        return member.connection.session.alive and member.connection.session.can_ask

@@ -9,24 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 
 from msgspec.structs import replace
 
-from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged, read
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.registered import (
-    AGENT,
-    EVALUATION,
-    GONE,
-    PROCESS,
-    joined,
-    revocation,
-    shown,
-)
+from adapters.agent_context.directory.registered import AGENT, EVALUATION, GONE, PROCESS, joined, revocation
 from adapters.agent_context.wire import ERROR, PROTOCOL
 from gateway.contract import Kept
 from gateway.core.errors import Conflict, InterlinguaError
@@ -60,7 +51,6 @@ class Replication:
         self._revoked = revoked
         self._known: dict[str, Kept] = {}
         self._read: Sequence[Kept] = ()
-        self._alive: set[str] = set()
         self._probed = -1e9
         self._unsure: dict[tuple[str, str], dict[str, tuple[Vote, int]]] = {}
 
@@ -86,7 +76,7 @@ class Replication:
         self._members.marks.seen(mark)
         await self._confirm(mark)
         await self._probe()
-        if self._gateway.process not in self._alive and PROCESS + self._gateway.process not in self._known:
+        if PROCESS + self._gateway.process not in self._known:
             await self._live()
 
     @property
@@ -94,8 +84,9 @@ class Replication:
         """The other process that has lived longest, if it has lived longer than this one. All know the same one: who
         came later has read of it.
         """
-        me = self._gateway.process
-        born = {each: self._known[PROCESS + each].number for each in self._alive if PROCESS + each in self._known}
+        me, known = self._gateway.process, self._known
+        alive = (each for each in (me, *self._members.liveness.others) if PROCESS + each in known)
+        born = {each: known[PROCESS + each].number for each in alive}
         first = min(born, key=lambda each: (born[each], each), default=me)
         return None if first == me else first
 
@@ -133,26 +124,20 @@ class Replication:
         self._known = now
 
     async def _take(self, news: list[Kept], gone: Iterable[str], mark: int) -> None:
-        marks, changed = self._members.marks, set()
-        alive = set(self._alive)
+        marks = self._members.marks
+        others = self._members.liveness.others | self._processes(one.name for one in news)
+        changed = self._live_others(others - self._processes(gone))
         for number, one in enumerate(news, 1):
             if not number % PIECE:
                 await asyncio.sleep(0)
             kind, _, key = one.name.partition("/")
-            if kind + "/" == PROCESS:
-                alive.add(key)
-            elif not marks.newer(one.name, mark) and self._taken(kind + "/", key, one):
+            if not marks.newer(one.name, mark) and self._taken(kind + "/", key, one):
                 changed.add(key)
         for name in gone:
             kind, _, key = name.partition("/")
-            if kind + "/" == PROCESS:
-                alive.discard(key)
-            elif not marks.newer(name, mark):
+            if kind + "/" != PROCESS and not marks.newer(name, mark):
                 self._lost(kind + "/", key)
                 changed.add(key)
-        if alive != self._alive:
-            self._alive = alive
-            changed |= self._elsewhere()
         if changed:
             self._changed(changed)
 
@@ -206,12 +191,9 @@ class Replication:
             beat = liveness.now() - max(0.0, members.now() - found.seen)
         else:
             beat = liveness.now() if found.seen > known.joined.seen else known.heard
-        elsewhere = found.process != me and found.process in self._alive
-        record = known.joined.record if known is not None else None
+        same = known is not None and known.joined.record == found.record
         try:
-            same = known is not None and record == found.record
-            agent = known.agent if known is not None and same else agent_of(shown(found.record))
-            member = members.take(found, one.owner, agent, beat=beat, elsewhere=elsewhere)
+            member = members.take(found, one.owner, beat=beat)
         except (InterlinguaError, RecursionError, ValueError) as error:  # it was kept by another version, say
             log.warning("agent %s is not served: %s", key, error)
             return False
@@ -222,15 +204,17 @@ class Replication:
         member.tell(members.status(member))
         return True
 
-    def _elsewhere(self) -> set[str]:
-        """Other processes live than before: whose connections are there still?"""
-        me, others = self._gateway.process, set()
-        for member in self._members.by_id.values():
-            process = member.joined.process
-            now = member.connection is None and process != me and process in self._alive
-            if member.move(now):
-                others.add(member.id)
-        return others
+    def _processes(self, names: Iterable[str]) -> set[str]:
+        """The other processes among the names of records."""
+        return {name.removeprefix(PROCESS) for name in names if name.startswith(PROCESS)} - {self._gateway.process}
+
+    def _live_others(self, others: Set[str]) -> set[str]:
+        """These other processes live. Returns the agents whose connections are there or gone by that."""
+        members = self._members
+        if others == members.liveness.others:
+            return set()
+        members.liveness.live(others)
+        return {member.id for member in members.by_id.values() if member.tell(members.status(member))}
 
     # --- votes --------------------------------------------------------------------------------------------------
 
@@ -265,7 +249,7 @@ class Replication:
 
     async def _probe(self) -> None:
         now = self._members.liveness.now()
-        others = self._alive - {self._gateway.process}
+        others = self._members.liveness.others
         if not others or (now - self._probed < PROBE and not self._members.doubted()):
             return
         self._probed = now
@@ -279,6 +263,5 @@ class Replication:
             except Conflict:
                 continue
             await self._gateway.records.forget(PROTOCOL, PROCESS + process)
-            self._alive.discard(process)
-        if dead := self._elsewhere():
-            self._changed(dead)
+            if gone := self._live_others(self._members.liveness.others - {process}):
+                self._changed(gone)

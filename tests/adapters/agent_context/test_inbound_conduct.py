@@ -66,7 +66,7 @@ def test_messages_and_tasks_that_an_agent_fails_are_counted_and_only_told_unless
             found = await client.ask("resources/read", uri="agent://metrics/painter")
             conduct = json.loads(found["contents"][0]["text"])["conduct"]
             assert (conduct["failures"], conduct["window"]) == (2, 60.0)
-            assert not there.inbound.directory.revoked("painter")
+            there.inbound.directory.check("painter")
 
     run(main())
 

@@ -184,7 +184,7 @@ def test_a_record_that_was_kept_and_cannot_be_read_any_more_does_not_keep_the_ga
     async def scene() -> None:
         async with house(file=tmp_path / "db") as it:
             await it.register()
-        monkeypatch.setattr("adapters.agent_context.directory.replication.agent_of", too_deep)
+        monkeypatch.setattr("adapters.agent_context.directory.members.agent_of", too_deep)
         async with house(file=tmp_path / "db") as it:
             assert not it.directory.ids()
 

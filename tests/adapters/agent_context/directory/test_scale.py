@@ -22,7 +22,8 @@ async def crowd(it: House) -> None:
     one = members.by_id["agent-0"]
     for number in range(1, MANY):
         name = f"agent-{number}"
-        members.by_id[name] = replace(one, id=name, entry={**one.entry, "id": name})
+        joined = replace(one.joined, record={**one.joined.record, "id": name})
+        members.by_id[name] = replace(one, id=name, joined=joined)
     names = list(members.by_id)
     it.engine.agents.names = lambda protocol: names if protocol == PROTOCOL else ()  # type: ignore[method-assign]
 
