@@ -1,8 +1,7 @@
 """Serves clients of the Agent Context Protocol, and plain MCP clients: their server, and their directory.
 
 methods.py      the methods by name; agents that register; the standard tools
-messages.py     agent/message: a run
-tasks.py        agent/delegate, and the tools for tasks
+work.py         agent/message, agent/delegate and the tools for tasks: runs
 rendering.py    what is told of a run or a task, before its end and at it
 questions.py    a run's questions
 resources.py    directory, tasks, metrics; prompts and resources of an MCP server
@@ -27,7 +26,7 @@ from adapters.agent_context.inbound.environment import Background, ClientIdentit
 from adapters.agent_context.inbound.methods import AgentContextService
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
-from adapters.agent_context.inbound.tasks import TaskRequests
+from adapters.agent_context.inbound.work import TaskRequests
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -33,7 +33,7 @@ from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
-from gateway.mcp.runs import ClientRuns, WaitingRuns, keys
+from gateway.mcp.runs import ClientRuns, Rendering, RunFollower, WaitingRuns, keys
 from gateway.mcp.server.call import Nowhere, ServedCall
 from gateway.mcp.server.contract import McpCall, McpClient, McpSession
 from gateway.mcp.wire import meta_of
@@ -247,10 +247,6 @@ class Environment(msgspec.Struct, frozen=True):
     limited: set[str] = set()
     """Open runs that are held to limits."""
 
-    def asker(self, call: McpCall, head: JsonObject, correlation: str, run_id: str) -> AgentAsker | None:
-        """How an agent is asked what its run wants to know, with this source and target; None for any other client."""
-        return AgentAsker(head, correlation, run_id) if self.people.is_agent(call.session) else None
-
     async def agent(self, call: McpCall, name: str, path: str) -> Agent:
         """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.
 
@@ -296,14 +292,25 @@ class Environment(msgspec.Struct, frozen=True):
         log.warning("%s restores the access of agent %s", principal.name, agent_id)
         await self.runs.whole(self.directory.revoking.restore(agent_id))
 
-    @contextlib.contextmanager
-    def following(self, run_id: str, served: Served) -> Iterator[None]:
-        """While the block lasts the run is served."""
-        self.served[run_id] = served
+    async def follow(
+        self,
+        call: McpCall,
+        run: Run,
+        agent: Agent,
+        words: Rendering,
+        *,
+        head: JsonObject,
+        correlation: str,
+        outlives: bool = False,
+    ) -> Any:
+        """See `RunFollower.go`. `head`: source and target of messages about the run. An agent is asked by a message."""
+        how = AgentAsker(head, correlation, run.id) if self.people.is_agent(call.session) else None
+        patient = self.pending.patient(call)
+        self.served[run.id] = Served(call, agent.name, correlation)
         try:
-            yield
+            return await RunFollower(self.runs, patient, agent, words, asker=how, outlives=outlives).go(run)
         finally:
-            self.served.pop(run_id, None)
+            self.served.pop(run.id, None)
 
     def limit(self, run_id: str, limits: Constraints) -> None:
         """Hold a message's run to its deadline and its tokens, until it ends: also while nobody follows it."""
@@ -389,6 +396,6 @@ def metadata_of(meta: JsonObject) -> JsonObject:
     return {key: value for key, value in keys.metadata(meta).items() if key != wire.CORRELATION}
 
 
-def both(source: str, target: str | None) -> JsonObject:
+def both(source: str, target: Any) -> JsonObject:
     """The members of a message that say from whom it is to whom; None for a client that is no agent."""
     return {"source": source, "target": target or CLIENT}

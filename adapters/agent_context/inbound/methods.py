@@ -12,11 +12,10 @@ from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal, to_rpc
 from adapters.agent_context.directory.conduct import REQUESTS
 from adapters.agent_context.inbound.environment import Aside, Environment, correlation_of
-from adapters.agent_context.inbound.messages import MessageRequests
 from adapters.agent_context.inbound.rendering import failed, found_agents, registered, result
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
-from adapters.agent_context.inbound.tasks import TaskRequests
+from adapters.agent_context.inbound.work import MessageRequests, TaskRequests
 from adapters.agent_context.wire import messages as params
 from adapters.agent_context.wire.base import checked, read, refused
 from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister

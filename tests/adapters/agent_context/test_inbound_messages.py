@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.inbound import environment, messages
+from adapters.agent_context.inbound import environment, work
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Run, RunQuery, RunStatus
@@ -226,7 +226,7 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
             assert error.data["path"] == "/content/payload/requirements/constraints/deadline"
             assert not await there.engine.runs.count(_on(None))
 
-            monkeypatch.setattr(messages, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+            monkeypatch.setattr(work, "ahead", lambda *_: None)  # it came in time, however slow the machine is
             soon = {"constraints": {"deadline": in_seconds(0.2)}}
             error = await refused(client.ask("agent/message", target="held", content=request(requirements=soon)))
             assert (error.code, error.data["code"]) == (-32006, "deadline")
@@ -255,7 +255,7 @@ def test_a_deadline_holds_for_what_comes_after_a_question_too(monkeypatch: pytes
         await asyncio.Event().wait()
 
     async def main() -> None:
-        monkeypatch.setattr(messages, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+        monkeypatch.setattr(work, "ahead", lambda *_: None)  # it came in time, however slow the machine is
         async with rig((route("slow"), Scripted(slow))) as there, there.socket() as client:
             soon = request(requirements={"constraints": {"deadline": in_seconds(0.2)}})
             error = await refused(client.ask("agent/message", target="slow", content=soon))
@@ -272,7 +272,7 @@ def test_a_question_that_nobody_has_answered_at_the_deadline_is_open_no_more(
     watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        monkeypatch.setattr(messages, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+        monkeypatch.setattr(work, "ahead", lambda *_: None)  # it came in time, however slow the machine is
         async with rig() as there, there.http() as client:
             limits = request(requirements={"constraints": {"deadline": in_seconds(0.5 if watched else 300)}})
             error = await refused(client.ask("agent/message", target="asker", content=limits))

@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Any
 
-from adapters.agent_context.inbound.messages import SESSIONS
+from adapters.agent_context.inbound.work import SESSIONS
 from gateway.core.types import RunQuery, RunStatus, Thread, agent_id
 from tests.adapters.agent_context.inbound_rig import rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Talker, refused, request, text_of

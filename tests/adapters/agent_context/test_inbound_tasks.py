@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.inbound import tasks
+from adapters.agent_context.inbound import work
 from gateway.core.types import RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import (
@@ -130,7 +130,7 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_is_an_error(
             assert (error.code, error.data["code"], error.data["correlationId"]) == (-32006, "deadline", "p")
             assert error.data["path"] == "/task/requirements/constraints/deadline"
             assert await told_tasks(client) == []
-            monkeypatch.setattr(tasks, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+            monkeypatch.setattr(work, "ahead", lambda *_: None)  # it came in time, however slow the machine is
             soon = task("u", "holding", deadline=in_seconds(0.2))
             error = await refused(client.ask("agent/delegate", task=soon, meta={"correlationId": "s"}))
             assert (error.code, error.data["correlationId"]) == (-32006, "s")
