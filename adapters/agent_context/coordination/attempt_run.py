@@ -238,12 +238,12 @@ class AttemptFollower:
 
     async def _asked(self, question_id: str, put: Interrupt) -> str:
         """Ask once, and answer the agent. Why it still waits for an answer; "" if it does not."""
-        answer = await self._put(put)
-        if answer.outcome is Outcome.CANCELLED and self._context.cancelled:
-            return ""  # the attempt is cancelled as well, and with it the question
         try:
+            answer = await self._put(put)
+            if answer.outcome is Outcome.CANCELLED and self._context.cancelled:
+                return ""  # the attempt is cancelled as well, and with it the question
             run = await _here(lambda: self._gateway.runs.answer(self._run_id, answer, question_id))
-        except Denied as error:
+        except (Denied, Unavailable) as error:
             return str(error)
         except InterlinguaError as error:
             log.info("task %s: the answer to %s came too late: %s", self._context.run.id, question_id, error)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination.task_record import task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentGone, Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs.live import LiveRun
 from tests.adapters.agent_context.coordination.rig import (
@@ -83,6 +84,33 @@ def test_a_question_answered_where_the_agent_runs_is_answered_for_the_task_too()
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "answered that"}]}
             log = [event for _, event in await there.engine.runs.events(done.id)]
             assert [event.answer for event in log if isinstance(event, e.Resumed)] == [Answer(value="that")]
+
+    run(scene())
+
+
+def test_an_answer_that_could_not_be_passed_on_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_run, "ELSEWHERE_SECONDS", 0.0)
+
+    async def scene() -> None:
+        async with house(agents={"a": asks()}) as there:
+            started = await there.delegate()
+            await there.asked(started, "1:q")
+            (attempt,) = await there.attempts(started)
+            answer = there.engine.runs.answer
+
+            async def away(run_id: str, *given: Any) -> Any:
+                if run_id == attempt.id:
+                    monkeypatch.setattr(there.engine.runs, "answer", answer)
+                    raise Unavailable("the store is away")
+                return await answer(run_id, *given)
+
+            monkeypatch.setattr(there.engine.runs, "answer", away)
+            await away(started.id, Answer(value="this"))
+            (question,) = (await there.asked(started, "1:q~2")).interrupts
+            assert question.message == "the store is away\n\nwhich?"
+            await there.engine.runs.answer(started.id, Answer(value="that"))
+            done = await there.ended(started)
+            assert json.loads(bytes(done.output)) == {"messages": [{"text": "answered that"}]}
 
     run(scene())
 
