@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import inspect
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import mcp_agents_server
 from tests.support.agent_context import agents_server as agent_context_agents
+from tests.support.aio import run
 from tests.support.examples import EXAMPLES, MORE
 from tests.support.forking import place
 from tests.support.postgres import PostgresServer
@@ -90,6 +92,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return SLOW_FIRST.index(folder) if folder in SLOW_FIRST else len(SLOW_FIRST)
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine is run to its end, in bounded time."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}))
+    return True
 
 
 def pytest_collection_finish() -> None:

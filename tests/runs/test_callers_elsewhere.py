@@ -18,7 +18,6 @@ from gateway.core.types import JsonObject, Run, RunStatus, Thread, ThreadUpdate
 from gateway.runs import Engine, callers
 from gateway.store.sqlite import SqliteStore
 from gateway.wire.jsonrpc import RpcError
-from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 THREAD = Thread(id="t", created_at=0, updated_at=0)
@@ -107,34 +106,29 @@ async def known(gateway: Engine, number: int = 1) -> list[Caller]:
     return found("t")
 
 
-def test_an_agent_asks_and_tells_a_client_that_is_at_another_process(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other, _, __):
-            client = Client(files=True)
-            async with other.backchannel.join("t", client), one.backchannel.join("t", near := Client()):
-                far, near_ = (
-                    await known(one, 2) if (await known(one, 2))[0] is not near else (await known(one, 2))[::-1]
-                )
-                assert near_ is near and (far.protocol, far.capabilities) == ("scripted", {"files": True})
-                assert bytes(await far.ask("read", ASKED)) == b'"yes"'
-                with pytest.raises(RpcError) as refused:
-                    await far.ask("no", ASKED)
-                assert (refused.value.error.code, refused.value.error.data) == (-32601, {"method": "no"})
-                far.tell("note", ASKED)
-                await until(lambda: len(client.asked) == 3)
-                assert [method for method, _ in client.asked] == ["read", "no", "note"]
-                asking = asyncio.create_task(far.ask("never", ASKED))
-                await until(lambda: len(client.asked) == 4)
-                asking.cancel()
-                await client.given_up.wait()
-            await known(one, 0)
-            with pytest.raises(Unavailable, match="has gone"):
-                await far.ask("read", ASKED)
-
-    run(main())
+async def test_an_agent_asks_and_tells_a_client_that_is_at_another_process(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db") as (one, other, _, __):
+        client = Client(files=True)
+        async with other.backchannel.join("t", client), one.backchannel.join("t", near := Client()):
+            far, near_ = await known(one, 2) if (await known(one, 2))[0] is not near else (await known(one, 2))[::-1]
+            assert near_ is near and (far.protocol, far.capabilities) == ("scripted", {"files": True})
+            assert bytes(await far.ask("read", ASKED)) == b'"yes"'
+            with pytest.raises(RpcError) as refused:
+                await far.ask("no", ASKED)
+            assert (refused.value.error.code, refused.value.error.data) == (-32601, {"method": "no"})
+            far.tell("note", ASKED)
+            await until(lambda: len(client.asked) == 3)
+            assert [method for method, _ in client.asked] == ["read", "no", "note"]
+            asking = asyncio.create_task(far.ask("never", ASKED))
+            await until(lambda: len(client.asked) == 4)
+            asking.cancel()
+            await client.given_up.wait()
+        await known(one, 0)
+        with pytest.raises(Unavailable, match="has gone"):
+            await far.ask("read", ASKED)
 
 
-def test_the_client_of_a_run_that_is_driven_elsewhere_is_asked_until_the_run_has_ended(tmp_path: Path) -> None:
+async def test_the_client_of_a_run_that_is_driven_elsewhere_is_asked_until_the_run_has_ended(tmp_path: Path) -> None:
     told: list[bytes] = []
 
     async def asks(context: RunContext) -> None:
@@ -142,147 +136,128 @@ def test_the_client_of_a_run_that_is_driven_elsewhere_is_asked_until_the_run_has
         told.append(bytes(await context.caller.ask("read", ASKED)))
         await echo(context)
 
-    async def main() -> None:
-        async with two(tmp_path / "s.db", asks) as (one, other, _, __):
-            hold = one._lobby.hold("t", "scripted")
-            await held(one, other)
-            started = await other.runs.start(request("hi", thread="t"), caller=(client := Client()))
-            assert await one.store.owner_of(started.id) == one.process
-            done = await other.runs.wait(started.id, 30)
-            assert done is not None and done.status is RunStatus.SUCCESS and told == [b'"yes"']
-            assert client.asked == [("read", bytes(ASKED))]
-            await until(lambda: not other._lobby._lent)
-            hold()
-
-    run(main())
+    async with two(tmp_path / "s.db", asks) as (one, other, _, __):
+        hold = one._lobby.hold("t", "scripted")
+        await held(one, other)
+        started = await other.runs.start(request("hi", thread="t"), caller=(client := Client()))
+        assert await one.store.owner_of(started.id) == one.process
+        done = await other.runs.wait(started.id, 30)
+        assert done is not None and done.status is RunStatus.SUCCESS and told == [b'"yes"']
+        assert client.asked == [("read", bytes(ASKED))]
+        await until(lambda: not other._lobby._lent)
+        hold()
 
 
-def test_who_watches_a_thread_hears_what_happens_in_another_process(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other, here, _):
-            async with other.backchannel.join("t") as watch:
-                await until(lambda: "t" in one.conversations.watchers._by_thread)
-                done = await ended(one)
-                news = await watch.next()
-                assert isinstance(news, Run) and news.id == done.id
-                here.contexts[0].note(title := ThreadUpdate(protocol="scripted", kind="title", data="new"))
-                assert await watch.next() == msgspec.structs.replace(title, after=done.id)
-            await until(lambda: "t" not in one.conversations.watchers._by_thread)
-
-    run(main())
+async def test_who_watches_a_thread_hears_what_happens_in_another_process(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db") as (one, other, here, _):
+        async with other.backchannel.join("t") as watch:
+            await until(lambda: "t" in one.conversations.watchers._by_thread)
+            done = await ended(one)
+            news = await watch.next()
+            assert isinstance(news, Run) and news.id == done.id
+            here.contexts[0].note(title := ThreadUpdate(protocol="scripted", kind="title", data="new"))
+            assert await watch.next() == msgspec.structs.replace(title, after=done.id)
+        await until(lambda: "t" not in one.conversations.watchers._by_thread)
 
 
-def test_a_conversation_that_one_process_has_open_is_gone_on_with_there_until_it_is_closed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other, here, there):
-            await ended(one)
-            await held(one, other)
-            done = await ended(other)
-            assert len(here.contexts) == 2 and not there.contexts and done.status is RunStatus.SUCCESS
-            history: list[ThreadUpdate] = []
-            relay = other.backchannel.relay
-            answer = await relay("scripted", "scripted", "load", ASKED, thread="t", told=history.append)
-            assert bytes(answer) == bytes(ASKED) and [update.data for update in history] == ["load"]
-            async with other.backchannel.join("t", client := Client()):
-                await known(one)
-                assert bytes(await relay("scripted", "scripted", "ask", ASKED, thread="t")) == b'"yes"'
-                assert [method for method, _ in client.asked] == ["may I?"]
-            with pytest.raises(RpcError) as refused:
-                await relay("scripted", "scripted", "refuse", ASKED, thread="t")
-            assert refused.value.error.code == -32000
-            await other.backchannel.forward("scripted", "scripted", "note", ASKED, thread="t")
-            await until(lambda: len(here.beside) == 4)
-            assert here.beside == [("load", "t"), ("ask", "t"), ("refuse", "t"), ("note", "t")] and not there.beside
-            await relay("scripted", "scripted", "login", ASKED)
-            assert there.beside == [("login", None)], "what concerns no conversation"
-            assert here.release is not None
-            here.release()
-            here.release()
-            await held(one, other, False)
-            await ended(other)
-            assert len(there.contexts) == 1
+async def test_a_conversation_that_one_process_has_open_is_gone_on_with_there_until_it_is_closed(
+    tmp_path: Path,
+) -> None:
+    async with two(tmp_path / "s.db") as (one, other, here, there):
+        await ended(one)
+        await held(one, other)
+        done = await ended(other)
+        assert len(here.contexts) == 2 and not there.contexts and done.status is RunStatus.SUCCESS
+        history: list[ThreadUpdate] = []
+        relay = other.backchannel.relay
+        answer = await relay("scripted", "scripted", "load", ASKED, thread="t", told=history.append)
+        assert bytes(answer) == bytes(ASKED) and [update.data for update in history] == ["load"]
+        async with other.backchannel.join("t", client := Client()):
+            await known(one)
+            assert bytes(await relay("scripted", "scripted", "ask", ASKED, thread="t")) == b'"yes"'
+            assert [method for method, _ in client.asked] == ["may I?"]
+        with pytest.raises(RpcError) as refused:
+            await relay("scripted", "scripted", "refuse", ASKED, thread="t")
+        assert refused.value.error.code == -32000
+        await other.backchannel.forward("scripted", "scripted", "note", ASKED, thread="t")
+        await until(lambda: len(here.beside) == 4)
+        assert here.beside == [("load", "t"), ("ask", "t"), ("refuse", "t"), ("note", "t")] and not there.beside
+        await relay("scripted", "scripted", "login", ASKED)
+        assert there.beside == [("login", None)], "what concerns no conversation"
+        assert here.release is not None
+        here.release()
+        here.release()
+        await held(one, other, False)
+        await ended(other)
+        assert len(there.contexts) == 1
 
-    run(main())
 
-
-def test_a_conversation_of_a_process_that_has_died_is_gone_on_with_by_whoever_is_asked(
+async def test_a_conversation_of_a_process_that_has_died_is_gone_on_with_by_whoever_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        file = tmp_path / "s.db"
-        monkeypatch.setattr(callers, "LOOK_SECONDS", 60.0)
-        async with engine((route(), there := Holder()), store=SqliteStore(file, host="there")) as other:
-            async with engine((route(), Holder()), store=SqliteStore(file, host="here")) as one:
-                await one.threads.create(THREAD)
-                await until(lambda: other.process in one._lobby._there)
-                one._lobby.hold("t", "scripted")
-                await held(one, other)
-            assert one.process in other._lobby._there
-            for _ in range(2):  # which is not noticed before it is asked
-                assert (await ended(other)).status is RunStatus.SUCCESS
-            assert len(there.contexts) == 2
-            assert bytes(await other.backchannel.relay("scripted", "scripted", "x", ASKED, thread="t")) == bytes(ASKED)
-
-    run(main())
-
-
-def test_changes_that_were_missed_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other, _, __):
-            tell = other.post.tell
-            monkeypatch.setattr(other.post, "tell", lambda process, call: None)
-            async with other.backchannel.join("t", Client()):
-                async with other.backchannel.join("t", Client()):
-                    monkeypatch.setattr(other.post, "tell", tell)
-                    async with other.backchannel.join("t", Client()):
-                        await known(one, 3)
-                    await known(one, 2)
-                    monkeypatch.setattr(other.post, "tell", lambda process, call: None)
-                monkeypatch.setattr(other.post, "tell", tell)
-                other.post.tell(one.process, callers.ChangeCount(other._lobby._changes))
-                await known(one, 1)
-            await known(one, 0)
-
-    run(main())
-
-
-def test_a_process_that_starts_later_knows_who_is_there_and_forgets_who_has_gone(tmp_path: Path) -> None:
-    async def main() -> None:
-        file = tmp_path / "s.db"
+    file = tmp_path / "s.db"
+    monkeypatch.setattr(callers, "LOOK_SECONDS", 60.0)
+    async with engine((route(), there := Holder()), store=SqliteStore(file, host="there")) as other:
         async with engine((route(), Holder()), store=SqliteStore(file, host="here")) as one:
             await one.threads.create(THREAD)
-            async with engine((route(), Holder()), store=SqliteStore(file, host="there")) as other:
-                joined = other.backchannel.join("t", Client())
-                await joined.__aenter__()
-                await known(one, 1)
-                async with engine((route(), Holder()), store=SqliteStore(file, host="a third")) as third:
-                    await known(third, 1)
-            await known(one, 0)
-            await joined.__aexit__(None, None, None)
-
-    run(main())
+            await until(lambda: other.process in one._lobby._there)
+            one._lobby.hold("t", "scripted")
+            await held(one, other)
+        assert one.process in other._lobby._there
+        for _ in range(2):  # which is not noticed before it is asked
+            assert (await ended(other)).status is RunStatus.SUCCESS
+        assert len(there.contexts) == 2
+        assert bytes(await other.backchannel.relay("scripted", "scripted", "x", ASKED, thread="t")) == bytes(ASKED)
 
 
-def test_whoever_has_not_heard_yet_that_a_conversation_is_open_elsewhere_reads_it_in_the_thread(
+async def test_changes_that_were_missed_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two(tmp_path / "s.db") as (one, other, _, __):
+        tell = other.post.tell
+        monkeypatch.setattr(other.post, "tell", lambda process, call: None)
+        async with other.backchannel.join("t", Client()):
+            async with other.backchannel.join("t", Client()):
+                monkeypatch.setattr(other.post, "tell", tell)
+                async with other.backchannel.join("t", Client()):
+                    await known(one, 3)
+                await known(one, 2)
+                monkeypatch.setattr(other.post, "tell", lambda process, call: None)
+            monkeypatch.setattr(other.post, "tell", tell)
+            other.post.tell(one.process, callers.ChangeCount(other._lobby._changes))
+            await known(one, 1)
+        await known(one, 0)
+
+
+async def test_a_process_that_starts_later_knows_who_is_there_and_forgets_who_has_gone(tmp_path: Path) -> None:
+    file = tmp_path / "s.db"
+    async with engine((route(), Holder()), store=SqliteStore(file, host="here")) as one:
+        await one.threads.create(THREAD)
+        async with engine((route(), Holder()), store=SqliteStore(file, host="there")) as other:
+            joined = other.backchannel.join("t", Client())
+            await joined.__aenter__()
+            await known(one, 1)
+            async with engine((route(), Holder()), store=SqliteStore(file, host="a third")) as third:
+                await known(third, 1)
+        await known(one, 0)
+        await joined.__aexit__(None, None, None)
+
+
+async def test_whoever_has_not_heard_yet_that_a_conversation_is_open_elsewhere_reads_it_in_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def records(context: RunContext) -> None:
         await context.set_thread({"session": "s"})
         await echo(context)
 
-    async def main() -> None:
-        async with two(tmp_path / "s.db", records) as (one, other, here, there):
-            tell = one.post.tell
-            monkeypatch.setattr(one.post, "tell", lambda process, call: None)
-            await ended(one)
-            await ended(other)
-            assert len(here.contexts) == 2 and not there.contexts
-            assert here.release is not None
-            here.release()
-            monkeypatch.setattr(one.post, "tell", tell)
-            one.post.tell(other.process, callers.ChangeCount(one._lobby._changes))
-            await until(lambda: other._lobby._there[one.process].knows(one._lobby._changes))
-            await ended(other)
-            assert len(there.contexts) == 1, "it has been told that it is open no more"
-
-    run(main())
+    async with two(tmp_path / "s.db", records) as (one, other, here, there):
+        tell = one.post.tell
+        monkeypatch.setattr(one.post, "tell", lambda process, call: None)
+        await ended(one)
+        await ended(other)
+        assert len(here.contexts) == 2 and not there.contexts
+        assert here.release is not None
+        here.release()
+        monkeypatch.setattr(one.post, "tell", tell)
+        one.post.tell(other.process, callers.ChangeCount(one._lobby._changes))
+        await until(lambda: other._lobby._there[one.process].knows(one._lobby._changes))
+        await ended(other)
+        assert len(there.contexts) == 1, "it has been told that it is open no more"

@@ -14,7 +14,6 @@ from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Outcome, Run, RunRequest, RunStatus
 from gateway.runs import Engine
-from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until
 
 SCHEMA: dict[str, Any] = {
@@ -53,167 +52,136 @@ async def asked(gateway: Engine, run_id: str) -> Run:
     return found
 
 
-def test_what_is_missing_is_asked_before_the_run_is_sent() -> None:
-    async def scene() -> None:
-        agent = weather()
-        async with engine((route(), agent)) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            found = await asked(gateway, started.id)
-            assert (found.status, found.dispatched, agent.contexts) == (RunStatus.INTERRUPTED, False, [])
-            (question,) = found.interrupts
-            assert (question.kind, question.answer_schema) == ("input", FORM)
-            assert question.message == "scripted needs more input: units, days"
-            with pytest.raises(Invalid, match="days"):
-                await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 0}))
-            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 2}))
-            found = await asked(gateway, started.id)
-            assert (found.status, found.request.input, len(agent.contexts)) == (RunStatus.SUCCESS, WHOLE, 1)
-
-    run(scene())
+async def test_what_is_missing_is_asked_before_the_run_is_sent() -> None:
+    agent = weather()
+    async with engine((route(), agent)) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        found = await asked(gateway, started.id)
+        assert (found.status, found.dispatched, agent.contexts) == (RunStatus.INTERRUPTED, False, [])
+        (question,) = found.interrupts
+        assert (question.kind, question.answer_schema) == ("input", FORM)
+        assert question.message == "scripted needs more input: units, days"
+        with pytest.raises(Invalid, match="days"):
+            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 0}))
+        await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 2}))
+        found = await asked(gateway, started.id)
+        assert (found.status, found.request.input, len(agent.contexts)) == (RunStatus.SUCCESS, WHOLE, 1)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DECLINED, Outcome.CANCELLED])
-def test_a_form_that_is_not_filled_in_ends_the_run_cancelled_and_nothing_is_sent(outcome: Outcome) -> None:
-    async def scene() -> None:
-        agent = weather()
-        async with engine((route(), agent)) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            await asked(gateway, started.id)
-            await gateway.runs.answer(started.id, Answer(outcome=outcome))
-            live = gateway.live.get(started.id)
-            await until(lambda: live is None or live.ended)
-            found = await gateway.runs.get(started.id)
-            assert (found.status, agent.contexts, agent.cancels) == (RunStatus.CANCELLED, [], 0)
-
-    run(scene())
+async def test_a_form_that_is_not_filled_in_ends_the_run_cancelled_and_nothing_is_sent(outcome: Outcome) -> None:
+    agent = weather()
+    async with engine((route(), agent)) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        await asked(gateway, started.id)
+        await gateway.runs.answer(started.id, Answer(outcome=outcome))
+        live = gateway.live.get(started.id)
+        await until(lambda: live is None or live.ended)
+        found = await gateway.runs.get(started.id)
+        assert (found.status, agent.contexts, agent.cancels) == (RunStatus.CANCELLED, [], 0)
 
 
-def test_a_run_that_is_cancelled_while_it_asks_is_never_sent() -> None:
-    async def scene() -> None:
-        agent = weather()
-        async with engine((route(), agent)) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            await asked(gateway, started.id)
-            found = await gateway.runs.cancel(started.id, wait=True)
-            assert (found.status, agent.contexts, agent.cancels) == (RunStatus.CANCELLED, [], 0)
-
-    run(scene())
+async def test_a_run_that_is_cancelled_while_it_asks_is_never_sent() -> None:
+    agent = weather()
+    async with engine((route(), agent)) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        await asked(gateway, started.id)
+        found = await gateway.runs.cancel(started.id, wait=True)
+        assert (found.status, agent.contexts, agent.cancels) == (RunStatus.CANCELLED, [], 0)
 
 
-def test_an_answer_that_does_not_fit_the_rest_is_asked_for_again_with_the_reason() -> None:
+async def test_an_answer_that_does_not_fit_the_rest_is_asked_for_again_with_the_reason() -> None:
     few = {"if": {"properties": {"units": {"const": "celsius"}}}, "then": {"properties": {"days": {"maximum": 3}}}}
 
-    async def scene() -> None:
-        agent = weather({**SCHEMA, **few})
-        async with engine((route(), agent)) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            await asked(gateway, started.id)
-            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 5}))
-            await until(lambda: [i.id for i in gateway.live[started.id].run.interrupts] == ["input#2"])
-            (again,) = gateway.live[started.id].run.interrupts
-            assert list(again.answer_schema["properties"]) == ["days"]
-            assert again.message.startswith("days: 5 is greater than the maximum of 3")
-            await gateway.runs.answer(started.id, Answer(value={"days": 2}))
-            assert (await asked(gateway, started.id)).request.input == WHOLE
-
-    run(scene())
+    agent = weather({**SCHEMA, **few})
+    async with engine((route(), agent)) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        await asked(gateway, started.id)
+        await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 5}))
+        await until(lambda: [i.id for i in gateway.live[started.id].run.interrupts] == ["input#2"])
+        (again,) = gateway.live[started.id].run.interrupts
+        assert list(again.answer_schema["properties"]) == ["days"]
+        assert again.message.startswith("days: 5 is greater than the maximum of 3")
+        await gateway.runs.answer(started.id, Answer(value={"days": 2}))
+        assert (await asked(gateway, started.id)).request.input == WHOLE
 
 
-def test_it_is_not_asked_for_ever() -> None:
-    async def scene() -> None:
-        agent = weather({**SCHEMA, "if": {}, "then": {"properties": {"days": {"maximum": 0}}}})
-        async with engine((route(), agent)) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            for _ in range(5):
-                assert (await asked(gateway, started.id)).status is RunStatus.INTERRUPTED
-                live, (open_,) = gateway.live[started.id], gateway.live[started.id].run.interrupts
-                value = {key: WHOLE[key] for key in open_.answer_schema["properties"]}
-                await gateway.runs.answer(started.id, Answer(value=value))
-                await until(lambda live=live, id=open_.id: live.ended or id not in [i.id for i in live.run.interrupts])
-                await until(lambda live=live: live.ended or bool(live.run.interrupts))
-            found = await gateway.runs.get(started.id)
-            assert (found.status, agent.contexts) == (RunStatus.ERROR, [])
-            assert found.failure is not None and found.failure.code == "invalid"
-
-    run(scene())
+async def test_it_is_not_asked_for_ever() -> None:
+    agent = weather({**SCHEMA, "if": {}, "then": {"properties": {"days": {"maximum": 0}}}})
+    async with engine((route(), agent)) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        for _ in range(5):
+            assert (await asked(gateway, started.id)).status is RunStatus.INTERRUPTED
+            live, (open_,) = gateway.live[started.id], gateway.live[started.id].run.interrupts
+            value = {key: WHOLE[key] for key in open_.answer_schema["properties"]}
+            await gateway.runs.answer(started.id, Answer(value=value))
+            await until(lambda live=live, id=open_.id: live.ended or id not in [i.id for i in live.run.interrupts])
+            await until(lambda live=live: live.ended or bool(live.run.interrupts))
+        found = await gateway.runs.get(started.id)
+        assert (found.status, agent.contexts) == (RunStatus.ERROR, [])
+        assert found.failure is not None and found.failure.code == "invalid"
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_a_restart_keeps_the_question_and_sends_the_run_once(tmp_path: Path, answered: bool) -> None:
+async def test_a_restart_keeps_the_question_and_sends_the_run_once(tmp_path: Path, answered: bool) -> None:
     """`answered`: the last thing that the old gateway has committed is the answer."""
-
-    async def scene() -> None:
-        file = tmp_path / "store.db"
-        before, after = weather(), weather()
-        async with engine((route(), before), file=file) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            await asked(gateway, started.id)
-            if answered:
-                live = gateway.live[started.id]
-                live.questions.waiting["input"].cancel()  # who waits for it dies first
-                gateway._starter._stopping = live.detached = True
-                await live.answer(Answer(value={"units": "celsius", "days": 2}), None)
-        async with engine((route(), after), file=file) as gateway:
-            if not answered:
-                found = await asked(gateway, started.id)
-                assert [i.id for i in found.interrupts] == ["input"]
-                await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 2}))
+    file = tmp_path / "store.db"
+    before, after = weather(), weather()
+    async with engine((route(), before), file=file) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        await asked(gateway, started.id)
+        if answered:
+            live = gateway.live[started.id]
+            live.questions.waiting["input"].cancel()  # who waits for it dies first
+            gateway._starter._stopping = live.detached = True
+            await live.answer(Answer(value={"units": "celsius", "days": 2}), None)
+    async with engine((route(), after), file=file) as gateway:
+        if not answered:
             found = await asked(gateway, started.id)
-            assert (found.status, found.request.input) == (RunStatus.SUCCESS, WHOLE)
-            assert (before.contexts, len(after.contexts)) == ([], 1)
-        async with engine((route(), after), file=file) as gateway:
-            assert len(after.contexts) == 1
+            assert [i.id for i in found.interrupts] == ["input"]
+            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 2}))
+        found = await asked(gateway, started.id)
+        assert (found.status, found.request.input) == (RunStatus.SUCCESS, WHOLE)
+        assert (before.contexts, len(after.contexts)) == ([], 1)
+    async with engine((route(), after), file=file) as gateway:
+        assert len(after.contexts) == 1
 
-    run(scene())
 
-
-def test_a_restart_keeps_what_was_answered_to_the_questions_before(tmp_path: Path) -> None:
+async def test_a_restart_keeps_what_was_answered_to_the_questions_before(tmp_path: Path) -> None:
     few = {"if": {"properties": {"units": {"const": "celsius"}}}, "then": {"properties": {"days": {"maximum": 3}}}}
 
-    async def scene() -> None:
-        file = tmp_path / "store.db"
-        async with engine((route(), weather({**SCHEMA, **few})), file=file) as gateway:
-            started = await gateway.runs.start(prompt("Bonn"))
-            await asked(gateway, started.id)
-            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 5}))
-            await until(lambda: [i.id for i in gateway.live[started.id].run.interrupts] == ["input#2"])
-        async with engine((route(), weather({**SCHEMA, **few})), file=file) as gateway:
-            found = await asked(gateway, started.id)
-            assert [list(i.answer_schema["properties"]) for i in found.interrupts] == [["days"]]
-            await gateway.runs.answer(started.id, Answer(value={"days": 2}))
-            assert (await asked(gateway, started.id)).request.input == WHOLE
-
-    run(scene())
+    file = tmp_path / "store.db"
+    async with engine((route(), weather({**SCHEMA, **few})), file=file) as gateway:
+        started = await gateway.runs.start(prompt("Bonn"))
+        await asked(gateway, started.id)
+        await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 5}))
+        await until(lambda: [i.id for i in gateway.live[started.id].run.interrupts] == ["input#2"])
+    async with engine((route(), weather({**SCHEMA, **few})), file=file) as gateway:
+        found = await asked(gateway, started.id)
+        assert [list(i.answer_schema["properties"]) for i in found.interrupts] == [["days"]]
+        await gateway.runs.answer(started.id, Answer(value={"days": 2}))
+        assert (await asked(gateway, started.id)).request.input == WHOLE
 
 
-def test_a_queued_run_asks_when_it_is_its_turn(tmp_path: Path) -> None:
-    async def scene() -> None:
-        agent = weather()
-        async with engine((route(), agent)) as gateway:
-            started = await gateway.runs.start(prompt("Bonn", start_at=1.0))
-            await until(lambda: bool(gateway.live[started.id].run.interrupts))
-            assert agent.contexts == []
-            await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 2}))
-            assert (await asked(gateway, started.id)).request.input == WHOLE
-
-    run(scene())
+async def test_a_queued_run_asks_when_it_is_its_turn(tmp_path: Path) -> None:
+    agent = weather()
+    async with engine((route(), agent)) as gateway:
+        started = await gateway.runs.start(prompt("Bonn", start_at=1.0))
+        await until(lambda: bool(gateway.live[started.id].run.interrupts))
+        assert agent.contexts == []
+        await gateway.runs.answer(started.id, Answer(value={"units": "celsius", "days": 2}))
+        assert (await asked(gateway, started.id)).request.input == WHOLE
 
 
-def test_a_document_is_asked_nothing_and_refused_as_before() -> None:
-    async def scene() -> None:
-        async with engine((route(), weather())) as gateway:
-            with pytest.raises(Invalid, match="units"):
-                await gateway.runs.start(request(input={"city": "Bonn"}))
-            started = await gateway.runs.start(prompt(json.dumps(WHOLE)))
-            assert (await asked(gateway, started.id)).status is RunStatus.SUCCESS
-
-    run(scene())
+async def test_a_document_is_asked_nothing_and_refused_as_before() -> None:
+    async with engine((route(), weather())) as gateway:
+        with pytest.raises(Invalid, match="units"):
+            await gateway.runs.start(request(input={"city": "Bonn"}))
+        started = await gateway.runs.start(prompt(json.dumps(WHOLE)))
+        assert (await asked(gateway, started.id)).status is RunStatus.SUCCESS
 
 
-def test_words_for_an_agent_that_takes_nothing_are_a_loss() -> None:
-    async def scene() -> None:
-        async with engine((route(), weather({"type": "object", "additionalProperties": False}))) as gateway:
-            found = await asked(gateway, (await gateway.runs.start(prompt("hello"))).id)
-            assert (found.status, found.losses) == (RunStatus.SUCCESS, {"prompt": 1})
-
-    run(scene())
+async def test_words_for_an_agent_that_takes_nothing_are_a_loss() -> None:
+    async with engine((route(), weather({"type": "object", "additionalProperties": False}))) as gateway:
+        found = await asked(gateway, (await gateway.runs.start(prompt("hello"))).id)
+        assert (found.status, found.losses) == (RunStatus.SUCCESS, {"prompt": 1})

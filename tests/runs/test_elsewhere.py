@@ -69,120 +69,99 @@ async def asked(gateway: Engine, **fields: object) -> Run:
     return stopped
 
 
-def test_an_answer_is_judged_and_committed_where_the_run_is_with_whoever_gave_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other):
-            started = await asked(one)
-            with pytest.raises(Invalid) as wrong:
-                await other.runs.answer(started.id, Answer(value={"yes": "perhaps"}), "q")
-            assert wrong.value.path == "/yes"
-            with pytest.raises(Conflict):
-                await other.runs.answer(started.id, Answer(value={"yes": True}), "another question")
-            answers = [other.runs.answer(started.id, Answer(value={"yes": True}, by=ANN)) for _ in range(3)]
-            results = await asyncio.gather(*answers, return_exceptions=True)
-            assert sorted(type(result).__name__ for result in results) == ["Conflict", "Conflict", "Run"]
-            done = await one.runs.wait(started.id, 30)
-            assert done is not None and msgspec.json.decode(done.output) == {"message": "answered {'yes': True} by ann"}
-            resumed = [event for _, event in await other.runs.events(started.id) if isinstance(event, e.Resumed)]
-            assert [event.answer.by for event in resumed] == [ANN]
-            with pytest.raises(Conflict, match="has ended"):
-                await other.runs.answer(started.id, Answer())
+async def test_an_answer_is_judged_and_committed_where_the_run_is_with_whoever_gave_it(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db") as (one, other):
+        started = await asked(one)
+        with pytest.raises(Invalid) as wrong:
+            await other.runs.answer(started.id, Answer(value={"yes": "perhaps"}), "q")
+        assert wrong.value.path == "/yes"
+        with pytest.raises(Conflict):
+            await other.runs.answer(started.id, Answer(value={"yes": True}), "another question")
+        answers = [other.runs.answer(started.id, Answer(value={"yes": True}, by=ANN)) for _ in range(3)]
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        assert sorted(type(result).__name__ for result in results) == ["Conflict", "Conflict", "Run"]
+        done = await one.runs.wait(started.id, 30)
+        assert done is not None and msgspec.json.decode(done.output) == {"message": "answered {'yes': True} by ann"}
+        resumed = [event for _, event in await other.runs.events(started.id) if isinstance(event, e.Resumed)]
+        assert [event.answer.by for event in resumed] == [ANN]
+        with pytest.raises(Conflict, match="has ended"):
+            await other.runs.answer(started.id, Answer())
+        with pytest.raises(NotFound):
+            await other.runs.answer("no such run", Answer())
+
+
+async def test_a_cancel_ends_the_run_where_it_is_and_its_question_with_it(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db") as (one, other):
+        started = await asked(one)
+        ended = await other.runs.cancel(started.id, reason="enough", wait=True)
+        assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELLED, "enough")
+        assert started.id not in one.live
+        (resumed,) = [event for _, event in await one.runs.events(started.id) if isinstance(event, e.Resumed)]
+        assert resumed.answer.outcome is Outcome.CANCELLED
+        assert await other.runs.cancel(started.id) == ended, "what has ended is not cancelled again"
+
+
+async def test_a_delete_ends_the_run_where_it_is_first(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db") as (one, other):
+        started = await asked(one)
+        await other.runs.delete(started.id)
+        for each in (one, other):
             with pytest.raises(NotFound):
-                await other.runs.answer("no such run", Answer())
-
-    run(main())
-
-
-def test_a_cancel_ends_the_run_where_it_is_and_its_question_with_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other):
-            started = await asked(one)
-            ended = await other.runs.cancel(started.id, reason="enough", wait=True)
-            assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELLED, "enough")
-            assert started.id not in one.live
-            (resumed,) = [event for _, event in await one.runs.events(started.id) if isinstance(event, e.Resumed)]
-            assert resumed.answer.outcome is Outcome.CANCELLED
-            assert await other.runs.cancel(started.id) == ended, "what has ended is not cancelled again"
-
-    run(main())
+                await each.runs.get(started.id)
+        assert not one.live
 
 
-def test_a_delete_ends_the_run_where_it_is_first(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other):
-            started = await asked(one)
-            await other.runs.delete(started.id)
-            for each in (one, other):
-                with pytest.raises(NotFound):
-                    await each.runs.get(started.id)
-            assert not one.live
-
-    run(main())
-
-
-def test_a_newer_run_interrupts_all_that_runs_or_waits_on_its_thread_in_any_process(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other):
-            thread = await one.threads.create(Thread(id="t", created_at=0, updated_at=0))
-            running = await asked(one, thread=thread.id)
-            waiting = [
-                (await each.runs.start(request("later", thread=thread.id, if_busy=IfBusy.ENQUEUE))).id
-                for each in (one, other, one)
-            ]
-            newer = await other.runs.start(request("now", thread=thread.id, if_busy=IfBusy.INTERRUPT))
-            done = await other.runs.wait(newer.id, 30)
-            assert done is not None and done.status is RunStatus.SUCCESS
-            for before in (running.id, *waiting):
-                assert (await other.store.run(before)).status is RunStatus.CANCELLED
-
-    run(main())
+async def test_a_newer_run_interrupts_all_that_runs_or_waits_on_its_thread_in_any_process(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db") as (one, other):
+        thread = await one.threads.create(Thread(id="t", created_at=0, updated_at=0))
+        running = await asked(one, thread=thread.id)
+        waiting = [
+            (await each.runs.start(request("later", thread=thread.id, if_busy=IfBusy.ENQUEUE))).id
+            for each in (one, other, one)
+        ]
+        newer = await other.runs.start(request("now", thread=thread.id, if_busy=IfBusy.INTERRUPT))
+        done = await other.runs.wait(newer.id, 30)
+        assert done is not None and done.status is RunStatus.SUCCESS
+        for before in (running.id, *waiting):
+            assert (await other.store.run(before)).status is RunStatus.CANCELLED
 
 
-def test_what_is_asked_of_a_process_that_has_gone_is_done_by_whoever_takes_the_run_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        file = tmp_path / "s.db"
-        async with engine((route(), Scripted(echo, attach=asks)), store=SqliteStore(file, host="there")) as other:
-            async with engine((route(), Scripted(hangs)), store=SqliteStore(file, host="here")) as one:
-                run_id = (await one.runs.start(request("hi"))).id
-                await until(lambda: one.live[run_id].run.upstream is not None)
-                await one.store.flush()
-            await other.runs.cancel(run_id, reason="after all", wait=True)
-            assert (await other.runs.get(run_id)).status is RunStatus.CANCELLED
-
-    run(main())
-
-
-def test_what_is_asked_of_a_process_that_stops_waits_for_whoever_takes_the_run_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db", hangs, again=hangs) as (one, other):
+async def test_what_is_asked_of_a_process_that_has_gone_is_done_by_whoever_takes_the_run_over(tmp_path: Path) -> None:
+    file = tmp_path / "s.db"
+    async with engine((route(), Scripted(echo, attach=asks)), store=SqliteStore(file, host="there")) as other:
+        async with engine((route(), Scripted(hangs)), store=SqliteStore(file, host="here")) as one:
             run_id = (await one.runs.start(request("hi"))).id
             await until(lambda: one.live[run_id].run.upstream is not None)
-            one.quiet()
-            cancelling = asyncio.create_task(other.runs.cancel(run_id, wait=True))
-            await asyncio.sleep(3 * elsewhere.MOMENT)
-            assert not cancelling.done(), "clients of a process that stops lose their connections: that is no wish"
-            await one.close()
-            assert (await cancelling).status is RunStatus.CANCELLED
-
-    run(main())
+            await one.store.flush()
+        await other.runs.cancel(run_id, reason="after all", wait=True)
+        assert (await other.runs.get(run_id)).status is RunStatus.CANCELLED
 
 
-def test_an_answer_that_is_not_acknowledged_in_time_is_unavailable_and_not_sent_again(
+async def test_what_is_asked_of_a_process_that_stops_waits_for_whoever_takes_the_run_over(tmp_path: Path) -> None:
+    async with two(tmp_path / "s.db", hangs, again=hangs) as (one, other):
+        run_id = (await one.runs.start(request("hi"))).id
+        await until(lambda: one.live[run_id].run.upstream is not None)
+        one.quiet()
+        cancelling = asyncio.create_task(other.runs.cancel(run_id, wait=True))
+        await asyncio.sleep(3 * elsewhere.MOMENT)
+        assert not cancelling.done(), "clients of a process that stops lose their connections: that is no wish"
+        await one.close()
+        assert (await cancelling).status is RunStatus.CANCELLED
+
+
+async def test_an_answer_that_is_not_acknowledged_in_time_is_unavailable_and_not_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with two(tmp_path / "s.db") as (one, other):
-            started = await asked(one)
-            await one.post.close()  # it stands still: it lives, and reads nothing
-            with pytest.raises(Unanswered) as told:
-                await other.post.ask(one.process, elsewhere.AnswerRun(started.id, Answer()), Run, within=0.2)
-            assert isinstance(told.value, Unavailable) and "try again" in str(told.value)
-            later = time.time() + 1  # than it was written, which may have taken its time
-            monkeypatch.setattr(time, "time", lambda: later)
-            assert await one.store.mailbox.receive() == [], "it is too late for it by now"
-            assert (await one.runs.get(started.id)).status is RunStatus.INTERRUPTED
-
-    run(main())
+    async with two(tmp_path / "s.db") as (one, other):
+        started = await asked(one)
+        await one.post.close()  # it stands still: it lives, and reads nothing
+        with pytest.raises(Unanswered) as told:
+            await other.post.ask(one.process, elsewhere.AnswerRun(started.id, Answer()), Run, within=0.2)
+        assert isinstance(told.value, Unavailable) and "try again" in str(told.value)
+        later = time.time() + 1  # than it was written, which may have taken its time
+        monkeypatch.setattr(time, "time", lambda: later)
+        assert await one.store.mailbox.receive() == [], "it is too late for it by now"
+        assert (await one.runs.get(started.id)).status is RunStatus.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -211,25 +190,22 @@ def test_an_error_of_json_rpc_keeps_its_code_and_data() -> None:
         assert isinstance(again, RpcError) and again.error == error.error
 
 
-def test_what_nobody_waits_for_any_more_is_given_up_there(tmp_path: Path) -> None:
-    async def main() -> None:
-        begun, given_up = asyncio.Event(), asyncio.Event()
+async def test_what_nobody_waits_for_any_more_is_given_up_there(tmp_path: Path) -> None:
+    begun, given_up = asyncio.Event(), asyncio.Event()
 
-        async def lasts(_: str, call: Strange) -> None:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                given_up.set()
+    async def lasts(_: str, call: Strange) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
 
-        async with two(tmp_path / "s.db") as (one, other):
-            one.post.serve(Strange, lasts)
-            asking = asyncio.create_task(other.post.ask(one.process, Strange("?"), Run, within=None))
-            await begun.wait()
-            asking.cancel()
-            await given_up.wait()
-
-    run(main())
+    async with two(tmp_path / "s.db") as (one, other):
+        one.post.serve(Strange, lasts)
+        asking = asyncio.create_task(other.post.ask(one.process, Strange("?"), Run, within=None))
+        await begun.wait()
+        asking.cancel()
+        await given_up.wait()
 
 
 def test_an_error_that_only_an_adapter_knows_is_the_nearest_that_all_know() -> None:
@@ -270,16 +246,13 @@ def test_what_another_version_asks_is_refused_and_what_is_no_call_harms_nobody(
     assert "could not be done" in caplog.text
 
 
-def test_calls_are_heard_without_a_bell(tmp_path: Path) -> None:
-    async def main() -> None:
-        folder = tmp_path / ("n" * 90)
-        folder.mkdir()
-        async with two(folder / f"{'n' * 90}.db") as (one, other):
-            assert not one.store.mailbox.has_bell and not other.store.mailbox.has_bell
-            started = await asked(one)
-            await other.runs.cancel(started.id, wait=True)
-
-    run(main())
+async def test_calls_are_heard_without_a_bell(tmp_path: Path) -> None:
+    folder = tmp_path / ("n" * 90)
+    folder.mkdir()
+    async with two(folder / f"{'n' * 90}.db") as (one, other):
+        assert not one.store.mailbox.has_bell and not other.store.mailbox.has_bell
+        started = await asked(one)
+        await other.runs.cancel(started.id, wait=True)
 
 
 class Connected(Scripted):
@@ -306,7 +279,7 @@ async def connected(file: Path, script: Script = echo) -> AsyncIterator[tuple[En
         yield one, other, there
 
 
-def test_a_run_of_an_agent_of_another_process_is_driven_there_with_its_files_and_losses(tmp_path: Path) -> None:
+async def test_a_run_of_an_agent_of_another_process_is_driven_there_with_its_files_and_losses(tmp_path: Path) -> None:
     got: list[bytes] = []
     go_on = asyncio.Event()
 
@@ -316,96 +289,84 @@ def test_a_run_of_an_agent_of_another_process_is_driven_there_with_its_files_and
         await go_on.wait()
         await echo(context)
 
-    async def main() -> None:
-        async with connected(tmp_path / "s.db", reads) as (one, other, _):
-            thread = await other.threads.create(Thread(id="t", created_at=0, updated_at=0))
-            file = Attachment(name="a", media_type="text/plain", content=b"\xff\x00")
-            async with other.backchannel.join(thread.id) as news:
-                started = await other.runs.start(request("hi", thread="t", principal="ann"), files=[file], told=False)
-                assert await news.next() == started, "who watches the thread hears of it"
-            assert started.id in one.live and started.id not in other.live
-            assert (started.request.principal, started.request.protocol) == ("ann", "test")
-            other.runs.lost(started.id, "something", 2)
-            await until(lambda: one.live[started.id].record.losses == {"something": 2})
-            with pytest.raises(Conflict):
-                await other.runs.start(request("again", thread="t"))
-            go_on.set()
-            done = await other.runs.wait(started.id, 30)
-            assert done is not None and msgspec.json.decode(done.output) == {"message": "hi "}
-            assert done.losses == {"something": 2} and got == [file.content]
-            with pytest.raises(Invalid) as wrong:
-                await other.runs.start(request(input={"message": 7}))
-            assert wrong.value.path == "/input/message"
-
-    run(main())
+    async with connected(tmp_path / "s.db", reads) as (one, other, _):
+        thread = await other.threads.create(Thread(id="t", created_at=0, updated_at=0))
+        file = Attachment(name="a", media_type="text/plain", content=b"\xff\x00")
+        async with other.backchannel.join(thread.id) as news:
+            started = await other.runs.start(request("hi", thread="t", principal="ann"), files=[file], told=False)
+            assert await news.next() == started, "who watches the thread hears of it"
+        assert started.id in one.live and started.id not in other.live
+        assert (started.request.principal, started.request.protocol) == ("ann", "test")
+        other.runs.lost(started.id, "something", 2)
+        await until(lambda: one.live[started.id].record.losses == {"something": 2})
+        with pytest.raises(Conflict):
+            await other.runs.start(request("again", thread="t"))
+        go_on.set()
+        done = await other.runs.wait(started.id, 30)
+        assert done is not None and msgspec.json.decode(done.output) == {"message": "hi "}
+        assert done.losses == {"something": 2} and got == [file.content]
+        with pytest.raises(Invalid) as wrong:
+            await other.runs.start(request(input={"message": 7}))
+        assert wrong.value.path == "/input/message"
 
 
-def test_a_run_that_nobody_waits_for_while_it_is_started_elsewhere_is_not_sent(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with connected(tmp_path / "s.db") as (one, other, _):
-            waits = asyncio.Event()
-            creating, create = asyncio.Event(), one.store.create_run
+async def test_a_run_that_nobody_waits_for_while_it_is_started_elsewhere_is_not_sent(tmp_path: Path) -> None:
+    async with connected(tmp_path / "s.db") as (one, other, _):
+        waits = asyncio.Event()
+        creating, create = asyncio.Event(), one.store.create_run
 
-            async def slow(*args: Any, **more: Any) -> bool:
-                created = await create(*args, **{**more, "written": None})
-                creating.set()
-                await waits.wait()
-                return created
+        async def slow(*args: Any, **more: Any) -> bool:
+            created = await create(*args, **{**more, "written": None})
+            creating.set()
+            await waits.wait()
+            return created
 
-            one.store.create_run = slow  # type: ignore[method-assign]
-            starting = asyncio.create_task(other.runs.start(request("hi")))
-            await creating.wait()
-            starting.cancel()
-            (found,) = await other.runs.list(RunQuery())
-            done = await other.runs.wait(found.id, 30)
-            assert done is not None and (done.status, done.dispatched) == (RunStatus.CANCELLED, True)
-
-    run(main())
+        one.store.create_run = slow  # type: ignore[method-assign]
+        starting = asyncio.create_task(other.runs.start(request("hi")))
+        await creating.wait()
+        starting.cancel()
+        (found,) = await other.runs.list(RunQuery())
+        done = await other.runs.wait(found.id, 30)
+        assert done is not None and (done.status, done.dispatched) == (RunStatus.CANCELLED, True)
 
 
-def test_an_agent_whose_process_has_died_or_that_has_moved_on_is_unavailable(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with connected(tmp_path / "s.db") as (one, other, agent):
-            agent.process = "nobody"
-            with pytest.raises(Unavailable, match="cannot be reached now") as told:
-                await other.runs.start(request("hi"))
-            assert told.value.retry_after > 0
-            agent.process = one.process
-            (entry,) = one.agents.configured
-            assert isinstance(entry.outbound, Connected)
-            entry.outbound.process = "a third one"
-            with pytest.raises(Unavailable, match="cannot be reached now"):
-                await other.runs.start(request("hi"))
-            assert await other.runs.list(RunQuery()) == []
-
-    run(main())
+async def test_an_agent_whose_process_has_died_or_that_has_moved_on_is_unavailable(tmp_path: Path) -> None:
+    async with connected(tmp_path / "s.db") as (one, other, agent):
+        agent.process = "nobody"
+        with pytest.raises(Unavailable, match="cannot be reached now") as told:
+            await other.runs.start(request("hi"))
+        assert told.value.retry_after > 0
+        agent.process = one.process
+        (entry,) = one.agents.configured
+        assert isinstance(entry.outbound, Connected)
+        entry.outbound.process = "a third one"
+        with pytest.raises(Unavailable, match="cannot be reached now"):
+            await other.runs.start(request("hi"))
+        assert await other.runs.list(RunQuery()) == []
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_who_asks_a_process_that_dies_over_a_start_has_the_run_if_it_is_there(
+async def test_who_asks_a_process_that_dies_over_a_start_has_the_run_if_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
-    async def main() -> None:
-        async with connected(tmp_path / "s.db", hangs) as (one, other, _):
+    async with connected(tmp_path / "s.db", hangs) as (one, other, _):
 
-            async def dies(sender: str, call: elsewhere.StartRun) -> Run:
-                if written:
-                    await one._starter.start_for(sender, call)
-                await asyncio.Event().wait()
-                raise AssertionError
-
-            one.post.serve(elsewhere.StartRun, dies)
-            starting = asyncio.create_task(other.runs.start(request("hi")))
-            await until(lambda: bool(one.live) or (not written and bool(one.post._answering)))
-
-            async def dead(_: str) -> bool:
-                return False
-
-            monkeypatch.setattr(other.store, "lives", dead)
+        async def dies(sender: str, call: elsewhere.StartRun) -> Run:
             if written:
-                assert (await starting).id in one.live
-            else:
-                with pytest.raises(Unavailable, match="has died"):
-                    await starting
+                await one._starter.start_for(sender, call)
+            await asyncio.Event().wait()
+            raise AssertionError
 
-    run(main())
+        one.post.serve(elsewhere.StartRun, dies)
+        starting = asyncio.create_task(other.runs.start(request("hi")))
+        await until(lambda: bool(one.live) or (not written and bool(one.post._answering)))
+
+        async def dead(_: str) -> bool:
+            return False
+
+        monkeypatch.setattr(other.store, "lives", dead)
+        if written:
+            assert (await starting).id in one.live
+        else:
+            with pytest.raises(Unavailable, match="has died"):
+                await starting

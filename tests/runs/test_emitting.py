@@ -26,7 +26,7 @@ from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until
 
 
-def test_what_came_before_an_illegal_event_of_a_burst_is_logged_and_the_run_goes_on() -> None:
+async def test_what_came_before_an_illegal_event_of_a_burst_is_logged_and_the_run_goes_on() -> None:
     async def agent(context: RunContext) -> None:
         context.emit(e.ToolCallStarted(call="c", name="look"))
         context.emit(e.ToolCallEnded(call="c"))
@@ -34,18 +34,15 @@ def test_what_came_before_an_illegal_event_of_a_burst_is_logged_and_the_run_goes
             context.emit(e.PartDelta(part="text", delta="one "), e.ToolCallUpdated(call="c"), e.Custom(name="lost"))
         context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
 
-    async def scene() -> None:
-        async with engine((route(), Scripted(agent))) as gateway:
-            done = await ended(gateway, (await gateway.runs.start(request())).id)
-            assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one two"}')
-            again = Opener()
-            for _, event in await watched(gateway, done.id):
-                again.replay(event)  # raises where the log is not legal
-
-    run(scene())
+    async with engine((route(), Scripted(agent))) as gateway:
+        done = await ended(gateway, (await gateway.runs.start(request())).id)
+        assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one two"}')
+        again = Opener()
+        for _, event in await watched(gateway, done.id):
+            again.replay(event)  # raises where the log is not legal
 
 
-def test_what_is_beside_a_delta_that_does_not_fit_the_document_is_logged() -> None:
+async def test_what_is_beside_a_delta_that_does_not_fit_the_document_is_logged() -> None:
     async def agent(context: RunContext) -> None:
         with pytest.raises(AgentBroken):
             context.emit(
@@ -57,17 +54,14 @@ def test_what_is_beside_a_delta_that_does_not_fit_the_document_is_logged() -> No
         context.emit(e.PartDelta(part="other", delta="hm"), e.PartDelta(part="data", delta={"message": " two"}))
         context.emit(e.RunFinished())
 
-    async def scene() -> None:
-        async with engine((route(), Scripted(agent))) as gateway:
-            done = await ended(gateway, (await gateway.runs.start(request())).id)
-            assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one two"}')
-            again, output = Opener(), Output(AGENT)
-            for _, event in await watched(gateway, done.id):
-                again.replay(event)
-                output.apply(event)
-            assert output.document == {"message": "one two"}
-
-    run(scene())
+    async with engine((route(), Scripted(agent))) as gateway:
+        done = await ended(gateway, (await gateway.runs.start(request())).id)
+        assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one two"}')
+        again, output = Opener(), Output(AGENT)
+        for _, event in await watched(gateway, done.id):
+            again.replay(event)
+            output.apply(event)
+        assert output.document == {"message": "one two"}
 
 
 def test_a_part_whose_value_is_nested_too_deep_begins_without_it() -> None:
@@ -96,23 +90,20 @@ def test_a_part_whose_value_is_nested_too_deep_begins_without_it() -> None:
     run(scene())
 
 
-def test_who_begins_to_watch_late_has_the_document_of_a_run_that_comes_whole() -> None:
-    async def scene() -> None:
-        go = asyncio.Event()
+async def test_who_begins_to_watch_late_has_the_document_of_a_run_that_comes_whole() -> None:
+    go = asyncio.Event()
 
-        async def agent(context: RunContext) -> None:
-            await go.wait()
-            context.emit(e.RunFinished(output=msgspec.Raw(b'{"message":"whole"}')))
+    async def agent(context: RunContext) -> None:
+        await go.wait()
+        context.emit(e.RunFinished(output=msgspec.Raw(b'{"message":"whole"}')))
 
-        async with engine((route(), Scripted(agent))) as gateway:
-            made = await gateway.runs.start(request())
-            await until(lambda: gateway.live[made.id].run.status is RunStatus.RUNNING)
-            async with gateway.runs.watch(made.id, gateway.live[made.id].log.last) as watch:
-                go.set()
-                batch = await next_batch(watch, timeout=30)
-                assert batch is not None and batch.snapshot.document == {"message": "whole"}
-
-    run(scene())
+    async with engine((route(), Scripted(agent))) as gateway:
+        made = await gateway.runs.start(request())
+        await until(lambda: gateway.live[made.id].run.status is RunStatus.RUNNING)
+        async with gateway.runs.watch(made.id, gateway.live[made.id].log.last) as watch:
+            go.set()
+            batch = await next_batch(watch, timeout=30)
+            assert batch is not None and batch.snapshot.document == {"message": "whole"}
 
 
 class Nowhere:

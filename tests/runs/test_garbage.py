@@ -14,7 +14,6 @@ from gateway.runs import starting
 from gateway.runs.engine import Engine
 from gateway.runs.live import LiveRun
 from tests.runs.test_runs import ended
-from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 Left = Callable[[], int]
@@ -36,18 +35,15 @@ def live() -> list[LiveRun]:
     return [each for each in gc.get_objects() if type(each) is LiveRun]
 
 
-def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_collection(left: Left) -> None:
-    async def scene() -> None:
-        scripted = Scripted(echo)
-        async with engine((route(), scripted)) as gateway:
-            await ended(gateway, (await gateway.runs.start(request())).id)
-            scripted.contexts.clear()
-            await until(lambda: not left())
-
-    run(scene())
+async def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_collection(left: Left) -> None:
+    scripted = Scripted(echo)
+    async with engine((route(), scripted)) as gateway:
+        await ended(gateway, (await gateway.runs.start(request())).id)
+        scripted.contexts.clear()
+        await until(lambda: not left())
 
 
-def test_a_watch_that_is_over_is_gone_from_memory_with_what_followed(left: Left) -> None:
+async def test_a_watch_that_is_over_is_gone_from_memory_with_what_followed(left: Left) -> None:
     async def followed(gateway: Engine, run_id: str) -> weakref.ref[Watch]:
         async with gateway.runs.watch(run_id) as watch:
 
@@ -57,16 +53,13 @@ def test_a_watch_that_is_over_is_gone_from_memory_with_what_followed(left: Left)
             assert await watch.follow(take)
             return weakref.ref(watch)
 
-    async def scene() -> None:
-        async with engine((route(), Scripted(echo))) as gateway:
-            over = await followed(gateway, (await gateway.runs.start(request())).id)
-            await until(lambda: over() is None)
-
-    run(scene())
+    async with engine((route(), Scripted(echo))) as gateway:
+        over = await followed(gateway, (await gateway.runs.start(request())).id)
+        await until(lambda: over() is None)
 
 
 @pytest.mark.parametrize("great", ["what it takes", "what it says"])
-def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
+async def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
     great: str, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starting, "COLLECT_BYTES", 50_000)
@@ -77,13 +70,10 @@ def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
         circle.append(circle)  # type: ignore[arg-type]
         context.emit(e.PartDelta(part="text", delta="x" * (60_000 if great == "what it says" else 1)), e.RunFinished())
 
-    async def scene() -> None:
-        scripted = Scripted(agent)
-        async with engine((route(), scripted)) as gateway:
-            for _ in range(3):
-                message = "y" * (60_000 if great == "what it takes" else 1)
-                await ended(gateway, (await gateway.runs.start(request(message))).id)
-                scripted.contexts.clear()
-            await until(lambda: left() <= 1)
-
-    run(scene())
+    scripted = Scripted(agent)
+    async with engine((route(), scripted)) as gateway:
+        for _ in range(3):
+            message = "y" * (60_000 if great == "what it takes" else 1)
+            await ended(gateway, (await gateway.runs.start(request(message))).id)
+            scripted.contexts.clear()
+        await until(lambda: left() <= 1)

@@ -21,57 +21,48 @@ from tests.support.aio import Still, later, run
 from tests.support.scripted import Script, Scripted, echo, engine, request, route, use
 
 
-def test_an_agent_whose_route_goes_while_all_are_described_is_left_out() -> None:
-    async def story() -> None:
-        stays, goes = (route("stays"), Scripted(echo)), (route("goes"), Scripted(echo))
-        async with engine(stays, goes) as it:
-            listing = asyncio.ensure_future(it.agents.list("test"))
-            await asyncio.sleep(0)
-            use(it, stays)
-            assert [agent.name for agent in await listing] == ["stays"]
-
-    run(story())
+async def test_an_agent_whose_route_goes_while_all_are_described_is_left_out() -> None:
+    stays, goes = (route("stays"), Scripted(echo)), (route("goes"), Scripted(echo))
+    async with engine(stays, goes) as it:
+        listing = asyncio.ensure_future(it.agents.list("test"))
+        await asyncio.sleep(0)
+        use(it, stays)
+        assert [agent.name for agent in await listing] == ["stays"]
 
 
-def test_a_target_that_does_not_answer_holds_no_list_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_target_that_does_not_answer_holds_no_list_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster, "LIST_SECONDS", 0.01)
 
-    async def story() -> None:
-        answers = asyncio.Event()
+    answers = asyncio.Event()
 
-        class Hanging(Scripted):
-            async def describe(self) -> Agent:
-                await answers.wait()
-                return replace(await super().describe(), version="1.2.3")
+    class Hanging(Scripted):
+        async def describe(self) -> Agent:
+            await answers.wait()
+            return replace(await super().describe(), version="1.2.3")
 
-        async with engine((route("hangs"), Hanging(echo)), (route("quick"), Scripted(echo))) as it:
-            listed = await it.agents.list("test")
-            assert [agent.name for agent in listed] == ["hangs", "quick"] and listed[0].version == "0.0.0"
-            assert (await it.agents.list("test"))[0].version == "0.0.0"
-            answers.set()
-            assert (await it.agents.get("hangs", "test")).version == "1.2.3"
-            assert (await it.agents.list("test"))[0].version == "1.2.3"
-
-    run(story())
+    async with engine((route("hangs"), Hanging(echo)), (route("quick"), Scripted(echo))) as it:
+        listed = await it.agents.list("test")
+        assert [agent.name for agent in listed] == ["hangs", "quick"] and listed[0].version == "0.0.0"
+        assert (await it.agents.list("test"))[0].version == "0.0.0"
+        answers.set()
+        assert (await it.agents.get("hangs", "test")).version == "1.2.3"
+        assert (await it.agents.list("test"))[0].version == "1.2.3"
 
 
-def test_a_list_of_some_asks_no_other_and_none_that_is_known_takes_a_task() -> None:
-    async def story() -> None:
-        agents = {name: Hanging(echo) for name in ("one", "two", "three")}
-        for agent in agents.values():
-            agent.answers.set()
-        async with engine(*((route(name), agent) for name, agent in agents.items())) as it:
-            assert [one.name for one in await it.agents.list("test", ["three", "one", "gone"])] == ["three", "one"]
-            assert [agent.times for agent in agents.values()] == [1, 0, 1]
-            listing = it.agents.list("test", ["three", "one"])
-            with pytest.raises(StopIteration) as ended:  # nothing is waited for
-                listing.send(None)
-            assert [one.name for one in ended.value.value] == ["three", "one"]
-
-    run(story())
+async def test_a_list_of_some_asks_no_other_and_none_that_is_known_takes_a_task() -> None:
+    agents = {name: Hanging(echo) for name in ("one", "two", "three")}
+    for agent in agents.values():
+        agent.answers.set()
+    async with engine(*((route(name), agent) for name, agent in agents.items())) as it:
+        assert [one.name for one in await it.agents.list("test", ["three", "one", "gone"])] == ["three", "one"]
+        assert [agent.times for agent in agents.values()] == [1, 0, 1]
+        listing = it.agents.list("test", ["three", "one"])
+        with pytest.raises(StopIteration) as ended:  # nothing is waited for
+            listing.send(None)
+        assert [one.name for one in ended.value.value] == ["three", "one"]
 
 
-def test_many_runs_ask_a_target_that_fails_slowly_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_runs_ask_a_target_that_fails_slowly_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = [1000.0], []
     monkeypatch.setattr(entry, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -82,14 +73,9 @@ def test_many_runs_ask_a_target_that_fails_slowly_once(monkeypatch: pytest.Monke
             now[0] += 30.0
             raise AgentGone("it is not there")
 
-    async def story() -> None:
-        async with engine((route("slow"), Slow(echo))) as it:
-            found = await asyncio.gather(
-                *(it.runs.start(request(agent="slow")) for _ in range(5)), return_exceptions=True
-            )
-            assert [str(error) for error in found] == ["it is not there"] * 5 and len(asked) == 1
-
-    run(story())
+    async with engine((route("slow"), Slow(echo))) as it:
+        found = await asyncio.gather(*(it.runs.start(request(agent="slow")) for _ in range(5)), return_exceptions=True)
+        assert [str(error) for error in found] == ["it is not there"] * 5 and len(asked) == 1
 
 
 class Hanging(Scripted):
@@ -139,17 +125,14 @@ def test_an_agent_that_has_another_name_now_and_does_not_say_what_it_is_fails_th
     run(story(), loop_factory=Still)
 
 
-def test_who_waits_for_a_description_that_is_given_up_before_it_began_goes_on() -> None:
-    async def story() -> None:
-        async with engine((route(), Scripted(echo))) as it:
-            (entry,) = it.agents.entries
-            waiting = asyncio.ensure_future(entry.describe())
-            while entry._asking is None:  # noqa: ASYNC110 - not a turn later
-                await asyncio.sleep(0)
-            entry.hush()  # in the turn of the loop in which it was about to begin
-            assert (await asyncio.wait_for(waiting, 30)).name == "scripted"
-
-    run(story())
+async def test_who_waits_for_a_description_that_is_given_up_before_it_began_goes_on() -> None:
+    async with engine((route(), Scripted(echo))) as it:
+        (entry,) = it.agents.entries
+        waiting = asyncio.ensure_future(entry.describe())
+        while entry._asking is None:  # noqa: ASYNC110 - not a turn later
+            await asyncio.sleep(0)
+        entry.hush()  # in the turn of the loop in which it was about to begin
+        assert (await asyncio.wait_for(waiting, 30)).name == "scripted"
 
 
 def test_a_start_asks_all_agents_at_once_whose_runs_are_to_go_on_and_waits_a_moment_for_those_that_hang(

@@ -106,124 +106,103 @@ def test_agents_of_one_schema_hand_the_state_on_and_are_told_nothing_beside_it(t
     assert [one["message"] for one in (*ada.inputs, *bob.inputs)] == ["one", "three", "two", "four"]
 
 
-def test_an_agent_that_does_not_take_the_state_is_told_the_conversation() -> None:
+async def test_an_agent_that_does_not_take_the_state_is_told_the_conversation() -> None:
     ada, bob = Keeping(), Keeping(takes=False)
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"), ("bob", "two"))
-            ada.error = AgentGone("down")
-            await said(gateway, ("bob", "three"))
-        assert "user: one" in bob.inputs[0]["message"] and bob.inputs[1] == {"message": "three"}
-
-    run(scene())
+    async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"), ("bob", "two"))
+        ada.error = AgentGone("down")
+        await said(gateway, ("bob", "three"))
+    assert "user: one" in bob.inputs[0]["message"] and bob.inputs[1] == {"message": "three"}
 
 
-def test_where_the_other_agent_cannot_be_asked_the_conversation_is_told() -> None:
+async def test_where_the_other_agent_cannot_be_asked_the_conversation_is_told() -> None:
     ada, bob = Keeping(), Keeping()
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"))
-            ada.error = AgentGone("down")
-            await said(gateway, ("bob", "two"))
-        assert "user: one" in bob.inputs[0]["message"]
-
-    run(scene())
+    async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"))
+        ada.error = AgentGone("down")
+        await said(gateway, ("bob", "two"))
+    assert "user: one" in bob.inputs[0]["message"]
 
 
-def test_an_agent_of_another_schema_is_refused_and_one_without_is_not() -> None:
+async def test_an_agent_of_another_schema_is_refused_and_one_without_is_not() -> None:
     ada, bob, eve = Keeping(), Keeping({**NUMBERS, "required": ["turns"]}), Listening(agent())
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada), (route("bob"), bob), (route("eve"), eve)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"), ("eve", "two"))
-            assert [m["content"] for m in (await values(gateway))["messages"]][::2] == ["one", "two"]
-            with pytest.raises(
-                Unsupported, match=r"agent bob cannot go on with a thread of agent ada: .*different schemas"
-            ):
-                await said(gateway, ("bob", "three"))
-            await said(gateway, ("ada", "three"))
-            assert await values(gateway) == {"turns": ["one", "three"]}
-        assert "user: two" in ada.inputs[1]["message"], "another schema: the turn is told in the prompt"
-
-    run(scene())
+    async with engine((route("ada"), ada), (route("bob"), bob), (route("eve"), eve)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"), ("eve", "two"))
+        assert [m["content"] for m in (await values(gateway))["messages"]][::2] == ["one", "two"]
+        with pytest.raises(
+            Unsupported, match=r"agent bob cannot go on with a thread of agent ada: .*different schemas"
+        ):
+            await said(gateway, ("bob", "three"))
+        await said(gateway, ("ada", "three"))
+        assert await values(gateway) == {"turns": ["one", "three"]}
+    assert "user: two" in ada.inputs[1]["message"], "another schema: the turn is told in the prompt"
 
 
-def test_an_agent_that_publishes_no_schema_shows_no_state() -> None:
-    async def scene() -> None:
-        async with engine((route("ada"), Keeping({}))) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"))
-            state = await gateway.threads.state("t")
-            assert state.values is None and [one.content for one in state.messages] == ["one", "answer to one"]
-            with pytest.raises(NotFound, match="before: the thread has no checkpoint 'none'"):
-                await gateway.threads.states("t", before="none")
-
-    run(scene())
+async def test_an_agent_that_publishes_no_schema_shows_no_state() -> None:
+    async with engine((route("ada"), Keeping({}))) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"))
+        state = await gateway.threads.state("t")
+        assert state.values is None and [one.content for one in state.messages] == ["one", "answer to one"]
+        with pytest.raises(NotFound, match="before: the thread has no checkpoint 'none'"):
+            await gateway.threads.states("t", before="none")
 
 
 @pytest.mark.parametrize("error", [AgentGone("down"), None])
-def test_an_agent_that_cannot_be_asked_is_an_error_in_time_and_none_where_it_is_not_to_be_asked(
+async def test_an_agent_that_cannot_be_asked_is_an_error_in_time_and_none_where_it_is_not_to_be_asked(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     monkeypatch.setattr(states, "STATE_SECONDS", 0.2)
     ada = Keeping()
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"))
-            ada.error, ada.slow = error, error is None
-            with pytest.raises(AgentTimeout if error is None else AgentGone):
-                await gateway.threads.state("t")
-            assert (await gateway.threads.state("t", ask=False)).values is None
-
-    run(scene())
+    async with engine((route("ada"), ada)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"))
+        ada.error, ada.slow = error, error is None
+        with pytest.raises(AgentTimeout if error is None else AgentGone):
+            await gateway.threads.state("t")
+        assert (await gateway.threads.state("t", ask=False)).values is None
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_a_copy_goes_on_from_the_state_as_it_was(copies: bool) -> None:
+async def test_a_copy_goes_on_from_the_state_as_it_was(copies: bool) -> None:
     ada = Keeping()
     ada.copies = copies
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"))
-            copy = await gateway.threads.copy("t")
-            await said(gateway, ("ada", "two"), thread=copy.id)
-            await said(gateway, ("ada", "three"))
-            assert await values(gateway, copy.id) == {"turns": ["one", "two"]}
-            assert await values(gateway) == {"turns": ["one", "three"]}
-        assert [one["message"] for one in ada.inputs] == ["one", "two", "three"], "it knows: nothing is told"
-
-    run(scene())
+    async with engine((route("ada"), ada)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"))
+        copy = await gateway.threads.copy("t")
+        await said(gateway, ("ada", "two"), thread=copy.id)
+        await said(gateway, ("ada", "three"))
+        assert await values(gateway, copy.id) == {"turns": ["one", "two"]}
+        assert await values(gateway) == {"turns": ["one", "three"]}
+    assert [one["message"] for one in ada.inputs] == ["one", "two", "three"], "it knows: nothing is told"
 
 
 @pytest.mark.parametrize(("schema", "copied"), [(NUMBERS, False), ({}, True)])
-def test_a_copy_of_an_agent_s_thread_that_cannot_be_had_is_refused_unless_nobody_is_shown_it(
+async def test_a_copy_of_an_agent_s_thread_that_cannot_be_had_is_refused_unless_nobody_is_shown_it(
     schema: JsonObject, copied: bool
 ) -> None:
     ada = Keeping(schema)
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"))
-            ada.error = AgentGone("down")
-            if not copied:
-                with pytest.raises(AgentGone):
-                    await gateway.threads.copy("t")
-                return
-            copy = await gateway.threads.copy("t")
-            await said(gateway, ("ada", "two"), thread=copy.id)
-            assert "user: one" in ada.inputs[1]["message"]
-
-    run(scene())
+    async with engine((route("ada"), ada)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"))
+        ada.error = AgentGone("down")
+        if not copied:
+            with pytest.raises(AgentGone):
+                await gateway.threads.copy("t")
+            return
+        copy = await gateway.threads.copy("t")
+        await said(gateway, ("ada", "two"), thread=copy.id)
+        assert "user: one" in ada.inputs[1]["message"]
 
 
 def test_a_thread_of_an_older_version_has_its_messages_as_state_and_is_remembered() -> None:
@@ -245,19 +224,16 @@ def test_a_thread_of_an_older_version_has_its_messages_as_state_and_is_remembere
     assert "user: one" in eve.inputs[0]["message"]
 
 
-def test_a_patch_is_made_at_the_agent_and_reaches_the_others_of_the_thread() -> None:
+async def test_a_patch_is_made_at_the_agent_and_reaches_the_others_of_the_thread() -> None:
     ada, bob = Keeping(), Keeping()
 
-    async def scene() -> None:
-        async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
-            await begun(gateway)
-            await said(gateway, ("ada", "one"), ("bob", "two"))
-            await gateway.threads.patch("t", values={"turns": ["zero"]})
-            assert await values(gateway) == {"turns": ["zero"]}
-            await said(gateway, ("ada", "three"))
-            assert await values(gateway) == {"turns": ["zero", "three"]}
-
-    run(scene())
+    async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
+        await begun(gateway)
+        await said(gateway, ("ada", "one"), ("bob", "two"))
+        await gateway.threads.patch("t", values={"turns": ["zero"]})
+        assert await values(gateway) == {"turns": ["zero"]}
+        await said(gateway, ("ada", "three"))
+        assert await values(gateway) == {"turns": ["zero", "three"]}
 
 
 def test_patched_messages_are_what_an_agent_without_threads_is_told() -> None:
@@ -285,26 +261,20 @@ def test_patched_messages_are_what_an_agent_without_threads_is_told() -> None:
     )
 
 
-def test_a_thread_whose_agent_has_gone_shows_what_was_put_into_it(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with engine((route("eve"), Listening(agent())), file=tmp_path / "s.db") as gateway:
-            await begun(gateway)
-            await gateway.threads.patch("t", values={"colour": "blue"})
-            await said(gateway, ("eve", "one"))
-        async with engine(file=tmp_path / "s.db") as gateway:
-            state = await gateway.threads.state("t")
-            assert state.values["colour"] == "blue"
-            assert [one["content"] for one in state.values["messages"]] == ["one", "answer to one"]
-
-    run(scene())
+async def test_a_thread_whose_agent_has_gone_shows_what_was_put_into_it(tmp_path: Path) -> None:
+    async with engine((route("eve"), Listening(agent())), file=tmp_path / "s.db") as gateway:
+        await begun(gateway)
+        await gateway.threads.patch("t", values={"colour": "blue"})
+        await said(gateway, ("eve", "one"))
+    async with engine(file=tmp_path / "s.db") as gateway:
+        state = await gateway.threads.state("t")
+        assert state.values["colour"] == "blue"
+        assert [one["content"] for one in state.values["messages"]] == ["one", "answer to one"]
 
 
-def test_a_run_does_not_store_the_state_again() -> None:
-    async def scene() -> None:
-        async with engine((route("eve"), Listening(agent()))) as gateway:
-            await begun(gateway)
-            await said(gateway, ("eve", "one"), ("eve", "two"))
-            assert [(one.values, len(one.messages)) for one in await gateway.threads.history("t")] == [(None, 2)] * 2
-            assert thread_state.kept(await gateway.threads.state("t")) == await values(gateway)
-
-    run(scene())
+async def test_a_run_does_not_store_the_state_again() -> None:
+    async with engine((route("eve"), Listening(agent()))) as gateway:
+        await begun(gateway)
+        await said(gateway, ("eve", "one"), ("eve", "two"))
+        assert [(one.values, len(one.messages)) for one in await gateway.threads.history("t")] == [(None, 2)] * 2
+        assert thread_state.kept(await gateway.threads.state("t")) == await values(gateway)

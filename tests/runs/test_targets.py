@@ -347,34 +347,31 @@ def test_a_run_is_attached_and_cancelled_where_it_was_sent(tmp_path: Path) -> No
     assert attached == ["two x"] and (one.cancels, two.cancels) == (0, 1) and run.status is RunStatus.CANCELLED
 
 
-def test_a_target_that_cannot_be_reached_is_ejected_and_its_route_refuses_at_once_until_it_is_back() -> None:
+async def test_a_target_that_cannot_be_reached_is_ejected_and_its_route_refuses_at_once_until_it_is_back() -> None:
     one = Program("one")
     options = BreakerOptions(failures=3, first=0.3, longest=1.0)
 
-    async def main() -> None:
-        group = grouped([one], breaker=options, retries=0)
-        (target,) = group.members
-        async with engine(group) as made:
+    group = grouped([one], breaker=options, retries=0)
+    (target,) = group.members
+    async with engine(group) as made:
+        await ran(made)
+        one.fate = [AgentGone("lost"), AgentFailed("no"), *[AgentGone("lost")] * 3]
+        for _ in range(4):
             await ran(made)
-            one.fate = [AgentGone("lost"), AgentFailed("no"), *[AgentGone("lost")] * 3]
-            for _ in range(4):
-                await ran(made)
-            assert target.breaker.closed, "what the agent says itself is an answer"
+        assert target.breaker.closed, "what the agent says itself is an answer"
+        await ran(made)
+        assert target.breaker.state is BreakerState.OPEN
+        one.down = away()
+        with pytest.raises(Unavailable) as refused:
             await ran(made)
-            assert target.breaker.state is BreakerState.OPEN
-            one.down = away()
-            with pytest.raises(Unavailable) as refused:
-                await ran(made)
-            assert refused.value.retry_after >= 1.0 and "scripted" in str(refused.value)
-            entry = made.agents.configured[0]
-            assert not entry.ready and tracing.metrics.target_state.value("scripted", "http://one") == 2
-            await until(lambda: tracing.metrics.target_ejections.value("scripted", "http://one") == 2)
-            one.down = None
-            await until(lambda: target.breaker.closed)
-            await until(lambda: entry.ready)
-            assert (await ran(made)).status is RunStatus.SUCCESS
-
-    asyncio.run(main())
+        assert refused.value.retry_after >= 1.0 and "scripted" in str(refused.value)
+        entry = made.agents.configured[0]
+        assert not entry.ready and tracing.metrics.target_state.value("scripted", "http://one") == 2
+        await until(lambda: tracing.metrics.target_ejections.value("scripted", "http://one") == 2)
+        one.down = None
+        await until(lambda: target.breaker.closed)
+        await until(lambda: entry.ready)
+        assert (await ran(made)).status is RunStatus.SUCCESS
 
 
 def test_an_ejected_target_is_left_out_until_it_is_back() -> None:

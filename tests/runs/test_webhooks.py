@@ -20,7 +20,6 @@ from gateway.runs.webhooks import Webhooks
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
 from tests.runs.test_questions_and_cancel import asking
-from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
@@ -88,40 +87,34 @@ def hooked(url: str, **fields: object):  # type: ignore[no-untyped-def]
     return request(webhook=Webhook(url=url, protocol="test"), **fields)
 
 
-def test_every_stop_of_a_run_is_told_in_order() -> None:
-    async def scene() -> None:
-        receiver = Receiver()
-        async with (
-            receiving(receiver) as url,
-            engine((route(), Scripted(asking))) as gateway,
-            delivering(gateway, LOCAL),
-        ):
-            started = await gateway.runs.start(hooked(url))
-            await until(lambda: receiver.got == [[started.id, "interrupted"]])
-            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
-            await until(lambda: receiver.got[1:] == [[started.id, "success"]])
-
-    run(scene())
+async def test_every_stop_of_a_run_is_told_in_order() -> None:
+    receiver = Receiver()
+    async with (
+        receiving(receiver) as url,
+        engine((route(), Scripted(asking))) as gateway,
+        delivering(gateway, LOCAL),
+    ):
+        started = await gateway.runs.start(hooked(url))
+        await until(lambda: receiver.got == [[started.id, "interrupted"]])
+        await gateway.runs.answer(started.id, Answer(value={"ok": True}))
+        await until(lambda: receiver.got[1:] == [[started.id, "success"]])
 
 
-def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
-    async def scene() -> None:
-        receiver = Receiver(500, 429)
-        async with (
-            receiving(receiver) as url,
-            engine((route(), Scripted(echo))) as gateway,
-            delivering(gateway, LOCAL),
-        ):
-            started = await gateway.runs.start(hooked(url))
-            await until(lambda: receiver.got == [[started.id, "success"]])
-            assert receiver.tried == 3
-            await until(lambda: not gateway.live)
+async def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
+    receiver = Receiver(500, 429)
+    async with (
+        receiving(receiver) as url,
+        engine((route(), Scripted(echo))) as gateway,
+        delivering(gateway, LOCAL),
+    ):
+        started = await gateway.runs.start(hooked(url))
+        await until(lambda: receiver.got == [[started.id, "success"]])
         assert receiver.tried == 3
+        await until(lambda: not gateway.live)
+    assert receiver.tried == 3
 
-    run(scene())
 
-
-def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "FIRST_GAP_SECONDS", 0.1)
     tries: list[float] = []
 
@@ -130,82 +123,67 @@ def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.MonkeyPatc
             tries.append(asyncio.get_running_loop().time())
             await super().serve(reader, writer)
 
-    async def scene() -> None:
-        receiver = Timed(503, 503)
-        async with (
-            receiving(receiver) as url,
-            engine((route(), Scripted(echo))) as gateway,
-            delivering(gateway, LOCAL),
-        ):
-            started = await gateway.runs.start(hooked(url))
-            await until(lambda: receiver.got == [[started.id, "success"]])
-        assert tries[1] - tries[0] >= 0.1 and tries[2] - tries[1] >= 0.2
-
-    run(scene())
+    receiver = Timed(503, 503)
+    async with (
+        receiving(receiver) as url,
+        engine((route(), Scripted(echo))) as gateway,
+        delivering(gateway, LOCAL),
+    ):
+        started = await gateway.runs.start(hooked(url))
+        await until(lambda: receiver.got == [[started.id, "success"]])
+    assert tries[1] - tries[0] >= 0.1 and tries[2] - tries[1] >= 0.2
 
 
-def test_what_comes_later_waits_for_what_is_tried_again() -> None:
-    async def scene() -> None:
-        receiver = Receiver(503, 503)
-        async with (
-            receiving(receiver) as url,
-            engine((route(), Scripted(asking))) as gateway,
-            delivering(gateway, LOCAL),
-        ):
-            started = await gateway.runs.start(hooked(url))
-            await until(lambda: receiver.tried == 1)
-            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
-            await gateway.runs.wait(started.id)
-            await until(lambda: len(receiver.got) == 2)
-            assert receiver.got == [[started.id, "interrupted"], [started.id, "success"]]
-
-    run(scene())
+async def test_what_comes_later_waits_for_what_is_tried_again() -> None:
+    receiver = Receiver(503, 503)
+    async with (
+        receiving(receiver) as url,
+        engine((route(), Scripted(asking))) as gateway,
+        delivering(gateway, LOCAL),
+    ):
+        started = await gateway.runs.start(hooked(url))
+        await until(lambda: receiver.tried == 1)
+        await gateway.runs.answer(started.id, Answer(value={"ok": True}))
+        await gateway.runs.wait(started.id)
+        await until(lambda: len(receiver.got) == 2)
+        assert receiver.got == [[started.id, "interrupted"], [started.id, "success"]]
 
 
-def test_a_receiver_that_refuses_for_good_is_not_asked_again() -> None:
-    async def scene() -> None:
-        receiver = Receiver(404)
-        async with (
-            receiving(receiver) as url,
-            engine((route(), Scripted(echo))) as gateway,
-            delivering(gateway, LOCAL),
-        ):
-            await gateway.runs.start(hooked(url))
-            await until(lambda: receiver.tried == 1)
-            await _nothing_owed(gateway)
-        assert receiver.tried == 1
-
-    run(scene())
+async def test_a_receiver_that_refuses_for_good_is_not_asked_again() -> None:
+    receiver = Receiver(404)
+    async with (
+        receiving(receiver) as url,
+        engine((route(), Scripted(echo))) as gateway,
+        delivering(gateway, LOCAL),
+    ):
+        await gateway.runs.start(hooked(url))
+        await until(lambda: receiver.tried == 1)
+        await _nothing_owed(gateway)
+    assert receiver.tried == 1
 
 
-def test_an_internal_address_is_never_called_unless_it_is_allowed() -> None:
-    async def scene() -> None:
-        receiver = Receiver()
-        async with (
-            receiving(receiver) as url,
-            engine((route(), Scripted(echo))) as gateway,
-            delivering(gateway),
-        ):
+async def test_an_internal_address_is_never_called_unless_it_is_allowed() -> None:
+    receiver = Receiver()
+    async with (
+        receiving(receiver) as url,
+        engine((route(), Scripted(echo))) as gateway,
+        delivering(gateway),
+    ):
+        started = await gateway.runs.start(hooked(url))
+        await gateway.runs.wait(started.id, timeout=30)
+        await _nothing_owed(gateway)
+    assert receiver.tried == 0
+
+
+async def test_what_was_owed_before_a_restart_is_delivered_after_it(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with receiving(receiver) as url:
+        async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
             started = await gateway.runs.start(hooked(url))
             await gateway.runs.wait(started.id, timeout=30)
-            await _nothing_owed(gateway)
         assert receiver.tried == 0
-
-    run(scene())
-
-
-def test_what_was_owed_before_a_restart_is_delivered_after_it(tmp_path: Path) -> None:
-    async def scene() -> None:
-        receiver = Receiver()
-        async with receiving(receiver) as url:
-            async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-                started = await gateway.runs.start(hooked(url))
-                await gateway.runs.wait(started.id, timeout=30)
-            assert receiver.tried == 0
-            async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway, delivering(gateway, LOCAL):
-                await until(lambda: receiver.got == [[started.id, "success"]])
-
-    run(scene())
+        async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway, delivering(gateway, LOCAL):
+            await until(lambda: receiver.got == [[started.id, "success"]])
 
 
 async def _nothing_owed(gateway: Engine) -> None:

@@ -51,42 +51,36 @@ def test_a_file_whose_name_is_too_long_for_a_socket_beside_it_is_looked_at_now_a
     assert not run(hears(tmp_path / f"{'n' * 100}.db"))
 
 
-def test_a_link_and_its_file_have_one_bell(tmp_path: Path) -> None:
+async def test_a_link_and_its_file_have_one_bell(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "data" / "s.db")
 
-    async def main() -> None:
-        there, here = SqliteStore(tmp_path / "data" / "s.db"), SqliteStore(tmp_path / "link.db", host="elsewhere")
-        heard: asyncio.Queue[str | None] = asyncio.Queue()
-        there.mailbox.listen(heard.put_nowait)
-        await there.open()
-        await here.open()
-        here.mailbox.ring(there.owner, "run")
-        assert await asyncio.wait_for(heard.get(), 30) == "run"
-        await there.close()
-        await here.close()
-
-    run(main())
+    there, here = SqliteStore(tmp_path / "data" / "s.db"), SqliteStore(tmp_path / "link.db", host="elsewhere")
+    heard: asyncio.Queue[str | None] = asyncio.Queue()
+    there.mailbox.listen(heard.put_nowait)
+    await there.open()
+    await here.open()
+    here.mailbox.ring(there.owner, "run")
+    assert await asyncio.wait_for(heard.get(), 30) == "run"
+    await there.close()
+    await here.close()
 
 
-def test_the_socket_of_a_process_that_was_killed_is_removed_by_the_next_and_that_of_a_living_one_is_not(
+async def test_the_socket_of_a_process_that_was_killed_is_removed_by_the_next_and_that_of_a_living_one_is_not(
     tmp_path: Path,
 ) -> None:
     place = Place(SQLITE, f"sqlite:///{tmp_path / 's.db'}")
 
-    async def main() -> None:
-        async with place.process("correspond", bell=True) as dead, place.process("correspond", bell=True) as living:
-            await dead.said()
-            await living.said()
-            os.kill(living.pid, signal.SIGSTOP)
-            await dead.kill()
-            before = set(sockets(tmp_path))
-            async with place.opened() as store:
-                assert len(before) == 2 and len(before & set(sockets(tmp_path))) == 1
-                assert await store.is_orphaned()
-            os.kill(living.pid, signal.SIGCONT)
-
-    run(main(), 120)
+    async with place.process("correspond", bell=True) as dead, place.process("correspond", bell=True) as living:
+        await dead.said()
+        await living.said()
+        os.kill(living.pid, signal.SIGSTOP)
+        await dead.kill()
+        before = set(sockets(tmp_path))
+        async with place.opened() as store:
+            assert len(before) == 2 and len(before & set(sockets(tmp_path))) == 1
+            assert await store.is_orphaned()
+        os.kill(living.pid, signal.SIGCONT)
 
 
 def test_a_folder_that_takes_no_socket_costs_the_bell_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,22 +61,19 @@ def wal(path: Path) -> bytes:
     return Path(f"{path}-wal").read_bytes()
 
 
-def test_a_path_may_be_a_link_to_the_file(tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "disk").mkdir()
-        (tmp_path / "store.db").symlink_to(tmp_path / "disk" / "real.db")
-        store = SqliteStore(tmp_path / "store.db")
-        await store.open()
-        one = make_run()
-        assert (await store.create_run(one, [entry(1)], reserved=9)).active
-        assert await store.run(one.id) == one
-        await store.close()
-        assert os.listdir(tmp_path / "disk") == ["real.db"]
-
-    run(main())
+async def test_a_path_may_be_a_link_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store.db").symlink_to(tmp_path / "disk" / "real.db")
+    store = SqliteStore(tmp_path / "store.db")
+    await store.open()
+    one = make_run()
+    assert (await store.create_run(one, [entry(1)], reserved=9)).active
+    assert await store.run(one.id) == one
+    await store.close()
+    assert os.listdir(tmp_path / "disk") == ["real.db"]
 
 
-def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all_before_it(
+async def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all_before_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = False
@@ -85,47 +82,40 @@ def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all
         if broken:
             raise OSError("broken")
 
-    async def main() -> None:
-        nonlocal broken
-        monkeypatch.setattr(disk_thread, "sync", sync)
-        store = SqliteStore(path, lease_seconds=3600.0)
-        await store.open()
-        one = make_run()
-        assert (await store.create_run(one, [entry(1)], reserved=9)).active
-        broken = True
-        with pytest.raises(Unsynced):
-            await store.commit(one.id, RunChange(events=(entry(2),)))
-        await store.flush()
-        assert store.trouble == "the store failed"
-        broken = False
-        await store.commit(one.id, RunChange(events=(entry(3),)))
-        assert wal(path) == b"", "what the failed sync may have lost is needed no more"
-        alone = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)  # reads the file and no log
-        assert alone.execute("SELECT max(last) FROM log").fetchone() == (3,)
-        alone.close()
-        await store.commit(one.id, RunChange(events=(entry(4),)))
-        assert wal(path) != b"" and store.trouble == "", "and then all is as it was"
-        assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
-        await store.close()
-
-    run(main())
+    monkeypatch.setattr(disk_thread, "sync", sync)
+    store = SqliteStore(path, lease_seconds=3600.0)
+    await store.open()
+    one = make_run()
+    assert (await store.create_run(one, [entry(1)], reserved=9)).active
+    broken = True
+    with pytest.raises(Unsynced):
+        await store.commit(one.id, RunChange(events=(entry(2),)))
+    await store.flush()
+    assert store.trouble == "the store failed"
+    broken = False
+    await store.commit(one.id, RunChange(events=(entry(3),)))
+    assert wal(path) == b"", "what the failed sync may have lost is needed no more"
+    alone = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)  # reads the file and no log
+    assert alone.execute("SELECT max(last) FROM log").fetchone() == (3,)
+    alone.close()
+    await store.commit(one.id, RunChange(events=(entry(4),)))
+    assert wal(path) != b"" and store.trouble == "", "and then all is as it was"
+    assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
+    await store.close()
 
 
-def test_what_begins_the_log_anew_is_written_with_the_checkpoint_and_not_by_the_event_loop(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path, lease_seconds=3600.0)  # which would write as well
-        await store.open()
-        await store.create_run(make_run(), [entry(1)], reserved=9)
-        before = wal(path)[12:16]
-        store._writer._disk.do(store._writer._disk.checkpoint)
+async def test_what_begins_the_log_anew_is_written_with_the_checkpoint_and_not_by_the_event_loop(path: Path) -> None:
+    store = SqliteStore(path, lease_seconds=3600.0)  # which would write as well
+    await store.open()
+    await store.create_run(make_run(), [entry(1)], reserved=9)
+    before = wal(path)[12:16]
+    store._writer._disk.do(store._writer._disk.checkpoint)
 
-        async def anew() -> bool:
-            return wal(path)[12:16] != before  # the number of checkpoints, in the log's head
+    async def anew() -> bool:
+        return wal(path)[12:16] != before  # the number of checkpoints, in the log's head
 
-        await eventually(anew)
-        await store.close()
-
-    run(main())
+    await eventually(anew)
+    await store.close()
 
 
 class Meanwhile:
@@ -151,146 +141,133 @@ class Meanwhile:
         return self._rows
 
 
-def test_a_large_log_of_which_a_checkpoint_leaves_some_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_log_of_which_a_checkpoint_leaves_some_begins_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(disk_thread, "RESTART_PAGES", 3)
 
-    async def main() -> None:
-        store = SqliteStore(path, lease_seconds=3600.0)
-        await store.open()
-        await store.create_run(make_run(), [entry(1)], reserved=9)
-        disk = store._writer._disk
-        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        other.execute("BEGIN")
-        assert other.execute("SELECT count(*) FROM runs").fetchone() == (1,)
-        await store.create_run(make_run(), [entry(1)], reserved=9)
-        assert disk.batches is not None
-        disk.batches.cursor = Meanwhile(disk.batches.cursor, other)  # type: ignore[assignment]
-        before = wal(path)[12:16]
-        disk.do(disk.checkpoint)
+    store = SqliteStore(path, lease_seconds=3600.0)
+    await store.open()
+    await store.create_run(make_run(), [entry(1)], reserved=9)
+    disk = store._writer._disk
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN")
+    assert other.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    await store.create_run(make_run(), [entry(1)], reserved=9)
+    assert disk.batches is not None
+    disk.batches.cursor = Meanwhile(disk.batches.cursor, other)  # type: ignore[assignment]
+    before = wal(path)[12:16]
+    disk.do(disk.checkpoint)
 
-        async def anew() -> bool:
-            return wal(path)[12:16] != before
+    async def anew() -> bool:
+        return wal(path)[12:16] != before
 
-        await eventually(anew)
-        assert await store.count_runs(RunQuery()) == 2
-        other.close()
-        await store.close()
-
-    run(main())
+    await eventually(anew)
+    assert await store.count_runs(RunQuery()) == 2
+    other.close()
+    await store.close()
 
 
-def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_between_the_pieces(
+async def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_between_the_pieces(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half(cursor: sqlite3.Cursor) -> None:
         cursor.execute("UPDATE runs SET agent = 'spoilt'")
         raise NotFound("half done")
 
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        undo = batch.Batches._roll_back
+    store = SqliteStore(path)
+    await store.open()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    undo = batch.Batches._roll_back
 
-        def undone(self: batch.Batches) -> None:
-            undo(self)
-            monkeypatch.setattr(batch.Batches, "_roll_back", undo)
-            other.execute("BEGIN IMMEDIATE")
-            threading.Timer(0.1, other.execute, ["COMMIT"]).start()
+    def undone(self: batch.Batches) -> None:
+        undo(self)
+        monkeypatch.setattr(batch.Batches, "_roll_back", undo)
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.1, other.execute, ["COMMIT"]).start()
 
-        monkeypatch.setattr(batch.Batches, "_roll_back", undone)
+    monkeypatch.setattr(batch.Batches, "_roll_back", undone)
 
-        first = store.create_run(make_run(), [], reserved=1)
-        calls: list[Any] = [first, store._queue.submit(half)]
-        calls += [store.create_run(make_run(), [], reserved=1) for _ in range(2)]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(result) for result in results] == [CreatedRun, NotFound, CreatedRun, CreatedRun]
-        assert await store.count_runs(RunQuery(agent="mail")) == 3
-        other.close()
-        await store.close()
-
-    run(main())
+    first = store.create_run(make_run(), [], reserved=1)
+    calls: list[Any] = [first, store._queue.submit(half)]
+    calls += [store.create_run(make_run(), [], reserved=1) for _ in range(2)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [CreatedRun, NotFound, CreatedRun, CreatedRun]
+    assert await store.count_runs(RunQuery(agent="mail")) == 3
+    other.close()
+    await store.close()
 
 
-def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(*_: object, **__: object) -> None:
         raise MemoryError("no more")
 
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        synced = threading.Event()
-        monkeypatch.setattr(disk_thread, "sync", lambda _: synced.wait(BOUND))
-        waits = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+    store = SqliteStore(path)
+    await store.open()
+    synced = threading.Event()
+    monkeypatch.setattr(disk_thread, "sync", lambda _: synced.wait(BOUND))
+    waits = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
 
-        async def syncing() -> bool:
-            return store._writer._syncing is not None
+    async def syncing() -> bool:
+        return store._writer._syncing is not None
 
-        await eventually(syncing)
-        monkeypatch.setattr(disk_thread.DiskThread, "on_disk", dies)
-        monkeypatch.setattr(batch.Batches, "write", dies)
-        lent = asyncio.ensure_future(store._queue.submit(lambda _: None, long=True))
-        await asyncio.sleep(0)
-        later = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
-        await asyncio.sleep(0)
-        synced.set()
-        results = await asyncio.wait_for(asyncio.gather(waits, lent, later, return_exceptions=True), BOUND)
-        assert results[0] == CreatedRun(True) and [type(result) for result in results[1:]] == [Unavailable] * 2
-        with pytest.raises(MemoryError):
-            await store.close()
-
-    run(main())
+    await eventually(syncing)
+    monkeypatch.setattr(disk_thread.DiskThread, "on_disk", dies)
+    monkeypatch.setattr(batch.Batches, "write", dies)
+    lent = asyncio.ensure_future(store._queue.submit(lambda _: None, long=True))
+    await asyncio.sleep(0)
+    later = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+    await asyncio.sleep(0)
+    synced.set()
+    results = await asyncio.wait_for(asyncio.gather(waits, lent, later, return_exceptions=True), BOUND)
+    assert results[0] == CreatedRun(True) and [type(result) for result in results[1:]] == [Unavailable] * 2
+    with pytest.raises(MemoryError):
+        await store.close()
 
 
-def test_after_the_thread_died_nothing_that_was_kept_is_tried_again(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        writer, batches = store._writer, store._writer._disk.batches
-        assert batches is not None
-        batches.kept.append(WriteBehind("r"))
-        writer._disk.do(lambda: int("dies"))  # type: ignore[arg-type, return-value]
+async def test_after_the_thread_died_nothing_that_was_kept_is_tried_again(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    writer, batches = store._writer, store._writer._disk.batches
+    assert batches is not None
+    batches.kept.append(WriteBehind("r"))
+    writer._disk.do(lambda: int("dies"))  # type: ignore[arg-type, return-value]
 
-        async def died() -> bool:
-            return bool(store.trouble)
+    async def died() -> bool:
+        return bool(store.trouble)
 
-        await eventually(died)
-        writer._again()  # as its alarm does
-        assert writer._lent is None, "there is no thread that it could be lent to"
-        with pytest.raises(ValueError, match="dies"):
-            await store.close()
-
-    run(main())
+    await eventually(died)
+    writer._again()  # as its alarm does
+    assert writer._lent is None, "there is no thread that it could be lent to"
+    with pytest.raises(ValueError, match="dies"):
+        await store.close()
 
 
-def test_a_store_that_closed_with_something_unwritten_leaves_the_event_loop_alone(
+async def test_a_store_that_closed_with_something_unwritten_leaves_the_event_loop_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
-        store = SqliteStore(path)
-        await store.open()
-        one = make_run()
-        await store.create_run(one, [entry(1)], reserved=99)
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        store.append(one.id, tokens(2, 5))
-        flushed = asyncio.ensure_future(store.flush())
-        writer = store._writer
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
+    store = SqliteStore(path)
+    await store.open()
+    one = make_run()
+    await store.create_run(one, [entry(1)], reserved=99)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store.append(one.id, tokens(2, 5))
+    flushed = asyncio.ensure_future(store.flush())
+    writer = store._writer
 
-        async def lent() -> bool:
-            return writer._lent is not None
+    async def lent() -> bool:
+        return writer._lent is not None
 
-        await eventually(lent)
-        monkeypatch.setattr(writer, "_alarm", None)  # as when it has rung meanwhile
-        with pytest.raises(Unavailable):
-            await store.close()
-        with pytest.raises(Unavailable):
-            await flushed
-        assert writer._alarm is None or writer._alarm.cancelled()  # it was set before the end, where that came late
-        other.close()
-
-    run(main())
+    await eventually(lent)
+    monkeypatch.setattr(writer, "_alarm", None)  # as when it has rung meanwhile
+    with pytest.raises(Unavailable):
+        await store.close()
+    with pytest.raises(Unavailable):
+        await flushed
+    assert writer._alarm is None or writer._alarm.cancelled()  # it was set before the end, where that came late
+    other.close()
 
 
 @pytest.mark.parametrize("found", ["by a commit", "by the lease"])

@@ -82,15 +82,12 @@ def test_an_unknown_engine_is_named_with_those_that_exist() -> None:
         open_store("mysql://x")
 
 
-def test_several_stores_may_make_the_file_at_once(path: Path) -> None:
-    async def main() -> None:
-        stores = [SqliteStore(path) for _ in range(6)]
-        await asyncio.gather(*(store.open() for store in stores))
-        await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for store in stores))
-        assert await stores[0].count_runs(RunQuery()) == 6
-        await asyncio.gather(*(store.close() for store in stores))
-
-    run(main())
+async def test_several_stores_may_make_the_file_at_once(path: Path) -> None:
+    stores = [SqliteStore(path) for _ in range(6)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for store in stores))
+    assert await stores[0].count_runs(RunQuery()) == 6
+    await asyncio.gather(*(store.close() for store in stores))
 
 
 def test_what_is_no_database_or_nowhere_is_unavailable_by_name(path: Path) -> None:
@@ -146,25 +143,22 @@ def test_the_file_shrinks_when_runs_are_forgotten(path: Path) -> None:
 # --- group commit
 
 
-def test_commits_that_wait_together_share_a_transaction_and_one_wake(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        loop = asyncio.get_running_loop()
-        wakes: list[Any] = []
-        wake = loop.call_soon_threadsafe
+async def test_commits_that_wait_together_share_a_transaction_and_one_wake(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    loop = asyncio.get_running_loop()
+    wakes: list[Any] = []
+    wake = loop.call_soon_threadsafe
 
-        def counted(callback: Any, *args: Any, **options: Any) -> Any:
-            wakes.append(callback)
-            return wake(callback, *args, **options)
+    def counted(callback: Any, *args: Any, **options: Any) -> Any:
+        wakes.append(callback)
+        return wake(callback, *args, **options)
 
-        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
-        await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for _ in range(256)))
-        assert len(wakes) <= 32
-        del loop.call_soon_threadsafe  # type: ignore[attr-defined]
-        await store.close()
-
-    run(main())
+    loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+    await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for _ in range(256)))
+    assert len(wakes) <= 32
+    del loop.call_soon_threadsafe  # type: ignore[attr-defined]
+    await store.close()
 
 
 @dataclass
@@ -192,212 +186,184 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.stuck.clear()
 
 
-def test_a_commit_waits_for_the_disk_and_tokens_do_not(path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        one = make_run()
-        await store.create_run(one, [entry(1)], reserved=99)
-        before = disk.syncs
-        store.append(one.id, tokens(2, 5))
-        await store.flush()
-        assert disk.syncs == before
-        disk.stuck.set()
-        commit = asyncio.ensure_future(store.commit(one.id, RunChange(events=(entry(7),))))
-        await eventually(seen(path, "SELECT count(*) FROM log WHERE last = 7", 1))
-        await asyncio.wait([commit], timeout=0.05)
-        assert not commit.done(), "it is written, and not on the disk yet"
-        disk.stuck.clear()
-        await commit
-        assert disk.syncs == before + 1
-        await store.close()
-
-    run(main())
+async def test_a_commit_waits_for_the_disk_and_tokens_do_not(path: Path, disk: Disk) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    one = make_run()
+    await store.create_run(one, [entry(1)], reserved=99)
+    before = disk.syncs
+    store.append(one.id, tokens(2, 5))
+    await store.flush()
+    assert disk.syncs == before
+    disk.stuck.set()
+    commit = asyncio.ensure_future(store.commit(one.id, RunChange(events=(entry(7),))))
+    await eventually(seen(path, "SELECT count(*) FROM log WHERE last = 7", 1))
+    await asyncio.wait([commit], timeout=0.05)
+    assert not commit.done(), "it is written, and not on the disk yet"
+    disk.stuck.clear()
+    await commit
+    assert disk.syncs == before + 1
+    await store.close()
 
 
-def test_commits_are_written_while_others_wait_for_the_disk_and_share_the_next_sync(path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        runs = [make_run() for _ in range(20)]
-        disk.stuck.set()
-        before = disk.syncs
-        first = asyncio.ensure_future(store.create_run(runs[0], [], reserved=1))
-        await eventually(seen(path, "SELECT count(*) FROM runs", 1))
-        others = [asyncio.ensure_future(store.create_run(one, [], reserved=1)) for one in runs[1:]]
-        await eventually(seen(path, "SELECT count(*) FROM runs", 20))
-        assert not any(one.done() for one in (first, *others))
-        disk.stuck.clear()
-        assert await asyncio.gather(first, *others) == [CreatedRun(True)] * 20
-        assert disk.syncs == before + 2
-        await store.close()
-
-    run(main())
-
-
-def test_a_run_that_nobody_is_told_of_has_its_row_in_a_moment_and_is_on_the_disk_moments_later(
+async def test_commits_are_written_while_others_wait_for_the_disk_and_share_the_next_sync(
     path: Path, disk: Disk
 ) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        before = disk.syncs
-        disk.stuck.set()
-        assert (await store.create_run(make_run(), [entry(1)], reserved=99, soon=True)).active
-        await eventually(seen(path, "SELECT count(*) FROM runs", 1))
-        disk.stuck.clear()
-
-        async def synced() -> bool:
-            return disk.syncs == before + 1
-
-        await eventually(synced)
-        await store.close()
-
-    run(main())
+    store = SqliteStore(path)
+    await store.open()
+    runs = [make_run() for _ in range(20)]
+    disk.stuck.set()
+    before = disk.syncs
+    first = asyncio.ensure_future(store.create_run(runs[0], [], reserved=1))
+    await eventually(seen(path, "SELECT count(*) FROM runs", 1))
+    others = [asyncio.ensure_future(store.create_run(one, [], reserved=1)) for one in runs[1:]]
+    await eventually(seen(path, "SELECT count(*) FROM runs", 20))
+    assert not any(one.done() for one in (first, *others))
+    disk.stuck.clear()
+    assert await asyncio.gather(first, *others) == [CreatedRun(True)] * 20
+    assert disk.syncs == before + 2
+    await store.close()
 
 
-def test_what_is_owed_to_the_disk_is_synced_though_a_sync_was_under_way(path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        before = disk.syncs
-        disk.stuck.set()
-        first = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
-        await eventually(seen(path, "SELECT count(*) FROM runs", 1))
-        assert (await store.create_run(make_run(), [], reserved=1, soon=True)).active
+async def test_a_run_that_nobody_is_told_of_has_its_row_in_a_moment_and_is_on_the_disk_moments_later(
+    path: Path, disk: Disk
+) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    before = disk.syncs
+    disk.stuck.set()
+    assert (await store.create_run(make_run(), [entry(1)], reserved=99, soon=True)).active
+    await eventually(seen(path, "SELECT count(*) FROM runs", 1))
+    disk.stuck.clear()
 
-        async def reminded() -> bool:
-            return store._writer._sync_alarm is None
+    async def synced() -> bool:
+        return disk.syncs == before + 1
 
-        await eventually(reminded)
-        assert not first.done()
-        disk.stuck.clear()
-
-        async def synced() -> bool:
-            return disk.syncs == before + 2
-
-        await eventually(synced)
-        assert (await first).active
-        await store.close()
-
-    run(main())
+    await eventually(synced)
+    await store.close()
 
 
-def test_a_disk_that_does_not_take_it_is_an_error_for_those_who_wait_for_it(path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        disk.broken = OSError("broken")
-        with pytest.raises(Unavailable) as failed:
-            await store.create_run(make_run(), [], reserved=1)
-        assert "broken" in failed.value.detail and "broken" not in str(failed.value)
-        disk.broken = None
-        assert (await store.create_run(make_run(), [], reserved=1)).active
-        await store.close()
+async def test_what_is_owed_to_the_disk_is_synced_though_a_sync_was_under_way(path: Path, disk: Disk) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    before = disk.syncs
+    disk.stuck.set()
+    first = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+    await eventually(seen(path, "SELECT count(*) FROM runs", 1))
+    assert (await store.create_run(make_run(), [], reserved=1, soon=True)).active
 
-    run(main())
+    async def reminded() -> bool:
+        return store._writer._sync_alarm is None
 
+    await eventually(reminded)
+    assert not first.done()
+    disk.stuck.clear()
 
-def test_closing_waits_for_commits_that_came_while_others_waited_for_the_disk(path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        disk.stuck.set()
-        made = []
-        for count in (1, 2):
-            made.append(asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)))
-            await eventually(seen(path, "SELECT count(*) FROM runs", count))
-        closing = asyncio.ensure_future(store.close())
-        await asyncio.wait([closing], timeout=0.01)
-        assert not closing.done()
-        disk.stuck.clear()
-        assert await asyncio.wait_for(asyncio.gather(*made), 30) == [CreatedRun(True)] * 2
-        await closing
+    async def synced() -> bool:
+        return disk.syncs == before + 2
 
-    run(main())
+    await eventually(synced)
+    assert (await first).active
+    await store.close()
 
 
-def test_what_comes_while_the_thread_works_is_written_when_it_is_done(path: Path) -> None:
+async def test_a_disk_that_does_not_take_it_is_an_error_for_those_who_wait_for_it(path: Path, disk: Disk) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    disk.broken = OSError("broken")
+    with pytest.raises(Unavailable) as failed:
+        await store.create_run(make_run(), [], reserved=1)
+    assert "broken" in failed.value.detail and "broken" not in str(failed.value)
+    disk.broken = None
+    assert (await store.create_run(make_run(), [], reserved=1)).active
+    await store.close()
+
+
+async def test_closing_waits_for_commits_that_came_while_others_waited_for_the_disk(path: Path, disk: Disk) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    disk.stuck.set()
+    made = []
+    for count in (1, 2):
+        made.append(asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)))
+        await eventually(seen(path, "SELECT count(*) FROM runs", count))
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.wait([closing], timeout=0.01)
+    assert not closing.done()
+    disk.stuck.clear()
+    assert await asyncio.wait_for(asyncio.gather(*made), 30) == [CreatedRun(True)] * 2
+    await closing
+
+
+async def test_what_comes_while_the_thread_works_is_written_when_it_is_done(path: Path) -> None:
     held, go = threading.Event(), threading.Event()
 
     def works(*_: Any) -> None:
         held.set()
         assert go.wait(60)
 
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        disk = store._writer._disk
-        one = make_run()
-        await store.create_run(one, [], reserved=9)
-        for work in (
-            lambda: store._queue.submit(works, durable=False, long=True),  # what it was given to write
-            lambda: disk.do(lambda: disk.holding(works)),  # what it does by itself
-        ):
-            held.clear()
-            go.clear()
-            working = work()
-            await asyncio.to_thread(held.wait, 60)
-            committing = asyncio.ensure_future(store.commit(one.id, RunChange(reserved=9)))
-            await asyncio.wait([committing], timeout=0.01)
-            assert not committing.done()
-            go.set()
-            await asyncio.wait_for(committing, 30)
-            if working is not None:
-                await working
-        await store.close()
-
-    run(main())
+    store = SqliteStore(path)
+    await store.open()
+    disk = store._writer._disk
+    one = make_run()
+    await store.create_run(one, [], reserved=9)
+    for work in (
+        lambda: store._queue.submit(works, durable=False, long=True),  # what it was given to write
+        lambda: disk.do(lambda: disk.holding(works)),  # what it does by itself
+    ):
+        held.clear()
+        go.clear()
+        working = work()
+        await asyncio.to_thread(held.wait, 60)
+        committing = asyncio.ensure_future(store.commit(one.id, RunChange(reserved=9)))
+        await asyncio.wait([committing], timeout=0.01)
+        assert not committing.done()
+        go.set()
+        await asyncio.wait_for(committing, 30)
+        if working is not None:
+            await working
+    await store.close()
 
 
-def test_the_log_beside_the_file_is_moved_into_it_while_the_store_is_open(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        one = make_run()
-        await store.create_run(one, [], reserved=9999)
-        before = os.stat(path).st_size
-        for number in range(1, 40):
-            store.append(one.id, [entry(number, "x" * 300_000)])
-            await store.flush()
+async def test_the_log_beside_the_file_is_moved_into_it_while_the_store_is_open(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    one = make_run()
+    await store.create_run(one, [], reserved=9999)
+    before = os.stat(path).st_size
+    for number in range(1, 40):
+        store.append(one.id, [entry(number, "x" * 300_000)])
+        await store.flush()
 
-        async def moved() -> bool:
-            return os.stat(path).st_size > before + 5_000_000
+    async def moved() -> bool:
+        return os.stat(path).st_size > before + 5_000_000
 
-        await eventually(moved)
-        await store.close()
-
-    run(main())
+    await eventually(moved)
+    await store.close()
 
 
 @pytest.mark.parametrize("fsync", [True, False])
-def test_without_a_log_beside_the_file_sqlite_syncs_commits_that_somebody_waits_for(
+async def test_without_a_log_beside_the_file_sqlite_syncs_commits_that_somebody_waits_for(
     path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
 ) -> None:
     monkeypatch.setattr(schema, "_use_wal", lambda connection: None)
 
-    async def main() -> None:
-        store = SqliteStore(path, fsync=fsync)
-        await store.open()
-        levels = [await inside(store, "PRAGMA synchronous", durable=durable) for durable in (True, False)]
-        assert levels == ([2, 1] if fsync else [1, 1]), "FULL and NORMAL"
-        await store.close()
-
-    run(main())
+    store = SqliteStore(path, fsync=fsync)
+    await store.open()
+    levels = [await inside(store, "PRAGMA synchronous", durable=durable) for durable in (True, False)]
+    assert levels == ([2, 1] if fsync else [1, 1]), "FULL and NORMAL"
+    await store.close()
 
 
-def test_names_that_have_expired_are_removed_from_the_file(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        for name, expires in (("old", 1.0), ("new", 2.0**40), ("kept", None)):
-            said = Registration(name=name, protocol="p", owner=store.owner, data={}, created_at=NOW, expires_at=expires)
-            await store.put_registration(said)
-        await store.prune(older_than=NOW)
-        assert await inside(store, "SELECT group_concat(name) FROM registrations") == "kept,new"
-        await store.close()
-
-    run(main())
+async def test_names_that_have_expired_are_removed_from_the_file(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    for name, expires in (("old", 1.0), ("new", 2.0**40), ("kept", None)):
+        said = Registration(name=name, protocol="p", owner=store.owner, data={}, created_at=NOW, expires_at=expires)
+        await store.put_registration(said)
+    await store.prune(older_than=NOW)
+    assert await inside(store, "SELECT group_concat(name) FROM registrations") == "kept,new"
+    await store.close()
 
 
 def test_a_store_whose_lease_cannot_be_taken_does_not_open_and_leaves_no_thread(
@@ -422,57 +388,48 @@ def test_a_store_whose_lease_cannot_be_taken_does_not_open_and_leaves_no_thread(
             assert not each.is_alive()
 
 
-def test_a_file_that_is_damaged_is_unavailable_to_who_reads_it(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        one = make_run()
-        await store.create_run(one, [], reserved=9)
+async def test_a_file_that_is_damaged_is_unavailable_to_who_reads_it(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    one = make_run()
+    await store.create_run(one, [], reserved=9)
+    await store.close()
+    store = SqliteStore(path)
+    await store.open()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (os.stat(path).st_size - 4096))
+    with pytest.raises(Unavailable, match="the store failed"):
+        await store.run(one.id)
+    with pytest.raises(Unavailable, match="the store failed"):
         await store.close()
-        store = SqliteStore(path)
-        await store.open()
-        with path.open("r+b") as file:
-            file.seek(4096)
-            file.write(b"\xff" * (os.stat(path).st_size - 4096))
-        with pytest.raises(Unavailable, match="the store failed"):
-            await store.run(one.id)
-        with pytest.raises(Unavailable, match="the store failed"):
-            await store.close()
-
-    run(main())
 
 
-def test_closing_waits_for_the_disk(path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        before = disk.syncs
-        made = [asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)) for _ in range(3)]
-        await asyncio.sleep(0)
-        await store.close()
-        assert await asyncio.gather(*made) == [CreatedRun(True)] * 3
-        assert disk.syncs > before
-
-    run(main())
+async def test_closing_waits_for_the_disk(path: Path, disk: Disk) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    before = disk.syncs
+    made = [asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert await asyncio.gather(*made) == [CreatedRun(True)] * 3
+    assert disk.syncs > before
 
 
-def test_work_that_refuses_after_it_has_written_is_undone_and_the_rest_of_its_batch_is_not(path: Path) -> None:
+async def test_work_that_refuses_after_it_has_written_is_undone_and_the_rest_of_its_batch_is_not(path: Path) -> None:
     def half(cursor: sqlite3.Cursor) -> None:
         cursor.execute("UPDATE runs SET agent = 'spoilt'")
         raise NotFound("half done")
 
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        await store.create_run(make_run(), [], reserved=1)
-        calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(20)]
-        calls[10:10] = [store._queue.submit(half)]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(result) for result in results if result != CreatedRun(True)] == [NotFound]
-        assert await store.count_runs(RunQuery(agent="mail")) == 21
-        await store.close()
-
-    run(main())
+    store = SqliteStore(path)
+    await store.open()
+    await store.create_run(make_run(), [], reserved=1)
+    calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(20)]
+    calls[10:10] = [store._queue.submit(half)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results if result != CreatedRun(True)] == [NotFound]
+    assert await store.count_runs(RunQuery(agent="mail")) == 21
+    await store.close()
 
 
 def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -499,37 +456,31 @@ def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogC
     assert "drops what cannot be written" in caplog.text
 
 
-def test_a_run_of_another_process_that_could_not_be_synced_is_synced_when_it_is_read_again(
+async def test_a_run_of_another_process_that_could_not_be_synced_is_synced_when_it_is_read_again(
     path: Path, disk: Disk
 ) -> None:
-    async def main() -> None:
-        one, other = SqliteStore(path, host="here"), SqliteStore(path, host="there")
-        await one.open()
-        await other.open()
-        here = make_run()
-        await one.create_run(here, [entry(1)], reserved=99)
-        disk.broken = OSError(errno.EIO, "no disk")
-        assert await other.run(here.id) == here, "it has happened"
-        disk.broken = None
-        before = disk.syncs
-        for _ in range(2):
-            assert await other.run(here.id) == here
-        assert disk.syncs == before + 1
-        await one.close()
-        await other.close()
-
-    run(main())
+    one, other = SqliteStore(path, host="here"), SqliteStore(path, host="there")
+    await one.open()
+    await other.open()
+    here = make_run()
+    await one.create_run(here, [entry(1)], reserved=99)
+    disk.broken = OSError(errno.EIO, "no disk")
+    assert await other.run(here.id) == here, "it has happened"
+    disk.broken = None
+    before = disk.syncs
+    for _ in range(2):
+        assert await other.run(here.id) == here
+    assert disk.syncs == before + 1
+    await one.close()
+    await other.close()
 
 
-def test_without_fsync_a_commit_is_written_but_not_waited_for_on_disk(path: Path, disk: Disk) -> None:
-    async def scene() -> None:
-        store = open_store(f"sqlite:///{path}", fsync=False)
-        assert isinstance(store, SqliteStore)
-        await store.open()
-        made = make_run()
-        await store.create_run(made, [], reserved=1)
-        assert raw(path, "SELECT count(*) FROM runs") == [(1,)]
-        assert disk.syncs == 0
-        await store.close()
-
-    run(scene())
+async def test_without_fsync_a_commit_is_written_but_not_waited_for_on_disk(path: Path, disk: Disk) -> None:
+    store = open_store(f"sqlite:///{path}", fsync=False)
+    assert isinstance(store, SqliteStore)
+    await store.open()
+    made = make_run()
+    await store.create_run(made, [], reserved=1)
+    assert raw(path, "SELECT count(*) FROM runs") == [(1,)]
+    assert disk.syncs == 0
+    await store.close()

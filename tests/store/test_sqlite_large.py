@@ -14,7 +14,6 @@ from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore, batch
 from gateway.store.sqlite.writer import SMALL_BYTES
 from tests.store.place import NOW, content, entry, make_artifact, make_run, make_thread
-from tests.support.aio import run
 
 LARGE = {"text": "x" * SMALL_BYTES}
 
@@ -35,52 +34,46 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("how", ["metadata", "checkpoint", "run's end", "run's start", "end's event", "start's event"])
-def test_a_large_record_is_not_written_on_the_event_loop(
+async def test_a_large_record_is_not_written_on_the_event_loop(
     tmp_path: Path, written: list[bool], how: str, large: bool
 ) -> None:
-    async def main() -> None:
-        store = SqliteStore(tmp_path / "store.db")
-        await store.open()
-        thread, one = make_thread("t"), make_run(thread="t")
-        await store.create_thread(thread)
-        values = LARGE if large else {"text": "x"}
-        point = Checkpoint(id="c", thread="t", created_at=1.0, values=values)
-        said = [entry(1, "x" * (SMALL_BYTES + 1) if large else "x")]
-        if how in ("run's end", "end's event"):
-            await store.create_run(one, [], reserved=1)
-        written.clear()
-        match how:
-            case "metadata":
-                await store.update_thread("t", ThreadChange(metadata=values), at=NOW)
-            case "checkpoint":
-                await store.update_thread("t", ThreadChange(), point, at=NOW)
-            case "run's end":
-                await store.commit(one.id, RunChange(checkpoint=point, release=True))
-            case "run's start":
-                await store.create_run(replace(one, request=replace(one.request, input=values)), [], reserved=1)
-            case "end's event":
-                await store.commit(one.id, RunChange(events=tuple(said), release=True))
-            case "start's event":
-                await store.create_run(one, said, reserved=1)
-        assert written == [not large]
-        thread = await store.thread("t")
-        assert (thread.values, thread.metadata) == {
-            "metadata": (None, values),
-            "run's start": (None, {}),
-            "end's event": (None, {}),
-            "start's event": (None, {}),
-        }.get(how, (values, {}))
-        await store.close()
-
-    run(main())
+    store = SqliteStore(tmp_path / "store.db")
+    await store.open()
+    thread, one = make_thread("t"), make_run(thread="t")
+    await store.create_thread(thread)
+    values = LARGE if large else {"text": "x"}
+    point = Checkpoint(id="c", thread="t", created_at=1.0, values=values)
+    said = [entry(1, "x" * (SMALL_BYTES + 1) if large else "x")]
+    if how in ("run's end", "end's event"):
+        await store.create_run(one, [], reserved=1)
+    written.clear()
+    match how:
+        case "metadata":
+            await store.update_thread("t", ThreadChange(metadata=values), at=NOW)
+        case "checkpoint":
+            await store.update_thread("t", ThreadChange(), point, at=NOW)
+        case "run's end":
+            await store.commit(one.id, RunChange(checkpoint=point, release=True))
+        case "run's start":
+            await store.create_run(replace(one, request=replace(one.request, input=values)), [], reserved=1)
+        case "end's event":
+            await store.commit(one.id, RunChange(events=tuple(said), release=True))
+        case "start's event":
+            await store.create_run(one, said, reserved=1)
+    assert written == [not large]
+    thread = await store.thread("t")
+    assert (thread.values, thread.metadata) == {
+        "metadata": (None, values),
+        "run's start": (None, {}),
+        "end's event": (None, {}),
+        "start's event": (None, {}),
+    }.get(how, (values, {}))
+    await store.close()
 
 
-def test_the_log_of_a_large_upload_is_moved_to_the_file_while_it_comes(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(tmp_path / "store.db")
-        await store.open()
-        await store.put_artifact(make_artifact(), content(*[b"x" * (1 << 20)] * 24), max_bytes=1 << 30)
-        assert (tmp_path / "store.db-wal").stat().st_size < 16 << 20
-        await store.close()
-
-    run(main())
+async def test_the_log_of_a_large_upload_is_moved_to_the_file_while_it_comes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.open()
+    await store.put_artifact(make_artifact(), content(*[b"x" * (1 << 20)] * 24), max_bytes=1 << 30)
+    assert (tmp_path / "store.db-wal").stat().st_size < 16 << 20
+    await store.close()

@@ -69,47 +69,43 @@ def old_file(path: Path, version: int, runs: list[Run]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_file_of_each_earlier_version_is_read_and_its_unfinished_runs_go_on(path: Path, version: int) -> None:
-    async def main() -> None:
-        under_way, over = make_run(status=RunStatus.RUNNING), make_run(status=RunStatus.SUCCESS)
-        old_file(path, version, [under_way, over])
-        store = SqliteStore(path)
-        await store.open()
-        (found,) = await store.claim()
-        assert (found.run, found.reserved) == (under_way, 99)
-        assert await store.runs(RunQuery(statuses=(RunStatus.SUCCESS,))) == [over]
-        assert await store.thread("t") == make_thread("t")
-        for one in (under_way, over):
-            assert await store.events(one.id) == ENTRIES
-            assert await store.events(one.id, deltas=False) == [ENTRIES[0], ENTRIES[4]]
-        ended = make_run(under_way.id, status=RunStatus.SUCCESS)
-        await store.commit(under_way.id, RunChange(run=ended, events=(entry(100),), release=True))
-        assert numbers(await store.events(under_way.id)) == [1, 2, 3, 4, 5, 100]
-        await store.close()
-        plan = raw(path, f"EXPLAIN QUERY PLAN SELECT seq FROM runs WHERE owner = 'x' AND {schema.UNFINISHED}")
-        assert "runs_unfinished" in plan[0][3]
-        writing = raw(path, "EXPLAIN UPDATE runs SET status = 'error' WHERE id = 'x' AND owner = 'y'")
-        assert "OpenEphemeral" not in [step[1] for step in writing]
-
-    run(main())
+async def test_a_file_of_each_earlier_version_is_read_and_its_unfinished_runs_go_on(path: Path, version: int) -> None:
+    under_way, over = make_run(status=RunStatus.RUNNING), make_run(status=RunStatus.SUCCESS)
+    old_file(path, version, [under_way, over])
+    store = SqliteStore(path)
+    await store.open()
+    (found,) = await store.claim()
+    assert (found.run, found.reserved) == (under_way, 99)
+    assert await store.runs(RunQuery(statuses=(RunStatus.SUCCESS,))) == [over]
+    assert await store.thread("t") == make_thread("t")
+    for one in (under_way, over):
+        assert await store.events(one.id) == ENTRIES
+        assert await store.events(one.id, deltas=False) == [ENTRIES[0], ENTRIES[4]]
+    ended = make_run(under_way.id, status=RunStatus.SUCCESS)
+    await store.commit(under_way.id, RunChange(run=ended, events=(entry(100),), release=True))
+    assert numbers(await store.events(under_way.id)) == [1, 2, 3, 4, 5, 100]
+    await store.close()
+    plan = raw(path, f"EXPLAIN QUERY PLAN SELECT seq FROM runs WHERE owner = 'x' AND {schema.UNFINISHED}")
+    assert "runs_unfinished" in plan[0][3]
+    writing = raw(path, "EXPLAIN UPDATE runs SET status = 'error' WHERE id = 'x' AND owner = 'y'")
+    assert "OpenEphemeral" not in [step[1] for step in writing]
 
 
-def test_a_run_that_an_older_process_creates_beside_this_one_is_its_principals_and_nobody_elses(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        runs = [make_run(principal="ana"), make_run(principal=None), make_run(input={"principal": "ana"})]
-        columns = "id, owner, place, status, agent, protocol, created_at, updated_at, reserved, record"
-        for one in runs:
-            written = (one.id, one.status.value, one.created_at, one.updated_at, encode(one))
-            raw(path, f"INSERT INTO runs ({columns}) VALUES (?, 'old', 1, ?, 'mail', 'plain', ?, ?, 99, ?)", written)
-        assert [run.id for run in await store.runs(RunQuery(principal="ana"))] == [runs[0].id]
-        assert await store.count_runs(RunQuery(principal="ana")) == 1
-        assert await store.runs(RunQuery(principal="bob")) == []
-        assert await store.count_runs(RunQuery()) == 3
-        await store.close()
-
-    run(main())
+async def test_a_run_that_an_older_process_creates_beside_this_one_is_its_principals_and_nobody_elses(
+    path: Path,
+) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    runs = [make_run(principal="ana"), make_run(principal=None), make_run(input={"principal": "ana"})]
+    columns = "id, owner, place, status, agent, protocol, created_at, updated_at, reserved, record"
+    for one in runs:
+        written = (one.id, one.status.value, one.created_at, one.updated_at, encode(one))
+        raw(path, f"INSERT INTO runs ({columns}) VALUES (?, 'old', 1, ?, 'mail', 'plain', ?, ?, 99, ?)", written)
+    assert [run.id for run in await store.runs(RunQuery(principal="ana"))] == [runs[0].id]
+    assert await store.count_runs(RunQuery(principal="ana")) == 1
+    assert await store.runs(RunQuery(principal="bob")) == []
+    assert await store.count_runs(RunQuery()) == 3
+    await store.close()
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
@@ -119,42 +115,38 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     assert raw(path, "SELECT name FROM sqlite_master") == []
 
 
-def test_a_process_of_a_version_without_a_mailbox_is_left_alone_and_whoever_writes_to_it_hears_so(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        raw(
-            path,
-            "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) "
-            "VALUES ('older', 'another host', 1, '', 1e12, 1e12)",
-        )
-        with pytest.raises(Unsupported, match="cannot be told anything"):
-            await store.mailbox.send("older", Message(id="m", sender=store.owner, body=b""), seconds=60)
-        assert raw(path, "SELECT * FROM mail") == []
-        await store.close()
+async def test_a_process_of_a_version_without_a_mailbox_is_left_alone_and_whoever_writes_to_it_hears_so(
+    path: Path,
+) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    raw(
+        path,
+        "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) "
+        "VALUES ('older', 'another host', 1, '', 1e12, 1e12)",
+    )
+    with pytest.raises(Unsupported, match="cannot be told anything"):
+        await store.mailbox.send("older", Message(id="m", sender=store.owner, body=b""), seconds=60)
+    assert raw(path, "SELECT * FROM mail") == []
+    await store.close()
 
-    run(main())
 
-
-def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(
+async def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        one = make_run()
-        store = SqliteStore(path)
-        await store.open()
-        await store.create_run(one, [entry(1)], reserved=1)
+    one = make_run()
+    store = SqliteStore(path)
+    await store.open()
+    await store.create_run(one, [entry(1)], reserved=1)
+    await store.close()
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN more TEXT",)))
+    stores = [SqliteStore(path) for _ in range(3)]
+    await asyncio.gather(*(store.open() for store in stores))
+    for store in stores:
+        assert await store.run(one.id) == one
         await store.close()
-        monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN more TEXT",)))
-        stores = [SqliteStore(path) for _ in range(3)]
-        await asyncio.gather(*(store.open() for store in stores))
-        for store in stores:
-            assert await store.run(one.id) == one
-            await store.close()
-        assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
-        assert raw(path, "SELECT more FROM runs") == [(None,)]
-
-    run(main())
+    assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+    assert raw(path, "SELECT more FROM runs") == [(None,)]
 
 
 def test_that_a_large_file_is_migrated_is_told_before_it_takes_long(
@@ -169,20 +161,17 @@ def test_that_a_large_file_is_migrated_is_told_before_it_takes_long(
     assert caplog.text == ""
 
 
-def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        await store.close()
-        broken = ("ALTER TABLE runs ADD COLUMN more TEXT", "ALTER TABLE nothing ADD COLUMN more TEXT")
-        with monkeypatch.context() as patch:
-            patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
-            with pytest.raises(Unavailable, match="nothing"):
-                await SqliteStore(path).open()
-        store = SqliteStore(path)
-        await store.open()
-        assert await store.runs(RunQuery()) == []
-        await store.close()
-        assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
-
-    run(main())
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await store.close()
+    broken = ("ALTER TABLE runs ADD COLUMN more TEXT", "ALTER TABLE nothing ADD COLUMN more TEXT")
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+        with pytest.raises(Unavailable, match="nothing"):
+            await SqliteStore(path).open()
+    store = SqliteStore(path)
+    await store.open()
+    assert await store.runs(RunQuery()) == []
+    await store.close()
+    assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]

@@ -11,7 +11,6 @@ from gateway.core.types import OWNER, Thread, ThreadChange, ThreadQuery
 from gateway.store.records import encode
 from gateway.store.sqlite import SqliteStore, schema
 from tests.store.place import NOW, make_thread
-from tests.support.aio import run
 
 BEFORE = 3
 """Versions of the file that had no such column."""
@@ -27,23 +26,20 @@ async def owned(store: SqliteStore, owner: str) -> list[str]:
     return found
 
 
-def test_a_thread_that_is_given_to_somebody_else_is_found_there() -> None:
-    async def main() -> None:
-        store = SqliteStore(None)
-        await store.open()
-        for owner in ("ana", "bob"):
-            await store.create_thread(make_thread(owner, attributes={OWNER: owner}))
-        await store.create_thread(make_thread("nobody's", attributes={OWNER: 1}))
-        assert (await owned(store, "ana"), await owned(store, "bob"), await owned(store, "1")) == (["ana"], ["bob"], [])
-        await store.update_thread("bob", ThreadChange(attributes={OWNER: "ana"}), at=NOW)
-        assert (sorted(await owned(store, "ana")), await owned(store, "bob")) == (["ana", "bob"], [])
-        assert await store.count_threads(ThreadQuery(attributes={OWNER: 1})) == 1
-        await store.close()
-
-    run(main())
+async def test_a_thread_that_is_given_to_somebody_else_is_found_there() -> None:
+    store = SqliteStore(None)
+    await store.open()
+    for owner in ("ana", "bob"):
+        await store.create_thread(make_thread(owner, attributes={OWNER: owner}))
+    await store.create_thread(make_thread("nobody's", attributes={OWNER: 1}))
+    assert (await owned(store, "ana"), await owned(store, "bob"), await owned(store, "1")) == (["ana"], ["bob"], [])
+    await store.update_thread("bob", ThreadChange(attributes={OWNER: "ana"}), at=NOW)
+    assert (sorted(await owned(store, "ana")), await owned(store, "bob")) == (["ana", "bob"], [])
+    assert await store.count_threads(ThreadQuery(attributes={OWNER: 1})) == 1
+    await store.close()
 
 
-def test_a_file_from_before_is_read_once_and_found_by_its_owners_then(
+async def test_a_file_from_before_is_read_once_and_found_by_its_owners_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "store.db"
@@ -52,19 +48,16 @@ def test_a_file_from_before_is_read_once_and_found_by_its_owners_then(
     deep = bytes(encode(make_thread("d", values="DEEP"))).replace(b'"DEEP"', b"[" * DEEP + b"]" * DEEP)
     records.append((make_thread("d"), deep))
 
-    async def main() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:BEFORE])
-            schema.connect_writer(path).close()
-        _write(path, records)
-        store = SqliteStore(path)
-        await store.open()
-        assert await owned(store, 'é"') == ["a"]
-        assert await owned(store, "1") == []
-        assert await store.count_threads(ThreadQuery()) == len(records)
-        await store.close()
-
-    run(main())
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:BEFORE])
+        schema.connect_writer(path).close()
+    _write(path, records)
+    store = SqliteStore(path)
+    await store.open()
+    assert await owned(store, 'é"') == ["a"]
+    assert await owned(store, "1") == []
+    assert await store.count_threads(ThreadQuery()) == len(records)
+    await store.close()
 
 
 def _write(path: Path, records: list[tuple[Thread, bytes]]) -> None:

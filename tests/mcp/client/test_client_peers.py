@@ -15,7 +15,6 @@ from gateway.mcp.client import ClientSession, McpPool
 from gateway.transport.http import HttpClient
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.client.rig import YES, Listens, pool, text
-from tests.support.aio import run
 from tests.support.forking import standing_in
 from tests.support.peers import PEERS, node, peer_modules, peer_python
 from tests.support.processes import Process, free_port, port_answers, start
@@ -90,18 +89,15 @@ CANNOT_ASK = ("mcp-1/json", "mcp-1/stateless")
 
 
 @pytest.mark.parametrize("where", MCP)
-def test_a_server_made_with_the_mcp_sdk_is_called(servers: dict[str, Process], where: str) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, where)) as made, made.lease() as session:
-            assert session.version == MCP[where]
-            tools = [each["name"] for each in await session.list("tools/list", "tools", timeout=60)]
-            assert tools[0] == "count" and len(tools) >= 6 and len(set(tools)) == len(tools)
-            await counts(session, where)
-            if where not in CANNOT_ASK:
-                await asks(session)
-            await cancels(session, where)
-
-    run(story())
+async def test_a_server_made_with_the_mcp_sdk_is_called(servers: dict[str, Process], where: str) -> None:
+    async with pool(**at(servers, where)) as made, made.lease() as session:
+        assert session.version == MCP[where]
+        tools = [each["name"] for each in await session.list("tools/list", "tools", timeout=60)]
+        assert tools[0] == "count" and len(tools) >= 6 and len(set(tools)) == len(tools)
+        await counts(session, where)
+        if where not in CANNOT_ASK:
+            await asks(session)
+        await cancels(session, where)
 
 
 async def counts(session: ClientSession, where: str) -> None:
@@ -145,113 +141,91 @@ async def seen(session: ClientSession) -> Any:
     return json.loads(await tool(session, "seen"))
 
 
-def test_a_question_beside_every_stream_goes_to_the_lease_that_has_the_session(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, "mcp-1/mcp")) as made:
+async def test_a_question_beside_every_stream_goes_to_the_lease_that_has_the_session(
+    servers: dict[str, Process],
+) -> None:
+    async with pool(**at(servers, "mcp-1/mcp")) as made:
 
-            async def one(about: str) -> None:
-                listener = Listens()
-                async with made.lease() as session:
-                    await tool(session, "ask_astray", listener, about=about)
-                assert [params["message"] for _, params in listener.asked_for] == [about]
-
-            await asyncio.gather(*(one(str(n)) for n in range(5)))
-
-    run(story())
-
-
-def test_progress_on_the_stream_that_is_nobodys_is_not_lost(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, "mcp-1/mcp")) as made, made.lease() as session:
+        async def one(about: str) -> None:
             listener = Listens()
-            await tool(session, "astray", listener, upto=20)
-            assert listener.said == [str(n) for n in range(1, 21)]
+            async with made.lease() as session:
+                await tool(session, "ask_astray", listener, about=about)
+            assert [params["message"] for _, params in listener.asked_for] == [about]
 
-    run(story())
-
-
-def test_a_question_that_nobody_waits_for_is_answered_all_the_same(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async def forever(method: str, params: Any) -> Any:
-            await asyncio.Event().wait()
-
-        async with pool(**at(servers, "mcp-1/sse")) as made, made.lease() as session:
-            await tool(session, "ask_late", Listens(forever), about="?")
-            await tool(session, "count", upto=1)
-
-    run(story())
+        await asyncio.gather(*(one(str(n)) for n in range(5)))
 
 
-def test_a_server_that_closes_its_streams_on_purpose_is_polled(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, "mcp-1/resume")) as made, made.lease() as session:
-            listener = Listens()
-            assert await tool(session, "drop", listener, upto=3) == "3"
-            assert listener.said == ["1", "2", "3"]
-
-    run(story())
+async def test_progress_on_the_stream_that_is_nobodys_is_not_lost(servers: dict[str, Process]) -> None:
+    async with pool(**at(servers, "mcp-1/mcp")) as made, made.lease() as session:
+        listener = Listens()
+        await tool(session, "astray", listener, upto=20)
+        assert listener.said == [str(n) for n in range(1, 21)]
 
 
-def test_a_server_that_forgot_its_sessions_is_spoken_to_in_a_new_one(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, "mcp-1/mcp")) as made, made.lease() as session, HttpClient() as client:
-            await tool(session, "count", upto=1)
-            assert (await client.request("DELETE", f"{servers['mcp-1'].url}/forget/mcp")).status == 200
-            listener = Listens()
-            assert await tool(session, "count", listener, upto=3) == "3"
-            assert listener.said == ["1", "2", "3"]
+async def test_a_question_that_nobody_waits_for_is_answered_all_the_same(servers: dict[str, Process]) -> None:
+    async def forever(method: str, params: Any) -> Any:
+        await asyncio.Event().wait()
 
-    run(story())
+    async with pool(**at(servers, "mcp-1/sse")) as made, made.lease() as session:
+        await tool(session, "ask_late", Listens(forever), about="?")
+        await tool(session, "count", upto=1)
+
+
+async def test_a_server_that_closes_its_streams_on_purpose_is_polled(servers: dict[str, Process]) -> None:
+    async with pool(**at(servers, "mcp-1/resume")) as made, made.lease() as session:
+        listener = Listens()
+        assert await tool(session, "drop", listener, upto=3) == "3"
+        assert listener.said == ["1", "2", "3"]
+
+
+async def test_a_server_that_forgot_its_sessions_is_spoken_to_in_a_new_one(servers: dict[str, Process]) -> None:
+    async with pool(**at(servers, "mcp-1/mcp")) as made, made.lease() as session, HttpClient() as client:
+        await tool(session, "count", upto=1)
+        assert (await client.request("DELETE", f"{servers['mcp-1'].url}/forget/mcp")).status == 200
+        listener = Listens()
+        assert await tool(session, "count", listener, upto=3) == "3"
+        assert listener.said == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("where", ["mcp-1/mcp", "mcp-1/sse", "mcp-2/modern"])
-def test_news_are_told(servers: dict[str, Process], where: str) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, where)) as made:
-            told = asyncio.Event()
-            heard: list[str] = []
+async def test_news_are_told(servers: dict[str, Process], where: str) -> None:
+    async with pool(**at(servers, where)) as made:
+        told = asyncio.Event()
+        heard: list[str] = []
 
-            def tell(method: str, params: Any) -> None:
-                heard.append(method)
-                told.set()
+        def tell(method: str, params: Any) -> None:
+            heard.append(method)
+            told.set()
 
-            made.on_notification(tell)
-            async with made.lease() as session, asyncio.timeout(30):
-                while not told.is_set():  # the subscription may not be there yet
-                    await tool(session, "news")
-            assert set(heard) == {"notifications/tools/list_changed"}
-
-    run(story())
+        made.on_notification(tell)
+        async with made.lease() as session, asyncio.timeout(30):
+            while not told.is_set():  # the subscription may not be there yet
+                await tool(session, "news")
+        assert set(heard) == {"notifications/tools/list_changed"}
 
 
-def test_questions_of_several_rounds_are_worked_off(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, "mcp-2/modern")) as made, made.lease() as session:
+async def test_questions_of_several_rounds_are_worked_off(servers: dict[str, Process]) -> None:
+    async with pool(**at(servers, "mcp-2/modern")) as made, made.lease() as session:
 
-            async def how(method: str, params: Any) -> Any:
-                return {"action": "accept", "content": {"sure": params["message"] == "x 2"}}
+        async def how(method: str, params: Any) -> Any:
+            return {"action": "accept", "content": {"sure": params["message"] == "x 2"}}
 
-            listener = Listens(how)
-            found = json.loads(await tool(session, "ask_twice", listener, about="x"))
-            assert [each["content"]["sure"] for each in found] == [False, True, False]
-            assert sorted(params["message"] for _, params in listener.asked_for[:2]) == ["x 1", "x 2"]
-
-    run(story())
+        listener = Listens(how)
+        found = json.loads(await tool(session, "ask_twice", listener, about="x"))
+        assert [each["content"]["sure"] for each in found] == [False, True, False]
+        assert sorted(params["message"] for _, params in listener.asked_for[:2]) == ["x 1", "x 2"]
 
 
-def test_many_calls_at_once_get_each_its_own(servers: dict[str, Process]) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, "mcp-1/mcp"), sessions=10) as made:
+async def test_many_calls_at_once_get_each_its_own(servers: dict[str, Process]) -> None:
+    async with pool(**at(servers, "mcp-1/mcp"), sessions=10) as made:
 
-            async def one() -> None:
-                listener = Listens()
-                async with made.lease() as session:
-                    assert await tool(session, "count", listener, upto=5) == "5"
-                assert listener.said == ["1", "2", "3", "4", "5"]
+        async def one() -> None:
+            listener = Listens()
+            async with made.lease() as session:
+                assert await tool(session, "count", listener, upto=5) == "5"
+            assert listener.said == ["1", "2", "3", "4", "5"]
 
-            await asyncio.gather(*(one() for _ in range(60)))
-
-    run(story())
+        await asyncio.gather(*(one() for _ in range(60)))
 
 
 # --- the protocol's own SDKs ------------------------------------------------------------------------------------------
@@ -260,20 +234,17 @@ BEES = ("bee-py", "bee-py/sse", "bee-py/ws", "bee-ts", "bee-ts/sse")
 
 
 @pytest.mark.parametrize("where", BEES)
-def test_a_server_made_with_the_protocols_own_sdk_is_called(servers: dict[str, Process], where: str) -> None:
-    async def story() -> None:
-        async with pool(**at(servers, where)) as made:
-            async with made.lease() as session:
-                assert session.version == "2024-11-05"
-                names = {each["name"] for each in await session.list("agents/list", "agents", timeout=60)}
-                assert {"stream", "slow", "ask"} <= names
-                await streams(session)
-                await gives_up(session)
-            await each_its_own(made)
-            if "/" not in where:
-                await dies(made)
-
-    run(story())
+async def test_a_server_made_with_the_protocols_own_sdk_is_called(servers: dict[str, Process], where: str) -> None:
+    async with pool(**at(servers, where)) as made:
+        async with made.lease() as session:
+            assert session.version == "2024-11-05"
+            names = {each["name"] for each in await session.list("agents/list", "agents", timeout=60)}
+            assert {"stream", "slow", "ask"} <= names
+            await streams(session)
+            await gives_up(session)
+        await each_its_own(made)
+        if "/" not in where:
+            await dies(made)
 
 
 async def streams(session: ClientSession) -> None:

@@ -75,24 +75,21 @@ class OwnWords:
         return Answer(value=result)
 
 
-def test_a_protocol_puts_questions_in_its_own_way() -> None:
-    async def main() -> None:
-        call = call_of()
-        said: list[Any] = [{"ok": "perhaps"}, {"ok": True}]
+async def test_a_protocol_puts_questions_in_its_own_way() -> None:
+    call = call_of()
+    said: list[Any] = [{"ok": "perhaps"}, {"ok": True}]
 
-        async def answers(method: str, params: Any) -> Any:
-            return said.pop(0)
+    async def answers(method: str, params: Any) -> Any:
+        return said.pop(0)
 
-        call.answers = answers
-        async with rig(asking(YES_NO)) as made:
-            asker: QuestionFormat = OwnWords()
-            result = await made.follow(call, await made.start(call), asker=asker)
-        assert "answered {'ok': True}" in result["content"][0]["text"]
-        (first, asked), (second, repeated) = call.asked
-        assert (first, second) == ("own/ask", "own/ask")
-        assert asked == {"text": "Which one?"} and repeated["text"] == "Which one?" and "ok" in repeated["why"]
-
-    run(main())
+    call.answers = answers
+    async with rig(asking(YES_NO)) as made:
+        asker: QuestionFormat = OwnWords()
+        result = await made.follow(call, await made.start(call), asker=asker)
+    assert "answered {'ok': True}" in result["content"][0]["text"]
+    (first, asked), (second, repeated) = call.asked
+    assert (first, second) == ("own/ask", "own/ask")
+    assert asked == {"text": "Which one?"} and repeated["text"] == "Which one?" and "ok" in repeated["why"]
 
 
 def test_a_file_that_is_made_after_a_question_is_in_the_result_for_a_client_that_is_told_nothing_on_the_way() -> None:
@@ -115,19 +112,16 @@ def test_a_file_that_is_made_after_a_question_is_in_the_result_for_a_client_that
     run(main())
 
 
-def test_what_a_protocol_cannot_read_as_an_answer_is_a_refusal() -> None:
-    async def main() -> None:
-        call = call_of()
+async def test_what_a_protocol_cannot_read_as_an_answer_is_a_refusal() -> None:
+    call = call_of()
 
-        async def answers(method: str, params: Any) -> Any:
-            return "noted"
+    async def answers(method: str, params: Any) -> Any:
+        return "noted"
 
-        call.answers = answers
-        async with rig(asking(YES_NO)) as made:
-            result = await made.follow(call, await made.start(call), asker=OwnWords())
-        assert "declined None" in result["content"][0]["text"] and len(call.asked) == 1
-
-    run(main())
+    call.answers = answers
+    async with rig(asking(YES_NO)) as made:
+        result = await made.follow(call, await made.start(call), asker=OwnWords())
+    assert "declined None" in result["content"][0]["text"] and len(call.asked) == 1
 
 
 # --- a client that has gone --------------------------------------------------------------------------------------
@@ -150,81 +144,72 @@ def held(gate: asyncio.Event) -> Script:
         (True, False, RunStatus.SUCCESS),
     ],
 )
-def test_a_run_outlives_its_clients_connection_where_the_adapter_says_so_but_no_call_that_is_taken_back(
+async def test_a_run_outlives_its_clients_connection_where_the_adapter_says_so_but_no_call_that_is_taken_back(
     outlives: bool, alive: bool, status: RunStatus
 ) -> None:
-    async def main() -> None:
-        gate, call = asyncio.Event(), call_of()
-        async with rig(held(gate)) as made:
-            made.agent.on_cancel = gate.set
-            started = await made.start(call)
-            following = asyncio.create_task(made.follow(call, started, outlives=outlives))
-            await asyncio.sleep(0)  # it has begun
-            call.session.alive = alive
-            following.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await following
-            await made.runs.settled()
-            gate.set()
-            ended = await made.engine.runs.wait(started.id)
-            assert ended is not None and ended.status is status
-
-    run(main())
+    gate, call = asyncio.Event(), call_of()
+    async with rig(held(gate)) as made:
+        made.agent.on_cancel = gate.set
+        started = await made.start(call)
+        following = asyncio.create_task(made.follow(call, started, outlives=outlives))
+        await asyncio.sleep(0)  # it has begun
+        call.session.alive = alive
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
+        await made.runs.settled()
+        gate.set()
+        ended = await made.engine.runs.wait(started.id)
+        assert ended is not None and ended.status is status
 
 
 @pytest.mark.parametrize("outlives", [False, True])
-def test_a_run_that_begins_while_the_connection_ends_is_nobodys_unless_it_outlives_it(outlives: bool) -> None:
-    async def main() -> None:
-        gate, call = asyncio.Event(), call_of()
-        async with rig(held(gate)) as made:
-            made.agent.on_cancel = gate.set
-            starting = asyncio.create_task(made.start(call, outlives=outlives))
-            await asyncio.sleep(0)
-            call.session.alive = False
-            starting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await starting
-            if outlives:
-                await until(lambda: bool(made.agent.contexts))
-            await made.runs.settled()
-            gate.set()
-            found = await made.engine.runs.list(RunQuery())
-            ended = [await made.engine.runs.wait(each.id) for each in found]
-            assert {each.status for each in ended if each} <= {RunStatus.SUCCESS if outlives else RunStatus.CANCELLED}
-            assert len(made.agent.contexts) == outlives
-
-    run(main())
+async def test_a_run_that_begins_while_the_connection_ends_is_nobodys_unless_it_outlives_it(outlives: bool) -> None:
+    gate, call = asyncio.Event(), call_of()
+    async with rig(held(gate)) as made:
+        made.agent.on_cancel = gate.set
+        starting = asyncio.create_task(made.start(call, outlives=outlives))
+        await asyncio.sleep(0)
+        call.session.alive = False
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        if outlives:
+            await until(lambda: bool(made.agent.contexts))
+        await made.runs.settled()
+        gate.set()
+        found = await made.engine.runs.list(RunQuery())
+        ended = [await made.engine.runs.wait(each.id) for each in found]
+        assert {each.status for each in ended if each} <= {RunStatus.SUCCESS if outlives else RunStatus.CANCELLED}
+        assert len(made.agent.contexts) == outlives
 
 
 @pytest.mark.parametrize("elicitation", [False, True])
 @pytest.mark.parametrize("stays", ["", "outlives", "quiet"])
-def test_a_question_to_a_client_that_has_gone_ends_its_run_unless_somebody_can_still_answer(
+async def test_a_question_to_a_client_that_has_gone_ends_its_run_unless_somebody_can_still_answer(
     stays: str, elicitation: bool
 ) -> None:
-    async def main() -> None:
-        call = call_of(elicitation=elicitation)
+    call = call_of(elicitation=elicitation)
 
-        async def answers(method: str, params: Any) -> Any:
-            raise AgentGone("the connection ended")
+    async def answers(method: str, params: Any) -> Any:
+        raise AgentGone("the connection ended")
 
-        call.answers = answers
-        async with rig(asking(YES_NO)) as made:
-            call.session.alive = False
-            made.runs.quiet = stays == "quiet"
-            started = await made.start(call)
-            if stays:
-                result = await made.follow(call, started, outlives=stays == "outlives")
-                assert result["_meta"][keys.RESUME] == f"{started.id}.q1"
-            else:
-                with pytest.raises(RpcError) as refused:
-                    await made.follow(call, started)
-                assert refused.value.error.code == -32800
-            await made.runs.settled()
-            status = (await made.engine.runs.get(started.id)).status
-            assert (status is RunStatus.INTERRUPTED) is bool(stays)
-            await made.engine.runs.cancel(started.id)
-
-    run(main())
+    call.answers = answers
+    async with rig(asking(YES_NO)) as made:
+        call.session.alive = False
+        made.runs.quiet = stays == "quiet"
+        started = await made.start(call)
+        if stays:
+            result = await made.follow(call, started, outlives=stays == "outlives")
+            assert result["_meta"][keys.RESUME] == f"{started.id}.q1"
+        else:
+            with pytest.raises(RpcError) as refused:
+                await made.follow(call, started)
+            assert refused.value.error.code == -32800
+        await made.runs.settled()
+        status = (await made.engine.runs.get(started.id)).status
+        assert (status is RunStatus.INTERRUPTED) is bool(stays)
+        await made.engine.runs.cancel(started.id)
 
 
 # --- the client, for agents --------------------------------------------------------------------------------------
@@ -251,28 +236,22 @@ class Answered(FakeCall):
         raise AgentGone("the request is answered already")
 
 
-def test_an_agent_asks_the_client_of_a_call_that_is_answered_over_its_session() -> None:
-    async def main() -> None:
-        client = McpClient("2025-11-25", {"sampling": {}})
-        session = Asked(client)
-        caller = CallCaller("own", Answered(session, 1, "own/run", {}))
-        assert (caller.protocol, caller.capabilities) == ("own", {"sampling": {}})
-        assert json.decode(await caller.ask("sampling/createMessage", Raw(b"{}"))) == "over the session"
-        for session.gone, session.can_ask in ((True, True), (False, False)):
-            with pytest.raises(Unavailable):
-                await caller.ask("sampling/createMessage", Raw(b"{}"))
-
-    run(main())
+async def test_an_agent_asks_the_client_of_a_call_that_is_answered_over_its_session() -> None:
+    client = McpClient("2025-11-25", {"sampling": {}})
+    session = Asked(client)
+    caller = CallCaller("own", Answered(session, 1, "own/run", {}))
+    assert (caller.protocol, caller.capabilities) == ("own", {"sampling": {}})
+    assert json.decode(await caller.ask("sampling/createMessage", Raw(b"{}"))) == "over the session"
+    for session.gone, session.can_ask in ((True, True), (False, False)):
+        with pytest.raises(Unavailable):
+            await caller.ask("sampling/createMessage", Raw(b"{}"))
 
 
-def test_agents_ask_a_client_only_what_it_has_declared() -> None:
-    async def main() -> None:
-        session = Asked(McpClient("2025-11-25", {"roots": {}, "own": {}}))
-        caller = CallCaller("own", Answered(session, 1, "own/run", {}))
-        assert json.decode(await caller.ask("roots/list", Raw(b"{}"))) == "over the session"
-        for method in ("own/other", "sampling/createMessage"):
-            with pytest.raises(RpcError) as refused:
-                await caller.ask(method, Raw(b"{}"))
-            assert refused.value.error.code == METHOD_NOT_FOUND
-
-    run(main())
+async def test_agents_ask_a_client_only_what_it_has_declared() -> None:
+    session = Asked(McpClient("2025-11-25", {"roots": {}, "own": {}}))
+    caller = CallCaller("own", Answered(session, 1, "own/run", {}))
+    assert json.decode(await caller.ask("roots/list", Raw(b"{}"))) == "over the session"
+    for method in ("own/other", "sampling/createMessage"):
+        with pytest.raises(RpcError) as refused:
+            await caller.ask(method, Raw(b"{}"))
+        assert refused.value.error.code == METHOD_NOT_FOUND

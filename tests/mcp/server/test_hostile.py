@@ -19,50 +19,41 @@ from tests.mcp.server.rig import SESSION, Client, client, initialize, modern_cli
 from tests.support.aio import run
 
 
-def test_sessions_that_were_left_behind_take_nobodys_place_on_any_transport() -> None:
-    async def case() -> None:
-        async with (
-            rig(max_sessions=2) as there,
-            client(there.mcp) as first,
-            client(there.mcp) as second,
-            modern_client(there.mcp) as modern,
-            connect(there.url.replace("http", "ws", 1) + "/ws") as socket,
-        ):
-            await socket.send('{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
-            assert await socket.recv() == '{"jsonrpc":"2.0","id":1,"result":{}}'
-            assert (await first.post(first.request("ping"))).status_code == 404
-            assert (await second.post(second.request("ping"))).status_code == 200
-            assert "result" in await modern.ask("tools/list", stated())
-            assert (await second.post(second.request("ping"))).status_code == 404
-
-    run(case())
+async def test_sessions_that_were_left_behind_take_nobodys_place_on_any_transport() -> None:
+    async with (
+        rig(max_sessions=2) as there,
+        client(there.mcp) as first,
+        client(there.mcp) as second,
+        modern_client(there.mcp) as modern,
+        connect(there.url.replace("http", "ws", 1) + "/ws") as socket,
+    ):
+        await socket.send('{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+        assert await socket.recv() == '{"jsonrpc":"2.0","id":1,"result":{}}'
+        assert (await first.post(first.request("ping"))).status_code == 404
+        assert (await second.post(second.request("ping"))).status_code == 200
+        assert "result" in await modern.ask("tools/list", stated())
+        assert (await second.post(second.request("ping"))).status_code == 404
 
 
-def test_a_stream_of_which_nothing_went_out_yet_cannot_be_taken_by_a_guess() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.mcp) as caller:
-            asked = caller.request("agents/run", {"name": "wait", "input": {}}, id="w")
-            waiting = asyncio.create_task(caller.post(asked))
-            await there.saw("waits w")
-            for guess in ("1-0", "2-0", "3-0", "4-0"):
-                answer = await caller.http.get(
-                    there.mcp, headers=caller.headers(Accept="text/event-stream", Last_Event_ID=guess)
-                )
-                assert answer.status_code == 400
-            there.words.go.set()
-            assert (await waiting).status_code == 200
-
-    run(case())
+async def test_a_stream_of_which_nothing_went_out_yet_cannot_be_taken_by_a_guess() -> None:
+    async with rig() as there, client(there.mcp) as caller:
+        asked = caller.request("agents/run", {"name": "wait", "input": {}}, id="w")
+        waiting = asyncio.create_task(caller.post(asked))
+        await there.saw("waits w")
+        for guess in ("1-0", "2-0", "3-0", "4-0"):
+            answer = await caller.http.get(
+                there.mcp, headers=caller.headers(Accept="text/event-stream", Last_Event_ID=guess)
+            )
+            assert answer.status_code == 400
+        there.words.go.set()
+        assert (await waiting).status_code == 200
 
 
-def test_params_that_are_null_are_none() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.mcp) as caller:
-            answer = await caller.post(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": null}')
-            assert "result" in answer.json(), answer.text
-            assert there.words.calls[-1].params == Raw(b"{}")
-
-    run(case())
+async def test_params_that_are_null_are_none() -> None:
+    async with rig() as there, client(there.mcp) as caller:
+        answer = await caller.post(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": null}')
+        assert "result" in answer.json(), answer.text
+        assert there.words.calls[-1].params == Raw(b"{}")
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity"])
@@ -109,17 +100,14 @@ def test_params_that_nobody_can_store_are_refused_with_their_place(
     assert len(told) == 1 and told[0][0] == "INFO" and path in told[0][1]
 
 
-def test_a_session_cannot_be_chosen_by_its_client_nor_used_at_another_agents_address() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.mcp) as caller:
-            fixed = Client(caller.http, there.mcp, versions.V2025_11_25, "chosen")
-            answer: Any = await fixed.post(initialize())
-            assert answer.status_code == 404 and SESSION not in answer.headers
-            elsewhere = Client(caller.http, there.mcp + "/say", versions.V2025_11_25, caller.session)
-            for message in (initialize(), elsewhere.request("tools/call", tool("say", words="x"))):
-                assert (await elsewhere.post(message)).status_code == 404
-
-    run(case())
+async def test_a_session_cannot_be_chosen_by_its_client_nor_used_at_another_agents_address() -> None:
+    async with rig() as there, client(there.mcp) as caller:
+        fixed = Client(caller.http, there.mcp, versions.V2025_11_25, "chosen")
+        answer: Any = await fixed.post(initialize())
+        assert answer.status_code == 404 and SESSION not in answer.headers
+        elsewhere = Client(caller.http, there.mcp + "/say", versions.V2025_11_25, caller.session)
+        for message in (initialize(), elsewhere.request("tools/call", tool("say", words="x"))):
+            assert (await elsewhere.post(message)).status_code == 404
 
 
 def test_a_slow_reader_gets_the_end_of_its_stream_however_long_the_last_of_it_takes(

@@ -11,7 +11,6 @@ import pytest
 from gateway.mcp import versions, wire
 from gateway.wire import jsonrpc
 from tests.mcp.server.rig import Events, rig, tool
-from tests.support.aio import run
 
 Headers = dict[str, str]
 MESSAGE = {"jsonrpc": "2.0", "id": "a"}
@@ -29,64 +28,52 @@ async def posted(url: str, message: Any, **headers: str) -> httpx2.Response:
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "application/*"])
-def test_a_request_without_a_handshake_is_answered_by_a_json_body(accept: str) -> None:
-    async def case() -> None:
-        async with rig() as there:
-            for url in (there.mcp, there.root, f"{there.root}/say"):
-                answer = await posted(url, asked("tools/call", tool("say", words="hi")), accept=accept)
-                assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-                assert answer.json() == {**MESSAGE, "result": {"content": [{"type": "text", "text": "hi"}]}}
-                assert wire.SESSION_HEADER not in answer.headers
-            listed = (await posted(there.mcp, asked("agents/list"))).json()["result"]
-            assert listed.keys() == {"agents"}
-            assert (await posted(there.mcp, asked("ping"))).json() == {**MESSAGE, "result": {}}
-            assert not there.server.sessions and there.words.seen == []
-
-    run(case())
+async def test_a_request_without_a_handshake_is_answered_by_a_json_body(accept: str) -> None:
+    async with rig() as there:
+        for url in (there.mcp, there.root, f"{there.root}/say"):
+            answer = await posted(url, asked("tools/call", tool("say", words="hi")), accept=accept)
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+            assert answer.json() == {**MESSAGE, "result": {"content": [{"type": "text", "text": "hi"}]}}
+            assert wire.SESSION_HEADER not in answer.headers
+        listed = (await posted(there.mcp, asked("agents/list"))).json()["result"]
+        assert listed.keys() == {"agents"}
+        assert (await posted(there.mcp, asked("ping"))).json() == {**MESSAGE, "result": {}}
+        assert not there.server.sessions and there.words.seen == []
 
 
-def test_what_is_said_on_the_way_is_left_out_unless_the_client_takes_a_stream() -> None:
-    async def case() -> None:
-        async with rig(keep_alive=0.01) as there, httpx2.AsyncClient(timeout=30, trust_env=False) as client:
-            flood = asked("tools/call", tool("flood", 1, count=300, size=10_000))
-            answer = await client.post(there.mcp, json=flood)
-            assert answer.json()["result"]["content"][0]["text"] == "flooded"
-            accept = {"accept": "application/json, text/event-stream"}
-            message = asked("tools/call", tool("say", 7, words="a b"))
-            async with client.stream("POST", there.mcp, json=message, headers=accept) as response:
-                said = await Events(response).rest()
-            assert [one["params"]["progress"] for one in said[:2]] == [1, 2]
-            assert said[2]["result"]["content"][0]["text"] == "a b"
-
-    run(case())
+async def test_what_is_said_on_the_way_is_left_out_unless_the_client_takes_a_stream() -> None:
+    async with rig(keep_alive=0.01) as there, httpx2.AsyncClient(timeout=30, trust_env=False) as client:
+        flood = asked("tools/call", tool("flood", 1, count=300, size=10_000))
+        answer = await client.post(there.mcp, json=flood)
+        assert answer.json()["result"]["content"][0]["text"] == "flooded"
+        accept = {"accept": "application/json, text/event-stream"}
+        message = asked("tools/call", tool("say", 7, words="a b"))
+        async with client.stream("POST", there.mcp, json=message, headers=accept) as response:
+            said = await Events(response).rest()
+        assert [one["params"]["progress"] for one in said[:2]] == [1, 2]
+        assert said[2]["result"]["content"][0]["text"] == "a b"
 
 
-def test_an_answer_that_takes_longer_than_a_stream_may_be_silent_is_waited_for() -> None:
-    async def case() -> None:
-        async with rig(keep_alive=0.01) as there:
-            answer = asyncio.create_task(posted(there.mcp, asked("tools/call", tool("wait"))))
-            await there.saw("waits a")
-            there.words.go.set()
-            assert (await answer).json()["result"]["content"][0]["text"] == "waited"
-            there.words.go.clear()
-            silent = asyncio.create_task(posted(there.mcp, {**asked("tools/call", tool("wait")), "id": "b"}))
-            await there.saw("waits b")
-            silent.cancel()
-            await there.saw("cancelled b")
-
-    run(case())
+async def test_an_answer_that_takes_longer_than_a_stream_may_be_silent_is_waited_for() -> None:
+    async with rig(keep_alive=0.01) as there:
+        answer = asyncio.create_task(posted(there.mcp, asked("tools/call", tool("wait"))))
+        await there.saw("waits a")
+        there.words.go.set()
+        assert (await answer).json()["result"]["content"][0]["text"] == "waited"
+        there.words.go.clear()
+        silent = asyncio.create_task(posted(there.mcp, {**asked("tools/call", tool("wait")), "id": "b"}))
+        await there.saw("waits b")
+        silent.cancel()
+        await there.saw("cancelled b")
 
 
-def test_notifications_without_a_handshake_reach_the_service() -> None:
-    async def case() -> None:
-        async with rig() as there:
-            for method in ("agent/heartbeat", "notifications/cancelled", "notifications/initialized"):
-                answer = await posted(there.mcp, {"jsonrpc": "2.0", "method": method, "params": {"n": 1}})
-                assert (answer.status_code, answer.content) == (202, b"")
-            assert there.words.seen == ['agent/heartbeat {"n":1}']
-            assert there.words.told[0].client.version == versions.V2026_07_28 and not there.words.told[0].alive
-
-    run(case())
+async def test_notifications_without_a_handshake_reach_the_service() -> None:
+    async with rig() as there:
+        for method in ("agent/heartbeat", "notifications/cancelled", "notifications/initialized"):
+            answer = await posted(there.mcp, {"jsonrpc": "2.0", "method": method, "params": {"n": 1}})
+            assert (answer.status_code, answer.content) == (202, b"")
+        assert there.words.seen == ['agent/heartbeat {"n":1}']
+        assert there.words.told[0].client.version == versions.V2026_07_28 and not there.words.told[0].alive
 
 
 REVISION = {"params": {"_meta": {wire.META_VERSION: versions.V2026_07_28, wire.META_CAPABILITIES: {}}}}
@@ -110,13 +97,10 @@ REFUSED: dict[str, tuple[Any, Headers, int, int]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_no_single_request_can_be_is_refused(what: str) -> None:
+async def test_what_no_single_request_can_be_is_refused(what: str) -> None:
     message, headers, status, code = REFUSED[what]
 
-    async def case() -> None:
-        async with rig() as there:
-            answer = await posted(there.mcp, message, **headers)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
-            assert answer.headers["content-type"] == "application/json"
-
-    run(case())
+    async with rig() as there:
+        answer = await posted(there.mcp, message, **headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+        assert answer.headers["content-type"] == "application/json"

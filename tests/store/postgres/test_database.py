@@ -67,28 +67,24 @@ def forgetful() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.parametrize("at", [NOW, 1.0])
-def test_a_run_that_another_process_has_ended_without_a_sync_is_on_the_disk_when_it_is_read(
+async def test_a_run_that_another_process_has_ended_without_a_sync_is_on_the_disk_when_it_is_read(
     forgetful: PostgresServer, at: float
 ) -> None:
     """`at`: by the clock of the process that ended it, which is not ours."""
-
-    async def main() -> None:
-        url = forgetful.database()
-        async with opened(PostgresStore(url, host="here")) as one, opened(PostgresStore(url, host="there")) as other:
-            run = make_run(at=at)
-            await one.create_run(run, [entry(1)], reserved=99, soon=True)
-            ended = replace(run, status=RunStatus.SUCCESS)
-            await one.commit(run.id, RunChange(run=ended, release=True), soon=True)
-            ((written,),) = forgetful.sql("SELECT pg_current_wal_insert_lsn()")
-            assert await other.run(run.id) == ended
-            ((synced,),) = forgetful.sql("SELECT pg_current_wal_flush_lsn()")
-            assert synced >= written
-
-    run(main())
+    url = forgetful.database()
+    async with opened(PostgresStore(url, host="here")) as one, opened(PostgresStore(url, host="there")) as other:
+        run = make_run(at=at)
+        await one.create_run(run, [entry(1)], reserved=99, soon=True)
+        ended = replace(run, status=RunStatus.SUCCESS)
+        await one.commit(run.id, RunChange(run=ended, release=True), soon=True)
+        ((written,),) = forgetful.sql("SELECT pg_current_wal_insert_lsn()")
+        assert await other.run(run.id) == ended
+        ((synced,),) = forgetful.sql("SELECT pg_current_wal_flush_lsn()")
+        assert synced >= written
 
 
 @pytest.mark.parametrize("back", [True, False])
-def test_what_a_server_has_forgotten_in_a_crash_is_not_told_by_who_read_it_before(
+async def test_what_a_server_has_forgotten_in_a_crash_is_not_told_by_who_read_it_before(
     forgetful: PostgresServer, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0 if back else 0.5)
@@ -102,36 +98,30 @@ def test_what_a_server_has_forgotten_in_a_crash_is_not_told_by_who_read_it_befor
                 await asyncio.to_thread(forgetful.start)
             return await super()._write(work, **how)
 
-    async def main() -> None:
-        url = forgetful.database()
-        async with opened(PostgresStore(url, host="here")) as one, opened(Crashing(url, host="there")) as other:
-            run = make_run()
-            await one.create_run(run, [entry(1)], reserved=99)
-            await one.commit(run.id, RunChange(run=replace(run, status=RunStatus.SUCCESS), release=True), soon=True)
-            if back:
-                assert await other.run(run.id) == run
-            else:
-                with pytest.raises(Unavailable):
-                    await other.run(run.id)
-                await asyncio.to_thread(forgetful.start)
-
-    run(main())
+    url = forgetful.database()
+    async with opened(PostgresStore(url, host="here")) as one, opened(Crashing(url, host="there")) as other:
+        run = make_run()
+        await one.create_run(run, [entry(1)], reserved=99)
+        await one.commit(run.id, RunChange(run=replace(run, status=RunStatus.SUCCESS), release=True), soon=True)
+        if back:
+            assert await other.run(run.id) == run
+        else:
+            with pytest.raises(Unavailable):
+                await other.run(run.id)
+            await asyncio.to_thread(forgetful.start)
 
 
 # --- versions
 
 
-def test_several_stores_may_migrate_an_empty_database_at_once(server: PostgresServer) -> None:
+async def test_several_stores_may_migrate_an_empty_database_at_once(server: PostgresServer) -> None:
     server.sql("CREATE DATABASE empty")
 
-    async def main() -> None:
-        stores = [PostgresStore(server.url("empty")) for _ in range(5)]
-        await asyncio.gather(*(store.open() for store in stores))
-        await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for store in stores))
-        assert await stores[0].count_runs(RunQuery()) == 5
-        await asyncio.gather(*(store.close() for store in stores))
-
-    run(main())
+    stores = [PostgresStore(server.url("empty")) for _ in range(5)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for store in stores))
+    assert await stores[0].count_runs(RunQuery()) == 5
+    await asyncio.gather(*(store.close() for store in stores))
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(server: PostgresServer, url: str) -> None:
@@ -231,94 +221,85 @@ def test_a_password_with_special_characters_opens(server: PostgresServer) -> Non
     run(probe_store(f"postgresql://127.0.0.1:{server.port}/postgres?user=guarded&password={ENCODED}"))
 
 
-def test_a_server_is_spoken_to_by_tls_and_only_if_it_is_vouched_for(url: str, tmp_path: Path) -> None:
+async def test_a_server_is_spoken_to_by_tls_and_only_if_it_is_vouched_for(url: str, tmp_path: Path) -> None:
     (known, chain), (other, _) = authority(tmp_path, "database"), authority(tmp_path, "other")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(chain)
 
-    async def main() -> None:
-        async with Wire(url, tls=context).laid() as wire:
-            store = PostgresStore(f"{wire.url}?sslmode=verify-full&sslrootcert={known}")
-            await store.open()
-            assert (await store.create_run(make_run(), [], reserved=1)).active
-            assert wire.encrypted > 0
-            await store.close()
-            with pytest.raises(Unavailable, match="certificate"):
-                await PostgresStore(f"{wire.url}?sslmode=verify-full&sslrootcert={other}").open()
-
-    run(main())
+    async with Wire(url, tls=context).laid() as wire:
+        store = PostgresStore(f"{wire.url}?sslmode=verify-full&sslrootcert={known}")
+        await store.open()
+        assert (await store.create_run(make_run(), [], reserved=1)).active
+        assert wire.encrypted > 0
+        await store.close()
+        with pytest.raises(Unavailable, match="certificate"):
+            await PostgresStore(f"{wire.url}?sslmode=verify-full&sslrootcert={other}").open()
 
 
 # --- what stands in front of the server
 
 
-def test_behind_a_pooler_of_transactions_nothing_depends_on_the_session(url: str) -> None:
-    async def main() -> None:
-        async with Pooler(url).serving() as pooler:
-            store, other = PostgresStore(pooler.url), PostgresStore(pooler.url, host="elsewhere")
-            await store.open()
-            await other.open()
-            await store.create_thread(make_thread("t", at=NOW + 9, attributes={OWNER: "ana"}))
+async def test_behind_a_pooler_of_transactions_nothing_depends_on_the_session(url: str) -> None:
+    async with Pooler(url).serving() as pooler:
+        store, other = PostgresStore(pooler.url), PostgresStore(pooler.url, host="elsewhere")
+        await store.open()
+        await other.open()
+        await store.create_thread(make_thread("t", at=NOW + 9, attributes={OWNER: "ana"}))
 
-            async def one(number: int) -> None:
-                record = make_run(f"r{number}", metadata={"n": number})
-                await store.create_run(record, [entry(1)], reserved=99, soon=bool(number % 2))
-                store.append(record.id, tokens(2, 20))
-                store.save(make_run(record.id, status=RunStatus.RUNNING, metadata={"n": number}))
-                ended = make_run(record.id, status=RunStatus.SUCCESS, metadata={"n": number})
-                await store.commit(record.id, RunChange(run=ended, events=(entry(22),), release=True))
-                assert numbers(await other.events(record.id)) == list(range(1, 23))
+        async def one(number: int) -> None:
+            record = make_run(f"r{number}", metadata={"n": number})
+            await store.create_run(record, [entry(1)], reserved=99, soon=bool(number % 2))
+            store.append(record.id, tokens(2, 20))
+            store.save(make_run(record.id, status=RunStatus.RUNNING, metadata={"n": number}))
+            ended = make_run(record.id, status=RunStatus.SUCCESS, metadata={"n": number})
+            await store.commit(record.id, RunChange(run=ended, events=(entry(22),), release=True))
+            assert numbers(await other.events(record.id)) == list(range(1, 23))
 
-            for _ in range(3):
-                await asyncio.gather(*(one(number) for number in range(30)))
-                assert await other.count_runs(RunQuery(metadata={"n": 7})) == 1
-                assert await other.prune(older_than=NOW + 1) == 30
-            await store.put_artifact(make_artifact("a", thread="t"), content(b"x" * 600_000), max_bytes=1 << 20)
-            assert len(await whole(other.open_artifact("a"))) == 600_000
-            await other.update_thread("t", ThreadChange(metadata={"k": 1}), at=NOW)
-            assert await store.count_threads(ThreadQuery(attributes={OWNER: "ana"})) == 1
-            assert await other.claim() == []
-            assert pooler.transactions > 100
-            await store.mailbox.send(other.owner, Message(id="m", sender=store.owner, body=b"hi"), seconds=60)
-            assert [each.body for each in await other.mailbox.receive()] == [b"hi"]
-            assert not other.mailbox.has_bell, "nothing is heard through such a pooler: it looks by itself"
-            await store.close()
-            await other.close()
-
-    run(main())
+        for _ in range(3):
+            await asyncio.gather(*(one(number) for number in range(30)))
+            assert await other.count_runs(RunQuery(metadata={"n": 7})) == 1
+            assert await other.prune(older_than=NOW + 1) == 30
+        await store.put_artifact(make_artifact("a", thread="t"), content(b"x" * 600_000), max_bytes=1 << 20)
+        assert len(await whole(other.open_artifact("a"))) == 600_000
+        await other.update_thread("t", ThreadChange(metadata={"k": 1}), at=NOW)
+        assert await store.count_threads(ThreadQuery(attributes={OWNER: "ana"})) == 1
+        assert await other.claim() == []
+        assert pooler.transactions > 100
+        await store.mailbox.send(other.owner, Message(id="m", sender=store.owner, body=b"hi"), seconds=60)
+        assert [each.body for each in await other.mailbox.receive()] == [b"hi"]
+        assert not other.mailbox.has_bell, "nothing is heard through such a pooler: it looks by itself"
+        await store.close()
+        await other.close()
 
 
 # --- values that PostgreSQL's text cannot hold
 
 
-def test_names_with_signs_that_the_server_does_not_know_are_kept_apart(url: str) -> None:
+async def test_names_with_signs_that_the_server_does_not_know_are_kept_apart(url: str) -> None:
     odd = ["a", "a\0", "a\x01", "a\x010", "a\x01\x01", "é\0"]
 
-    async def main() -> None:
-        store = PostgresStore(url)
-        await store.open()
-        for name in odd:
-            await store.create_thread(make_thread(f"t{name}", attributes={OWNER: name}))
-            one = make_run(f"r{name}", thread=f"t{name}", agent=name, principal=name)
-            assert (await store.create_run(one, [entry(1)], reserved=9)).active is True
-            assert await store.run(one.id) == one
-            with pytest.raises(Conflict):
-                again = make_run(thread=f"t{name}", if_busy=IfBusy.REJECT)
-                await store.create_run(again, [], reserved=1)
-            store.append(one.id, tokens(2, 2))
-            ended = make_run(one.id, thread=f"t{name}", agent=name, principal=name, status=RunStatus.SUCCESS)
-            await store.commit(one.id, RunChange(run=ended, events=(entry(4, '"\\u0000"'),), release=True))
-            assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
-        for name in odd:
-            assert [found.id for found in await store.runs(RunQuery(principal=name))] == [f"r{name}"]
-            assert [found.id for found in await store.threads(ThreadQuery(attributes={OWNER: name}))] == [f"t{name}"]
-        for nothing in ("b\0", "\ud800", "r\ud800"):
-            with pytest.raises(NotFound):
-                await store.run(nothing)
-            assert await store.runs(RunQuery(principal=nothing)) == []
-        await store.close()
-
-    run(main())
+    store = PostgresStore(url)
+    await store.open()
+    for name in odd:
+        await store.create_thread(make_thread(f"t{name}", attributes={OWNER: name}))
+        one = make_run(f"r{name}", thread=f"t{name}", agent=name, principal=name)
+        assert (await store.create_run(one, [entry(1)], reserved=9)).active is True
+        assert await store.run(one.id) == one
+        with pytest.raises(Conflict):
+            again = make_run(thread=f"t{name}", if_busy=IfBusy.REJECT)
+            await store.create_run(again, [], reserved=1)
+        store.append(one.id, tokens(2, 2))
+        ended = make_run(one.id, thread=f"t{name}", agent=name, principal=name, status=RunStatus.SUCCESS)
+        await store.commit(one.id, RunChange(run=ended, events=(entry(4, '"\\u0000"'),), release=True))
+        assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
+    for name in odd:
+        assert [found.id for found in await store.runs(RunQuery(principal=name))] == [f"r{name}"]
+        assert [found.id for found in await store.threads(ThreadQuery(attributes={OWNER: name}))] == [f"t{name}"]
+    for nothing in ("b\0", "\ud800", "r\ud800"):
+        with pytest.raises(NotFound):
+            await store.run(nothing)
+        assert await store.runs(RunQuery(principal=nothing)) == []
+    await store.close()
 
 
 # --- plans
@@ -514,23 +495,20 @@ def most_read(plan: str) -> int:
     return int(max(read, default=0))
 
 
-def test_a_process_that_extends_its_lease_while_another_claims_keeps_its_runs(
+async def test_a_process_that_extends_its_lease_while_another_claims_keeps_its_runs(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        store, other = PostgresStore(url, host="there"), PostgresStore(url)
-        await store.open()
-        await other.open()
-        one = make_run()
-        await store.create_run(one, [], reserved=1)
+    store, other = PostgresStore(url, host="there"), PostgresStore(url)
+    await store.open()
+    await other.open()
+    one = make_run()
+    await store.create_run(one, [], reserved=1)
 
-        async def found(leases: changes.Leases, connection: object) -> list[str]:
-            return [store.owner]  # its lease had run out a moment ago
+    async def found(leases: changes.Leases, connection: object) -> list[str]:
+        return [store.owner]  # its lease had run out a moment ago
 
-        monkeypatch.setattr(changes.Leases, "dead_owners", found)
-        assert await other.claim() == []
-        assert await other.lives(store.owner) and await other.owner_of(one.id) == store.owner
-        await store.close()
-        await other.close()
-
-    run(main())
+    monkeypatch.setattr(changes.Leases, "dead_owners", found)
+    assert await other.claim() == []
+    assert await other.lives(store.owner) and await other.owner_of(one.id) == store.owner
+    await store.close()
+    await other.close()
