@@ -208,7 +208,7 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
 @every_page
 def test_every_test_that_is_named_is_there(page: Path) -> None:
     for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
-        assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), name
 
 
 def test_the_table_of_stories_says_what_its_tests_expect() -> None:

@@ -45,7 +45,7 @@ def test_every_sentence_that_binds_is_quoted(sentence: str) -> None:
 
 @cache
 def names_in(file: str) -> set[str]:
-    return set(re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE))
+    return set(re.findall(r"^(?:async )?def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
