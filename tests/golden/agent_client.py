@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from adapters.agent_client.codec import agents, questions, turn
+from adapters.agent_client.codec import updates_out_v1 as updates_out
+from adapters.agent_client.codec.updates_in import SpokenSession, UpdateDecoder
 from adapters.agent_client.codec.updates_out import envelope
-from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
-from adapters.agent_client.codec.v1.version import V1UpdateDecoder, stray, updates_out
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
@@ -35,7 +36,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[jsonrpc.Message]:
 
 def _heard(messages: Iterable[jsonrpc.Message]) -> list[e.Event]:
     """What the outbound half makes of one turn: updates, permission questions (which go through `ask`), the end."""
-    decoder = V1UpdateDecoder()
+    decoder = UpdateDecoder()
     events: list[e.Event] = []
     for message in messages:
         if isinstance(message, Notification):
@@ -68,8 +69,9 @@ def _streamed(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
 
 def _between(chunks: Iterable[bytes], given: Any) -> Any:
     """Updates that belong to no turn."""
-    updates = [stray(unpack(m.params, SessionUpdate).update) for m in _lines(chunks) if isinstance(m, Notification)]
-    return json.loads(msgspec.json.encode(updates))
+    session = SpokenSession()
+    said = [unpack(m.params, SessionUpdate).update for m in _lines(chunks) if isinstance(m, Notification)]
+    return json.loads(msgspec.json.encode([each for update in said for each in session.stray(update)]))
 
 
 def _agent(chunks: Iterable[bytes], given: Any) -> Any:

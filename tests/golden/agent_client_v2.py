@@ -15,7 +15,7 @@ from adapters.agent_client.codec.agents import initialize_result
 from adapters.agent_client.codec.updates_out import envelope
 from adapters.agent_client.codec.v2 import agents, turn, updates, version
 from adapters.agent_client.codec.v2.memory import SessionMemory
-from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
+from adapters.agent_client.codec.v2.updates_in import V2SpokenSession, V2UpdateDecoder
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
@@ -52,11 +52,9 @@ def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
 
 def _between(chunks: Iterable[bytes], given: Any) -> Any:
     """Updates that belong to no turn."""
-    known = SessionMemory()
-    updates = [
-        stray(unpack(m.params, SessionUpdate).update, known) for m in _lines(chunks) if isinstance(m, Notification)
-    ]
-    return json.loads(msgspec.json.encode([update for each in updates for update in each]))
+    session = V2SpokenSession()
+    said = [unpack(m.params, SessionUpdate).update for m in _lines(chunks) if isinstance(m, Notification)]
+    return json.loads(msgspec.json.encode([each for update in said for each in session.stray(update)]))
 
 
 def _agent(chunks: Iterable[bytes], given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`session/update` to core events, as far as both versions say them alike: a decoder for each run.
+"""`session/update` to core events: a decoder for each run, here of version 1 (v2/updates_in.py has what differs).
 
 Called by the outbound half with the `update` of each notification, in order. `origin` of the events is this codec's own
 (see event_forms.py).
@@ -6,6 +6,7 @@ Called by the outbound half with the `update` of each notification, in order. `o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from gateway.wire import jsonrpc
 
 OUTPUT: Final = "output"
 """Kind of a ThreadUpdate that is said content outside of a run."""
+_CONTENT: Final = (*event_forms.CHUNKS, "tool_call", "tool_call_update")
 
 
 # --- chunks to messages and parts -----------------------------------------------------------------------------------
@@ -337,7 +339,50 @@ class UpdateDecoder:
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
         """Decode an update that is not a plain chunk of text."""
-        raise NotImplementedError
+        said = read(update)
+        kind = said[event_forms.KEY]
+        self._kind = ""
+        events: list[e.Event] | None
+        if kind in event_forms.CHUNKS:
+            events = self._messages.chunk(kind, said)
+            return [own(said)] if events is None else [*events]
+        said = delta.sound(said)
+        if kind in ("tool_call", "tool_call_update", "plan"):
+            events = self._listed(said)
+        elif kind == "usage_update":
+            events = [e.UsageReported(detail=said)] if event_forms.is_usage(said) else None
+        else:
+            return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
+        return [own(said)] if events is None else [*events]
+
+    def _listed(self, said: JsonObject) -> list[e.Event] | None:
+        """The events of a tool call or a plan; None if core has none for it."""
+        if said[event_forms.KEY] == "plan":
+            return plan(said)
+        events = self._tools.call(said) if said[event_forms.KEY] == "tool_call" else self._tools.update(said)
+        if events and isinstance(events[0], e.ToolCallStarted):
+            return [*self._messages.tool_called(), *events]
+        return events
+
+
+class SpokenSession:
+    """Decodes the updates of one session. In version 1 nothing is remembered."""
+
+    def decoder(self) -> UpdateDecoder:
+        """For the updates of one run."""
+        return UpdateDecoder()
+
+    def stray(self, update: Raw | bytes) -> Sequence[ThreadUpdate]:
+        """Decode an update that belongs to no run, for `note`: said content is `kept`. Raises AgentBroken."""
+        said = read(update)
+        kind = said[event_forms.KEY]
+        content = kind in _CONTENT
+        kept = OUTPUT if content else kind
+        return (ThreadUpdate(protocol=PROTOCOL, kind=kept, data=delta.sound(said), kept=content),)
+
+    def aside(self, update: ThreadUpdate) -> e.Custom | None:
+        """Convert a result of `stray` to an event of the run that waits for its prompt to be taken. None to note it."""
+        return None
 
 
 def own(said: JsonObject, name: str = PROTOCOL) -> e.Custom:

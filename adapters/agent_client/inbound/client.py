@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 from msgspec import Raw
 
 from adapters.agent_client.codec import errors
-from adapters.agent_client.codec.v1.version import V1
-from adapters.agent_client.codec.version import ProtocolVersion, unknown
+from adapters.agent_client.codec.version import V1, ProtocolVersion
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -248,7 +247,7 @@ class EditorClient:
                 return await self.gateway.backchannel.relay(self.agent, PROTOCOL, method, params, caller=self)
         except Unsupported as error:
             log.debug("%s: %s", method, error)
-        raise unknown(method)
+        raise errors.unknown(method)
 
     # --- while it is there ------------------------------------------------------------------------------------
 

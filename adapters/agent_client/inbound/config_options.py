@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from adapters.agent_client.codec import agents
-from adapters.agent_client.codec.v1 import updates_out as out
+from adapters.agent_client.codec import updates_out_v1 as out
 from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.wire import PROTOCOL, JsonObject

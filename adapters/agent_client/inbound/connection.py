@@ -13,9 +13,8 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, errors
-from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
-from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.codec.version import V1, ProtocolVersion
 from adapters.agent_client.forwarded import NOTHING
 from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, set_option

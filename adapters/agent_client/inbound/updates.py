@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import turn as codec
+from adapters.agent_client.codec import updates_out_v1 as out
 from adapters.agent_client.codec.event_forms import KEY
 from adapters.agent_client.codec.updates_out import UpdateEncoder
-from adapters.agent_client.codec.v1 import updates_out as out
-from adapters.agent_client.codec.v1.version import V1
-from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.codec.version import V1, ProtocolVersion
 from adapters.agent_client.inbound import config_options, turns
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.turns import PromptTurn

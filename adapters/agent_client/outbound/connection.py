@@ -14,8 +14,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors
 from adapters.agent_client.codec.updates_in import Chunk
-from adapters.agent_client.codec.v1.version import V1
-from adapters.agent_client.codec.version import ProtocolVersion
+from adapters.agent_client.codec.version import V1, ProtocolVersion
 from adapters.agent_client.outbound.prompts import Answered, Foreground
 from adapters.agent_client.outbound.turn import AgentTurn
 from adapters.agent_client.wire import CANCEL_REQUEST, PROTOCOL, CancelRequest, cancel_request, offers

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from adapters.agent_client.codec.v1.version import V1
 from adapters.agent_client.codec.v2.version import V2
+from adapters.agent_client.codec.version import V1
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
 from adapters.agent_client.wire import PROTOCOL

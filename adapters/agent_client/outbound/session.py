@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.v1.version import V1
-from adapters.agent_client.codec.version import SpokenSession
+from adapters.agent_client.codec.updates_in import SpokenSession
+from adapters.agent_client.codec.version import V1
 from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.governed import untrusted
 from adapters.agent_client.outbound.connection import AgentConnection

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
-from adapters.agent_client.codec.v1.version import V1
+from adapters.agent_client.codec.version import V1
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection

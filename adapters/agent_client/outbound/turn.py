@@ -11,9 +11,8 @@ from typing import Final, TypeVar
 from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import content
-from adapters.agent_client.codec.updates_in import Chunk, UpdateDecoder
-from adapters.agent_client.codec.v1.version import V1
-from adapters.agent_client.codec.version import ProtocolVersion, SpokenSession
+from adapters.agent_client.codec.updates_in import Chunk, SpokenSession, UpdateDecoder
+from adapters.agent_client.codec.version import V1, ProtocolVersion
 from adapters.agent_client.outbound.tool_calls import AgentToolCalls
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.contract import RunContext, governing

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from adapters.agent_client.codec.agents import agent_of
-from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
-from adapters.agent_client.codec.v1.version import V1UpdateDecoder
+from adapters.agent_client.codec.updates_in import UpdateDecoder
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from gateway.core import events as e
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
 from gateway.core.stream import Opener
@@ -55,7 +55,7 @@ def valid(name: str, value: Any) -> Any:
 
 def read(updates: Iterable[Any]) -> list[e.Event]:
     """The events of one run whose agent sends these updates, as the log has them: legal, written and read again."""
-    decoder, opener = V1UpdateDecoder(), Opener()
+    decoder, opener = UpdateDecoder(), Opener()
     said = [event for update in updates for event in decoder.feed(dumped(update))]
     said += [*decoder.close(), e.RunFinished()]
     events = [e.Custom(name=x.protocol, data=x.data) if isinstance(x, ThreadUpdate) else x for x in said]

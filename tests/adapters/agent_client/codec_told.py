@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from adapters.agent_client.losses import LOSSES
 from gateway.core import events as e
 from gateway.core.output import Output

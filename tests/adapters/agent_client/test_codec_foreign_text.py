@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1.version import V1UpdateDecoder, stray
+from adapters.agent_client.codec.updates_in import SpokenSession, UpdateDecoder
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
@@ -196,7 +196,7 @@ def test_a_file_in_a_message_is_a_part_with_the_block_for_its_value() -> None:
 
 
 def test_events_are_legal_without_repair() -> None:
-    decoder = V1UpdateDecoder()
+    decoder = UpdateDecoder()
     events = [
         event
         for update in [
@@ -242,6 +242,6 @@ def test_a_plan_is_the_plan_and_usage_the_usage() -> None:
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"update":1}', b'{"sessionUpdate":7}', b"null", b'{"a":' * 5000])
 def test_what_is_no_update_is_the_agents_mistake(raw: bytes) -> None:
     with pytest.raises(AgentBroken):
-        V1UpdateDecoder().feed(raw)
+        UpdateDecoder().feed(raw)
     with pytest.raises(AgentBroken):
-        stray(raw)
+        SpokenSession().stray(raw)

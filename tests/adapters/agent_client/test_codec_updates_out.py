@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.agent_client.codec import updates_out_v1 as out
 from adapters.agent_client.codec.updates_out import envelope
-from adapters.agent_client.codec.v1 import updates_out as out
-from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
 from gateway.core.types import Artifact, Role

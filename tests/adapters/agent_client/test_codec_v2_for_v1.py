@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1 import updates_out as out
-from adapters.agent_client.codec.v1.updates_out import V1UpdateEncoder
+from adapters.agent_client.codec import updates_out_v1 as out
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from adapters.agent_client.codec.v2.memory import SessionMemory
-from adapters.agent_client.codec.v2.updates_in import stray
+from adapters.agent_client.codec.v2.updates_in import V2SpokenSession
 from adapters.agent_client.losses import LOSSES
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import events as e
@@ -53,7 +53,7 @@ def test_every_update_is_one_of_version_1(updates: list[Any], size: int, bursts:
 def test_so_is_every_one_between_runs(updates: list[Any]) -> None:
     known = SessionMemory()
     for update in updates:
-        for note in stray(dumped(update), known):
+        for note in V2SpokenSession(known).stray(dumped(update)):
             if note.protocol == PROTOCOL:
                 valid("SessionUpdate", json.loads(out.update(note.data)))
 

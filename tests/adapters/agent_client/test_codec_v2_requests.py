@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from adapters.agent_client.codec.v1 import updates_out
+from adapters.agent_client.codec import updates_out_v1 as updates_out
 from adapters.agent_client.codec.v2 import conversions, updates, version
 from gateway.core import delta
 from gateway.core.types import ThreadUpdate

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v1 import updates_out
+from adapters.agent_client.codec import updates_out_v1 as updates_out
 from adapters.agent_client.codec.v2 import updates
 from adapters.agent_client.codec.v2.memory import LIMIT, TERMINALS, SessionMemory, transcript
-from adapters.agent_client.codec.v2.updates_in import stray
+from adapters.agent_client.codec.v2.updates_in import V2SpokenSession
 from gateway.core import delta
 from gateway.core import events as e
 from tests.adapters.agent_client.codec_cases import dumped, unhurried, valid
@@ -116,7 +116,7 @@ def test_a_terminal_goes_on_when_its_call_has_ended_also_between_runs_and_in_the
     known = SessionMemory()
     first = heard(call(title="x", content=[SHOWS]), call(status="completed"), *prints(b"1"), known=known)
     assert first.updates[-1] == {"sessionUpdate": "tool_call_update", "toolCallId": "c", "content": first_text("1")}
-    [note] = stray(dumped(prints(b"2")[0]), known)
+    [note] = V2SpokenSession(known).stray(dumped(prints(b"2")[0]))
     assert json.loads(updates_out.update(note.data)) == valid("SessionUpdate", {**call(), "content": first_text("12")})
     assert updates.told(note) == prints(b"2")[0]
     events = read(prints(b"3"), known)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec.v2 import updates
 from adapters.agent_client.codec.v2.memory import SessionMemory
-from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
+from adapters.agent_client.codec.v2.updates_in import V2SpokenSession, V2UpdateDecoder
 from adapters.agent_client.codec.v2.wire import WHOLE
 from adapters.agent_client.wire import ORIGIN_V2
 from gateway.core import delta
@@ -47,7 +47,7 @@ def test_runs_of_a_session_and_what_is_said_between_them_are_told_as_they_were(t
     known, told = SessionMemory(), []
     for at, said in enumerate(turns):
         if at % 2:
-            notes = [note for update in said for note in stray(dumped(update), known)]
+            notes = [note for update in said for note in V2SpokenSession(known).stray(dumped(update))]
             told += [one for one in map(updates.told, notes) if one is not None]
         else:
             told += written(read(said, known))
@@ -114,14 +114,14 @@ def test_a_whole_message_without_an_id_is_one_by_itself_that_everybody_is_told()
     for update in told:
         valid("SessionUpdate", update)
     assert len({update["messageId"] for update in told}) == 4
-    notes = stray(dumped(nameless))
+    notes = V2SpokenSession().stray(dumped(nameless))
     assert [note.data["content"]["text"] for note in notes if isinstance(note.data, dict)] == ["who", "le"]
     assert not any(ORIGIN_V2 in (note.data or ()) for note in notes), "what was said so is not to be told again"
     del nameless["content"]
     with pytest.raises(AgentBroken):
         V2UpdateDecoder().feed(dumped(nameless))
     with pytest.raises(AgentBroken):
-        stray(dumped(nameless))
+        V2SpokenSession().stray(dumped(nameless))
 
 
 # --- tool calls --------------------------------------------------------------------------------------------------

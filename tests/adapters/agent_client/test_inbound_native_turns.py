@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from adapters.agent_client.codec import questions
-from adapters.agent_client.codec.v1.version import V1UpdateDecoder
+from adapters.agent_client.codec.updates_in import UpdateDecoder
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Failure, ThreadUpdate
@@ -218,7 +218,7 @@ def test_what_the_agent_said_is_replayed_as_it_was() -> None:
     ]
 
     async def agent(context: RunContext) -> None:
-        decoder = V1UpdateDecoder()
+        decoder = UpdateDecoder()
         for each in said:
             for event in decoder.feed(msgspec.json.encode(each)):
                 if isinstance(event, ThreadUpdate):

@@ -171,7 +171,7 @@ def test_what_a_client_declares_is_told_agents_in_the_words_of_version_1() -> No
             assert caller.capabilities["elicitation"] == {"form": {}} and caller.capabilities["_meta"] == {"acme": 1}
             assert not {"fs", "terminal"} & caller.capabilities.keys()
             for method in ("fs/read_text_file", "terminal/create"):
-                with pytest.raises(RpcError, match="unknown method"):
+                with pytest.raises(RpcError, match="Method not found"):
                     await caller.ask(method, msgspec.Raw(b"{}"))
             assert editor.asked == [], "an agent that asks all the same does not reach the client"
 

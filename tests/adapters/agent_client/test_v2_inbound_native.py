@@ -272,7 +272,7 @@ def test_what_it_says_between_turns_and_only_version_2_can_say_is_told_as_it_is(
             await editor.turn(session, "hi")
             known = SessionMemory()
             for update in (weather, states, {**WORDS[1], "messageId": "m-9"}):
-                for note in updates_in.stray(msgspec.json.encode(update), known):
+                for note in updates_in.V2SpokenSession(known).stray(msgspec.json.encode(update)):
                     found.beside[0].note(note)
             await editor.until(lambda: "m-9" in editor.messages())
             assert editor.updates[-3:] == [weather, states, {**WORDS[1], "messageId": "m-9"}]

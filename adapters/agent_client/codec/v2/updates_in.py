@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms, updates_in
-from adapters.agent_client.codec.updates_in import OUTPUT, Chunk, RunMessages, UpdateDecoder
+from adapters.agent_client.codec.updates_in import OUTPUT, Chunk, RunMessages, SpokenSession, UpdateDecoder
 from adapters.agent_client.codec.v2 import updates
 from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.tool_calls import TERMINAL as LOST_TERMINAL
@@ -260,13 +260,7 @@ class V2UpdateDecoder(UpdateDecoder):
 
     def _said(self, told: JsonObject, said: JsonObject, lost: list[str]) -> list[e.Event]:
         """The events of what is `told` of a call or a plan in version 1's words, for what was `said`."""
-        if told[UPDATE] == "plan":
-            events = updates_in.plan(told)
-        else:
-            events = self._tools.call(told) if told[UPDATE] == "tool_call" else self._tools.update(told)
-        if events and isinstance(events[0], e.ToolCallStarted):
-            events = [*self._messages.tool_called(), *events]
-        events = events or [e.Custom(name=PROTOCOL, data=told)]
+        events = self._listed(told) or [e.Custom(name=PROTOCOL, data=told)]
         whole = said[UPDATE] == CALL_CHUNK  # its call's content is told anew: nothing of it is the difference
         marks = {"update": said} if whole else event_forms.difference(updates.to_v2(told, ""), said)
         marks |= {"lost": lost} if lost else {}
@@ -289,34 +283,40 @@ class V2UpdateDecoder(UpdateDecoder):
         return [event_forms.marked(event, _SILENT) for event in events or [e.Custom(name=PROTOCOL, data=told)]]
 
 
-def stray(update: Raw | bytes, known: SessionMemory | None = None) -> list[ThreadUpdate]:
-    """An update that belongs to no run, for `note`: what was said is `kept`. Raises AgentBroken as `feed`."""
-    known = known if known is not None else SessionMemory()
-    said: JsonObject = delta.sound(updates_in.read(update))
-    kind = said[UPDATE]
-    if kind in STATES:
-        return updates.thread_updates(said)
-    if kind == STATE:  # of work that is no run's: only clients of this version have a word for it
-        return [ThreadUpdate(protocol=ORIGIN_V2, kind=STATE, data=said)]
-    if kind in event_forms.CHUNKS or kind in WHOLE:
-        return _spoken(kind, said, known)
-    if kind == USAGE:
-        return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
-    told, _ = known.told(said)
-    if told is None:
-        return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
-    if kind in (TERMINAL, TERMINAL_CHUNK):
-        return [ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data={**told, ORIGIN_V2: {"update": said}}, kept=True)]
-    return [updates.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
+class V2SpokenSession(SpokenSession):
+    """See `SpokenSession`: what the agent has said before in the session, `known`, is remembered."""
 
+    def __init__(self, known: SessionMemory | None = None) -> None:
+        self._known = known or SessionMemory()
 
-def aside(update: ThreadUpdate) -> e.Custom | None:
-    """Convert a result of `stray` to an event of the run whose log it belongs in. None for what is always a note."""
-    data = update.data
-    if not update.kept or not isinstance(data, dict):
-        return None
-    said = {key: value for key, value in data.items() if key != ORIGIN_V2}
-    return event_forms.marked(e.Custom(name=update.protocol, data=said), {**data.get(ORIGIN_V2, {}), "aside": True})
+    def decoder(self) -> V2UpdateDecoder:
+        return V2UpdateDecoder(self._known)
+
+    def stray(self, update: Raw | bytes) -> Sequence[ThreadUpdate]:
+        said: JsonObject = delta.sound(updates_in.read(update))
+        kind = said[UPDATE]
+        if kind in STATES:
+            return updates.thread_updates(said)
+        if kind == STATE:  # of work that is no run's: only clients of this version have a word for it
+            return [ThreadUpdate(protocol=ORIGIN_V2, kind=STATE, data=said)]
+        if kind in event_forms.CHUNKS or kind in WHOLE:
+            return _spoken(kind, said, self._known)
+        if kind == USAGE:
+            return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
+        told, _ = self._known.told(said)
+        if told is None:
+            return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
+        if kind in (TERMINAL, TERMINAL_CHUNK):
+            return [ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data={**told, ORIGIN_V2: {"update": said}}, kept=True)]
+        return [updates.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
+
+    def aside(self, update: ThreadUpdate) -> e.Custom | None:
+        data = update.data
+        if not update.kept or not isinstance(data, dict):
+            return None
+        said = {key: value for key, value in data.items() if key != ORIGIN_V2}
+        own = {**data.get(ORIGIN_V2, {}), "aside": True}
+        return event_forms.marked(e.Custom(name=update.protocol, data=said), own)
 
 
 def _chunks(said: JsonObject) -> list[JsonObject]:

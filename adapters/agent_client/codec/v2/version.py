@@ -16,14 +16,12 @@ from adapters.agent_client import forwarded, wire
 from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
-from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.wire import CALL, MODE, VERSION
-from adapters.agent_client.codec.version import Noted, OptionsOf, ProtocolVersion, unknown
+from adapters.agent_client.codec.version import Noted, OptionsOf, ProtocolVersion
 from adapters.agent_client.wire import OPENING, OPTIONS, as_object
 from gateway.core import delta
-from gateway.core import events as e
 from gateway.core.errors import Invalid
-from gateway.core.types import Agent, Interrupt, JsonObject, ThreadUpdate
+from gateway.core.types import Agent, Interrupt, JsonObject
 from gateway.wire import jsonrpc
 
 _OWN: Final = ("toolCall", "options", "sessionId")
@@ -204,22 +202,6 @@ def result_to_v2(method: str, result: Any, *, modes: Any = None) -> Any:
 # --- the version ----------------------------------------------------------------------------------------------------
 
 
-class V2Spoken:
-    """See `SpokenSession`: what the agent has said there before is remembered."""
-
-    def __init__(self) -> None:
-        self._known = SessionMemory()
-
-    def decoder(self) -> updates_in.V2UpdateDecoder:
-        return updates_in.V2UpdateDecoder(self._known)
-
-    def stray(self, update: Raw) -> Sequence[ThreadUpdate]:
-        return updates_in.stray(update, self._known)
-
-    def aside(self, update: ThreadUpdate) -> e.Custom | None:
-        return updates_in.aside(update)
-
-
 class Version2(ProtocolVersion):
     """See `ProtocolVersion`."""
 
@@ -233,8 +215,8 @@ class Version2(ProtocolVersion):
     def read_agent(self, initialized: JsonObject, source: str) -> Agent:
         return agents.agent_of(initialized, source)
 
-    def session(self) -> V2Spoken:
-        return V2Spoken()
+    def session(self) -> updates_in.V2SpokenSession:
+        return updates_in.V2SpokenSession()
 
     def to_agent(self, method: str, params: Any, options: OptionsOf) -> tuple[str, Any]:
         if method not in CHANGED:
@@ -270,7 +252,7 @@ class Version2(ProtocolVersion):
     def from_client(self, method: str, params: Raw) -> tuple[str, Raw]:
         """Raises Invalid (path /replayFrom) for a place to replay from that is not the start."""
         if method in _V1_ONLY:
-            raise unknown(method)
+            raise errors.unknown(method)
         if method not in CHANGED:
             return method, params
         method, said = to_v1(method, _object(params))
@@ -290,7 +272,7 @@ class Version2(ProtocolVersion):
     def to_client(self, method: str, params: Raw) -> Raw:
         """The client has neither files nor terminals, and declared none."""
         if method.startswith(_OF_V1_CLIENTS):
-            raise unknown(method)
+            raise errors.unknown(method)
         return jsonrpc.raw(whole(_object(params))) if method == v1.ELICITATION else params
 
     def form(self, interrupt: Interrupt, modes: frozenset[str]) -> v1.Form | None:

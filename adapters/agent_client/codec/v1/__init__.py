@@ -1,1 +1,0 @@
-"""Version 1 of the protocol: see version.py, and `codec.version` for the interface."""
