@@ -1,9 +1,9 @@
 """Core to Agent Connect, pure: one run's events become the frames of one client's stream.
 
-`values` are snapshots of the output. While the document is small every event that changes it gives one, from a fold
-of our own; a larger one is taken from the log's shared fold at the newest event, when it has grown by `GROWTH` or
-`INTERVAL` has passed, and always at the end. `custom` is everything that is not output. However it is asked, the
-last frame says how the run stopped.
+`values` are snapshots of the output. While the document is small every event that changes it gives one: the log's
+shared fold at the newest event, and where several change it at once a fold of our own, made then. A larger one is
+taken from the log's when it has grown by `GROWTH` or `INTERVAL` has passed, and always at the end. `custom` is
+everything that is not output. However it is asked, the last frame says how the run stopped.
 
 A frame's id is the number of the event that made it. Where an event makes two, the first is `n.1`, and a snapshot
 that was held back is `n.2`: `n` and `n.2` say that everything up to event n has been delivered, `n.1` that the values
@@ -52,6 +52,7 @@ _ALWAYS = (
     e.UsageReported,
     e.Custom,
 )
+_SILENT = frozenset({e.RunStarted, e.MessageStarted, e.MessageEnded, e.PartEnded, e.Resumed})
 _OF_PARTS = (e.PartStarted, e.PartDelta, e.PartReplaced, e.PartEnded)
 
 
@@ -82,8 +83,9 @@ class StreamEncoder:
         """Whether updates are sent, which needs every event."""
         self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
-        self._own = Output(agent) if agent is not None and folding else None
-        self.exact = self._values and self._own is not None
+        self._folding = agent if folding else None  # whose document we fold where the log's does not say all
+        self._own: Output | None = None  # made when that is so
+        self.exact = self._values and self._folding is not None
         """Whether every delta is still worth a snapshot."""
         self._behind: list[e.Event] = []  # what is said and our fold has not taken in yet
         self._growing: str | None = None  # the part that spoke last, if nothing else is to be told
@@ -134,8 +136,10 @@ class StreamEncoder:
         if batch.skipped:
             self._fold_no_more()
             self._dirty = True
-        self._catch_up()
         self.pending = None
+        if self.exact and (frames := self._feed_last(batch, run)) is not None:
+            return frames
+        self._catch_up()
         self._batch_bytes = 0
         joined = self._joining and batch.snapshot is not None
         if joined:
@@ -160,6 +164,30 @@ class StreamEncoder:
             self._growing = last.part
         return self._frames()
 
+    def _feed_last(self, batch: Batch, run: Run) -> bytes | None:
+        """A batch of which only the last event may change the document: it is the log's then. None for any other."""
+        snapshot, events = batch.snapshot, batch.events
+        if snapshot is None or not events or events[0][0] <= self._after or self.custom or self._joining or self._dirty:
+            return None
+        said = [event for _, event in events]
+        number, last = events[-1]
+        if len(self._behind) + len(said) > MOST_BEHIND or not all(map(_is_silent, said[:-1])):
+            return None
+        if type(last) is e.PartDelta:
+            if not last.delta or last.origin or not snapshot.holds(last.part) or len(snapshot.encoded) > SMALL:
+                return None
+            self._snapshot(number, snapshot.encoded, folded=True)
+        elif isinstance(last, e.TERMINAL):
+            self._end(number, last, batch, run)
+            self.done = True
+        elif not _is_silent(last):
+            return None
+        self._growing = last.part if type(last) is e.PartDelta else None
+        self._behind += said
+        for event in said:
+            self._note(event)
+        return self._frames() if self._out else b""
+
     def due(self, now: float) -> float | None:
         """Seconds until a snapshot that was held back is to be sent; None if there is none."""
         return None if self.pending is None else max(0.0, self._sent_at + INTERVAL - now)
@@ -178,10 +206,12 @@ class StreamEncoder:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _fold_no_more(self) -> None:
-        self._own, self.exact = None, False
+        self._folding, self._own, self.exact = None, None, False
 
     def _catch_up(self) -> None:
         """Fold what went by without us."""
+        if self._own is None and self._folding is not None:
+            self._own = Output(self._folding)
         if self._own is not None:
             for event in fewer(self._behind):
                 self._own.apply(event)
@@ -232,11 +262,15 @@ class StreamEncoder:
             else:
                 self._origin = None
 
-    def _fold(self, event: e.Event) -> None:
+    def _note(self, event: e.Event) -> None:
+        """Remember what later events are told by."""
         if isinstance(event, e.PartStarted) and event.kind in ("thought", "file"):
             self._kinds[event.part] = event.kind
         elif isinstance(event, e.ArtifactAdded) and event.artifact.agent_created:
             self._files.append(event.artifact)
+
+    def _fold(self, event: e.Event) -> None:
+        self._note(event)
         if self._own is None:
             if _says(event):
                 self._dirty = True
@@ -309,8 +343,6 @@ class StreamEncoder:
     def _final(self, event: e.RunFinished, batch: Batch, run: Run) -> bytes:
         if event.output != NULL:
             return bytes(event.output)
-        if self._own is not None:
-            return self._own.encoded
         if run.output != NULL:
             return bytes(run.output)
         return b"null" if batch.snapshot is None else bytes(batch.snapshot.encoded)
@@ -347,6 +379,11 @@ def _grows_on(event: e.PartDelta, following: e.Event) -> bool:
         return False
     place = deltas.text_at(event.delta)
     return place is not None and place == deltas.text_at(following.delta)
+
+
+def _is_silent(event: e.Event) -> bool:
+    """Whether it certainly changes no document, and is no news to a client of `values`."""
+    return event.value is None if isinstance(event, e.PartStarted) else type(event) in _SILENT
 
 
 def _says(event: e.Event) -> bool:

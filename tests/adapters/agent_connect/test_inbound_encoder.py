@@ -129,7 +129,8 @@ def test_pieces_taken_from_the_logs_document_say_what_our_own_fold_says_and_both
             same(e.PartReplaced(part="t", value="new"), say("a"), say("b"))
         if turn % 7 == 0:
             same(say("several "), say("at "), say("once"))
-    same(*END, e.RunFinished())
+    end = log.batch(*END, e.RunFinished())  # the newest event, always
+    assert own.feed(end, RUN, 0.0) == shared.feed(end, RUN, 0.0) != b""
 
 
 @pytest.mark.parametrize(
@@ -289,6 +290,8 @@ def test_what_an_agent_of_this_protocol_says_beyond_the_core_is_sent_on() -> Non
     plain, last = frames(encoder.feed(log.batch(say("b"), *END, e.RunFinished(origin={"own": 3})), RUN, 0.0))
     assert "own" not in plain.data
     assert last.data["own"] == 3
+    (alone,) = frames(StreamEncoder(ID, SAME, ("values",)).feed(Log().batch(*BEGIN, piece), RUN, 0.0))
+    assert alone.data["own"] == 1
     failed = StreamEncoder(ID, SAME, ("values",))
     failure = e.RunFailed(failure=Failure(code="agent_failed", message="no"), origin={"errcode": 7, "run_id": "x"})
     (error,) = frames(failed.feed(Log().batch(e.RunStarted(), failure), RUN, 0.0))
