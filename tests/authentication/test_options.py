@@ -105,48 +105,43 @@ def test_a_client_of_the_list_has_its_rights_by_a_jwt_as_well_and_others_those_o
     )
 
 
-def test_lists_and_counts_have_what_is_ones_own_however_it_is_found() -> None:
-    async def main() -> None:
-        options = Authentication.model_validate(AUTHENTICATION)
-        people = Authenticator(options)
-        agents = [(route(name), Scripted(echo)) for name in ("echo", "asker", "held")]
-        async with engine(*agents) as gateway:
-            ana, bob = (ScopedGateway(gateway, Visit(people, people.principal(each))) for each in (ANA, BOB))
-            narrow = ScopedGateway(gateway, Visit(people, replace_agents(people.principal(ANA), ("echo",))))
-            for number, name in enumerate(("echo", "held", "echo", "held", "echo")):
-                await ana.runs.start(request(agent=name, metadata={"number": number}))
-                await ana.threads.create(Thread(id=f"t{number}", created_at=number, updated_at=0, agent=name))
-            await bob.runs.start(request(agent="echo"))
-            every = await ana.runs.list(RunQuery(limit=100, oldest_first=True))
-            assert [each.request.metadata["number"] for each in every] == [0, 1, 2, 3, 4]
-            page = RunQuery(limit=2, offset=1, oldest_first=True)
-            assert [each.request.metadata["number"] for each in await ana.runs.list(page)] == [1, 2]
-            assert [each.request.metadata["number"] for each in await narrow.runs.list(page)] == [2, 4]
-            assert [
-                each.id for each in await narrow.threads.list(ThreadQuery(limit=2, offset=1, oldest_first=True))
-            ] == [
-                "t2",
-                "t4",
-            ]
-            assert [await each.runs.count(page) for each in (ana, narrow, bob)] == [5, 3, 1]
-            assert [await each.threads.count(ThreadQuery(limit=1)) for each in (ana, narrow, bob)] == [5, 3, 0]
-            assert await ana.runs.count(RunQuery(metadata={"number": 3})) == 1
-            assert await bob.runs.list(RunQuery(thread="t0")) == [] and await bob.runs.count(RunQuery(thread="t0")) == 0
-            with pytest.raises(Conflict):
-                await bob.threads.create(Thread(id="t0", created_at=0, updated_at=0), or_get=True)
-            for call in (
-                bob.threads.get("t0"),
-                narrow.threads.get("t1"),
-                narrow.runs.get(every[1].id),
-                bob.threads.history("t0"),
-            ):
-                with pytest.raises(NotFound):
-                    await call
-            mine = replace(every[0].request, thread="t0")
-            with pytest.raises(NotFound, match="no thread t0"):
-                await bob.runs.start(mine)
-
-    run(main())
+async def test_lists_and_counts_have_what_is_ones_own_however_it_is_found() -> None:
+    options = Authentication.model_validate(AUTHENTICATION)
+    people = Authenticator(options)
+    agents = [(route(name), Scripted(echo)) for name in ("echo", "asker", "held")]
+    async with engine(*agents) as gateway:
+        ana, bob = (ScopedGateway(gateway, Visit(people, people.principal(each))) for each in (ANA, BOB))
+        narrow = ScopedGateway(gateway, Visit(people, replace_agents(people.principal(ANA), ("echo",))))
+        for number, name in enumerate(("echo", "held", "echo", "held", "echo")):
+            await ana.runs.start(request(agent=name, metadata={"number": number}))
+            await ana.threads.create(Thread(id=f"t{number}", created_at=number, updated_at=0, agent=name))
+        await bob.runs.start(request(agent="echo"))
+        every = await ana.runs.list(RunQuery(limit=100, oldest_first=True))
+        assert [each.request.metadata["number"] for each in every] == [0, 1, 2, 3, 4]
+        page = RunQuery(limit=2, offset=1, oldest_first=True)
+        assert [each.request.metadata["number"] for each in await ana.runs.list(page)] == [1, 2]
+        assert [each.request.metadata["number"] for each in await narrow.runs.list(page)] == [2, 4]
+        assert [each.id for each in await narrow.threads.list(ThreadQuery(limit=2, offset=1, oldest_first=True))] == [
+            "t2",
+            "t4",
+        ]
+        assert [await each.runs.count(page) for each in (ana, narrow, bob)] == [5, 3, 1]
+        assert [await each.threads.count(ThreadQuery(limit=1)) for each in (ana, narrow, bob)] == [5, 3, 0]
+        assert await ana.runs.count(RunQuery(metadata={"number": 3})) == 1
+        assert await bob.runs.list(RunQuery(thread="t0")) == [] and await bob.runs.count(RunQuery(thread="t0")) == 0
+        with pytest.raises(Conflict):
+            await bob.threads.create(Thread(id="t0", created_at=0, updated_at=0), or_get=True)
+        for call in (
+            bob.threads.get("t0"),
+            narrow.threads.get("t1"),
+            narrow.runs.get(every[1].id),
+            bob.threads.history("t0"),
+        ):
+            with pytest.raises(NotFound):
+                await call
+        mine = replace(every[0].request, thread="t0")
+        with pytest.raises(NotFound, match="no thread t0"):
+            await bob.runs.start(mine)
 
 
 def replace_agents(principal: Principal, agents: tuple[str, ...]) -> Principal:

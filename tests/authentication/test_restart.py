@@ -52,15 +52,12 @@ def test_after_a_restart_everything_is_whose_it_was(tmp_path: Path) -> None:
     run(after(*run(before())))
 
 
-def test_the_agent_is_told_who_answered() -> None:
-    async def main() -> None:
-        async with house() as there:
-            run_id = await there.started("asker", BOB)
-            await there.engine.runs.wait(run_id)
-            await there.said("POST", f"{CONNECT}/runs/{run_id}", BOB, json={"ok": True})
-            await there.said("GET", f"{CONNECT}/runs/{run_id}/wait", BOB)
-            log = [event for _, event in await there.engine.runs.events(run_id)]
-            (answered,) = [event.answer for event in log if isinstance(event, e.Resumed)]
-            assert answered.by is not None and answered.by.id == "bob"
-
-    run(main())
+async def test_the_agent_is_told_who_answered() -> None:
+    async with house() as there:
+        run_id = await there.started("asker", BOB)
+        await there.engine.runs.wait(run_id)
+        await there.said("POST", f"{CONNECT}/runs/{run_id}", BOB, json={"ok": True})
+        await there.said("GET", f"{CONNECT}/runs/{run_id}/wait", BOB)
+        log = [event for _, event in await there.engine.runs.events(run_id)]
+        (answered,) = [event.answer for event in log if isinstance(event, e.Resumed)]
+        assert answered.by is not None and answered.by.id == "bob"

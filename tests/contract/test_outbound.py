@@ -212,17 +212,14 @@ def test_many_runs_at_once_do_not_mix(name: str, urls: dict[str, str]) -> None:
 
 
 @every
-def test_through_a_real_engine_it_is_the_same_story(name: str, urls: dict[str, str]) -> None:
-    async def scene() -> None:
-        route = scripted.route(name)
-        made = outbound(name, "echo", urls[name])
-        async with scripted.engine() as engine:
-            engine.use([Entry(route, made)])
-            started = await engine.runs.start(scripted.request(agent=name, input=document(name, message(name, "echo"))))
-            ended = await engine.runs.wait(started.id, 30)
-            assert ended is not None and ended.status == "success", ended
-            assert b"hello my friend" in bytes(ended.output)
-            numbers = [number for number, _ in await engine.runs.events(started.id)]
-            assert numbers == list(range(1, len(numbers) + 1))
-
-    run(scene())
+async def test_through_a_real_engine_it_is_the_same_story(name: str, urls: dict[str, str]) -> None:
+    route = scripted.route(name)
+    made = outbound(name, "echo", urls[name])
+    async with scripted.engine() as engine:
+        engine.use([Entry(route, made)])
+        started = await engine.runs.start(scripted.request(agent=name, input=document(name, message(name, "echo"))))
+        ended = await engine.runs.wait(started.id, 30)
+        assert ended is not None and ended.status == "success", ended
+        assert b"hello my friend" in bytes(ended.output)
+        numbers = [number for number, _ in await engine.runs.events(started.id)]
+        assert numbers == list(range(1, len(numbers) + 1))

@@ -77,25 +77,22 @@ async def closed(socket: ClientConnection) -> None:
 
 
 @pytest.mark.parametrize("door", SOCKETS)
-def test_a_silent_websocket_is_closed_with_the_reason_and_left_alone_where_nothing_says_so(door: str) -> None:
-    async def main() -> None:
-        hello = json.dumps(EDITOR if door == "agent_client" else HELLO)
-        async with gateway(SILENT) as there:
-            async with at(there, SOCKETS[door]) as socket:
-                await closed(socket)  # who never says a word
-            async with at(there, SOCKETS[door]) as socket:
-                await stays(socket, IDLE / 8)
-                said = monotonic()
-                await socket.send(hello)
-                assert "result" in json.loads(await socket.recv())
-                await closed(socket)
-                assert monotonic() - said >= IDLE
-        async with gateway(SILENT.replace(f"socket_idle: {IDLE}", "")) as there, at(there, SOCKETS[door]) as socket:
+async def test_a_silent_websocket_is_closed_with_the_reason_and_left_alone_where_nothing_says_so(door: str) -> None:
+    hello = json.dumps(EDITOR if door == "agent_client" else HELLO)
+    async with gateway(SILENT) as there:
+        async with at(there, SOCKETS[door]) as socket:
+            await closed(socket)  # who never says a word
+        async with at(there, SOCKETS[door]) as socket:
+            await stays(socket, IDLE / 8)
+            said = monotonic()
             await socket.send(hello)
             assert "result" in json.loads(await socket.recv())
-            await stays(socket)
-
-    run(main())
+            await closed(socket)
+            assert monotonic() - said >= IDLE
+    async with gateway(SILENT.replace(f"socket_idle: {IDLE}", "")) as there, at(there, SOCKETS[door]) as socket:
+        await socket.send(hello)
+        assert "result" in json.loads(await socket.recv())
+        await stays(socket)
 
 
 def test_an_editor_stays_while_its_prompt_or_a_run_that_it_watches_goes_on_and_loads_its_session_when_it_is_back() -> (
@@ -130,70 +127,58 @@ def test_an_editor_stays_while_its_prompt_or_a_run_that_it_watches_goes_on_and_l
     run(main())
 
 
-def test_an_mcp_client_stays_while_its_call_goes_on() -> None:
-    async def main() -> None:
-        async with gateway(SILENT) as there, at(there, SOCKETS["agent_communication"]) as socket:
-            await socket.send(json.dumps(HELLO))
-            await answer(socket, 1)
-            await socket.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-            await ask(socket, 2, "tools/call", name="held", arguments={"message": "x"})
-            await until(lambda: there.going_on == 1)
-            await stays(socket)
-            there.gate.set()
-            assert "before after" in str((await answer(socket, 2))[0])
-            await closed(socket)
-
-    run(main())
+async def test_an_mcp_client_stays_while_its_call_goes_on() -> None:
+    async with gateway(SILENT) as there, at(there, SOCKETS["agent_communication"]) as socket:
+        await socket.send(json.dumps(HELLO))
+        await answer(socket, 1)
+        await socket.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        await ask(socket, 2, "tools/call", name="held", arguments={"message": "x"})
+        await until(lambda: there.going_on == 1)
+        await stays(socket)
+        there.gate.set()
+        assert "before after" in str((await answer(socket, 2))[0])
+        await closed(socket)
 
 
-def test_a_stream_of_agent_connect_is_resumed_behind_its_last_event_and_its_run_is_not_cancelled() -> None:
-    async def main() -> None:
-        async with gateway(ROUTES) as there:
-            body = {"agent_id": "held", "input": {"message": "x"}, "on_disconnect": "cancel"}
-            first = await there.call("POST", "/agent-connect/runs/stream", None, json=body)
-            assert first.status_code == 200 and '"type":"values"' in first.text.replace(" ", "")
-            assert "error" not in first.text
-            last = re.findall(r"^id: (\S+)", first.text, re.MULTILINE)[-1]
-            (found,) = await there.app.gateway.runs.list(RunQuery())
-            assert found.status is RunStatus.RUNNING
-            path = f"/agent-connect/runs/{found.id}/stream"
-            again = await there.call("GET", path, None, headers={"last-event-id": last})
-            assert again.status_code == 200 and "id: " not in again.text
-            there.gate.set()
-            await until(lambda: not there.going_on)
-            rest = await there.call("GET", path, None, headers={"last-event-id": last})
-            assert "before after" in rest.text and '"success"' in rest.text.replace(" ", "")
-
-    run(main())
+async def test_a_stream_of_agent_connect_is_resumed_behind_its_last_event_and_its_run_is_not_cancelled() -> None:
+    async with gateway(ROUTES) as there:
+        body = {"agent_id": "held", "input": {"message": "x"}, "on_disconnect": "cancel"}
+        first = await there.call("POST", "/agent-connect/runs/stream", None, json=body)
+        assert first.status_code == 200 and '"type":"values"' in first.text.replace(" ", "")
+        assert "error" not in first.text
+        last = re.findall(r"^id: (\S+)", first.text, re.MULTILINE)[-1]
+        (found,) = await there.app.gateway.runs.list(RunQuery())
+        assert found.status is RunStatus.RUNNING
+        path = f"/agent-connect/runs/{found.id}/stream"
+        again = await there.call("GET", path, None, headers={"last-event-id": last})
+        assert again.status_code == 200 and "id: " not in again.text
+        there.gate.set()
+        await until(lambda: not there.going_on)
+        rest = await there.call("GET", path, None, headers={"last-event-id": last})
+        assert "before after" in rest.text and '"success"' in rest.text.replace(" ", "")
 
 
-def test_a_stream_of_the_example_is_resumed_behind_its_last_line() -> None:
-    async def main() -> None:
-        async with gateway(ROUTES) as there:
-            first = await there.call("POST", "/example/held", None, json={"input": {"message": "x"}})
-            lines = [line for line in first.text.splitlines() if '"n":' in line]
-            assert '"before "' in lines[-1] and "done" not in first.text
-            number = re.findall(r'"n":(\d+)', lines[-1])[0]
-            (found,) = await there.app.gateway.runs.list(RunQuery())
-            there.gate.set()
-            await until(lambda: not there.going_on)
-            rest = await there.call("GET", f"/example/runs/{found.id}?after={number}", None)
-            assert '"after"' in rest.text and '"before "' not in rest.text.partition("done")[0]
-
-    run(main())
+async def test_a_stream_of_the_example_is_resumed_behind_its_last_line() -> None:
+    async with gateway(ROUTES) as there:
+        first = await there.call("POST", "/example/held", None, json={"input": {"message": "x"}})
+        lines = [line for line in first.text.splitlines() if '"n":' in line]
+        assert '"before "' in lines[-1] and "done" not in first.text
+        number = re.findall(r'"n":(\d+)', lines[-1])[0]
+        (found,) = await there.app.gateway.runs.list(RunQuery())
+        there.gate.set()
+        await until(lambda: not there.going_on)
+        rest = await there.call("GET", f"/example/runs/{found.id}?after={number}", None)
+        assert '"after"' in rest.text and '"before "' not in rest.text.partition("done")[0]
 
 
-def test_the_mcp_sdk_goes_on_with_another_stream_and_gets_its_result() -> None:
-    async def main() -> None:
-        async with gateway(ROUTES) as there:
-            mcp = f"{there.url}/agent-communication/mcp"
-            call = ("--mode", "legacy", "--tool", 'held {"message": "x"}')
-            calling = asyncio.create_task(asyncio.to_thread(client, "mcp-2", *call, url=mcp))
-            await until(lambda: there.going_on == 1, 60)
-            before = tracing.metrics.requests.value("agent_communication", "200")
-            await until(lambda: tracing.metrics.requests.value("agent_communication", "200") >= before + 3, 60)
-            there.gate.set()
-            (result,) = results(await calling, "tools/call")
-            assert "before after" in str(result)
-
-    run(main(), timeout=100)
+async def test_the_mcp_sdk_goes_on_with_another_stream_and_gets_its_result() -> None:
+    async with gateway(ROUTES) as there:
+        mcp = f"{there.url}/agent-communication/mcp"
+        call = ("--mode", "legacy", "--tool", 'held {"message": "x"}')
+        calling = asyncio.create_task(asyncio.to_thread(client, "mcp-2", *call, url=mcp))
+        await until(lambda: there.going_on == 1, 60)
+        before = tracing.metrics.requests.value("agent_communication", "200")
+        await until(lambda: tracing.metrics.requests.value("agent_communication", "200") >= before + 3, 60)
+        there.gate.set()
+        (result,) = results(await calling, "tools/call")
+        assert "before after" in str(result)

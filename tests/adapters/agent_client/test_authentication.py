@@ -185,81 +185,72 @@ def test_the_gateways_own_way_to_log_in_is_before_the_agents_and_in_the_place_of
 # --- a connection ----------------------------------------------------------------------------------------------------
 
 
-def test_a_stranger_is_told_how_to_log_in_and_may_do_nothing_else() -> None:
-    async def main() -> None:
-        route, agent = native(echo)
-        async with rig((route, agent), authentication=AUTHENTICATION) as gateway:
-            editor = await gateway.raw(visitor=Visitor(gateway.inbound.clients.people))
-            said = await editor.initialize()
-            assert [each["id"] for each in said["authMethods"]] == [METHOD, "login"]
-            assert agent.greeted == [], "no process is started for a stranger"
-            assert said["agentCapabilities"]["auth"]["logout"] == {}
-            session = {"sessionId": "x"}
-            for method, params in {
-                "session/new": {"cwd": "/", "mcpServers": []},
-                "session/load": {**session, "cwd": "/", "mcpServers": []},
-                "session/resume": {**session, "cwd": "/", "mcpServers": []},
-                "session/list": {},
-                "session/prompt": {**session, "prompt": []},
-                "session/close": session,
-                "session/delete": session,
-                "session/set_mode": {**session, "modeId": "m"},
-                "session/set_config_option": {**session, "configId": "c", "value": "v"},
-                "session/fork": {**session, "cwd": "/", "mcpServers": []},
-                "logout": {},
-                "_acme/anything": {},
-                "authenticate": {"methodId": "login"},
-            }.items():
-                with pytest.raises(Refused) as caught:
-                    await editor.request(method, params)
-                assert caught.value.code == UNKNOWN, method
-            await editor.notify("_acme/told", {})
-            await log_in(editor, ANA)
-            assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
-            (agent,) = gateway.engine.agents.entries
-            assert [method for method, _, _ in agent.outbound.relayed] == ["session/new"]  # type: ignore[attr-defined]
-            assert agent.outbound.forwarded == []  # type: ignore[attr-defined]
-
-    run(main())
+async def test_a_stranger_is_told_how_to_log_in_and_may_do_nothing_else() -> None:
+    route, agent = native(echo)
+    async with rig((route, agent), authentication=AUTHENTICATION) as gateway:
+        editor = await gateway.raw(visitor=Visitor(gateway.inbound.clients.people))
+        said = await editor.initialize()
+        assert [each["id"] for each in said["authMethods"]] == [METHOD, "login"]
+        assert agent.greeted == [], "no process is started for a stranger"
+        assert said["agentCapabilities"]["auth"]["logout"] == {}
+        session = {"sessionId": "x"}
+        for method, params in {
+            "session/new": {"cwd": "/", "mcpServers": []},
+            "session/load": {**session, "cwd": "/", "mcpServers": []},
+            "session/resume": {**session, "cwd": "/", "mcpServers": []},
+            "session/list": {},
+            "session/prompt": {**session, "prompt": []},
+            "session/close": session,
+            "session/delete": session,
+            "session/set_mode": {**session, "modeId": "m"},
+            "session/set_config_option": {**session, "configId": "c", "value": "v"},
+            "session/fork": {**session, "cwd": "/", "mcpServers": []},
+            "logout": {},
+            "_acme/anything": {},
+            "authenticate": {"methodId": "login"},
+        }.items():
+            with pytest.raises(Refused) as caught:
+                await editor.request(method, params)
+            assert caught.value.code == UNKNOWN, method
+        await editor.notify("_acme/told", {})
+        await log_in(editor, ANA)
+        assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
+        (agent,) = gateway.engine.agents.entries
+        assert [method for method, _, _ in agent.outbound.relayed] == ["session/new"]  # type: ignore[attr-defined]
+        assert agent.outbound.forwarded == []  # type: ignore[attr-defined]
 
 
-def test_whom_the_connection_shows_needs_no_login_and_the_agent_has_its_own() -> None:
-    async def main() -> None:
-        agent = native(echo)
-        async with rig(agent, authentication=AUTHENTICATION) as gateway:
-            ana = await known(gateway, ANA)
-            said = await ana.initialize()
-            assert [each["id"] for each in said["authMethods"]] == ["login"]
-            await ana.request("authenticate", {"methodId": "login"})
-            await log_in(ana, ANA)
-            await ana.request("logout", {})
-            assert [method for method, _, _ in agent[1].relayed] == ["authenticate", "logout"]
-            assert not any(ANA.encode() in params for _, params, _ in agent[1].relayed)
-            assert await ana.new(), "its connection is still hers"
-
-    run(main())
+async def test_whom_the_connection_shows_needs_no_login_and_the_agent_has_its_own() -> None:
+    agent = native(echo)
+    async with rig(agent, authentication=AUTHENTICATION) as gateway:
+        ana = await known(gateway, ANA)
+        said = await ana.initialize()
+        assert [each["id"] for each in said["authMethods"]] == ["login"]
+        await ana.request("authenticate", {"methodId": "login"})
+        await log_in(ana, ANA)
+        await ana.request("logout", {})
+        assert [method for method, _, _ in agent[1].relayed] == ["authenticate", "logout"]
+        assert not any(ANA.encode() in params for _, params, _ in agent[1].relayed)
+        assert await ana.new(), "its connection is still hers"
 
 
-def test_a_run_is_its_starters_and_an_answer_who_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        asked: list[Any] = []
-        async with rig(scripted(asking({"enum": ["yes", "no"]})), authentication=AUTHENTICATION) as gateway:
-            ana = await known(gateway, ANA)
-            answer = gateway.engine.runs.answer
+async def test_a_run_is_its_starters_and_an_answer_who_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    async with rig(scripted(asking({"enum": ["yes", "no"]})), authentication=AUTHENTICATION) as gateway:
+        ana = await known(gateway, ANA)
+        answer = gateway.engine.runs.answer
 
-            async def answering(run_id: str, given: Any, interrupt: str | None = None) -> Any:
-                asked.append(given.by)
-                return await answer(run_id, given, interrupt)
+        async def answering(run_id: str, given: Any, interrupt: str | None = None) -> Any:
+            asked.append(given.by)
+            return await answer(run_id, given, interrupt)
 
-            monkeypatch.setattr(gateway.engine.runs, "answer", answering)
-            session = await ana.new()
-            turn = await ana.start(session)
-            await ana.choose(await ana.next_asked(), (await ana.next_asked())["params"]["options"][0]["optionId"])
-            assert await turn == {"stopReason": "end_turn"}
-            assert (await gateway.run(session)).request.principal == "ana"
-            assert asked == [Identity(id="ana", roles=("lead",))]
-
-    run(main())
+        monkeypatch.setattr(gateway.engine.runs, "answer", answering)
+        session = await ana.new()
+        turn = await ana.start(session)
+        await ana.choose(await ana.next_asked(), (await ana.next_asked())["params"]["options"][0]["optionId"])
+        assert await turn == {"stopReason": "end_turn"}
+        assert (await gateway.run(session)).request.principal == "ana"
+        assert asked == [Identity(id="ana", roles=("lead",))]
 
 
 def test_after_some_wrong_tokens_the_connection_ends_and_none_is_told_or_logged(
@@ -298,95 +289,83 @@ def test_after_some_wrong_tokens_the_connection_ends_and_none_is_told_or_logged(
     assert "stolen-token" not in caplog.text and ANA not in caplog.text
 
 
-def test_a_connection_ends_when_its_token_expires_and_its_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_ends_when_its_token_expires_and_its_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.access.visit.LOOK_SECONDS", 0.01)
 
-    async def main() -> None:
-        go_on = asyncio.Event()
+    go_on = asyncio.Event()
 
-        async def held(context: Any) -> None:
-            await go_on.wait()
-            await echo(context)
+    async def held(context: Any) -> None:
+        await go_on.wait()
+        await echo(context)
 
-        async with rig(scripted(held), authentication=AUTHENTICATION) as gateway:
-            visitor = await known(gateway, lasting(60))
-            session = await visitor.new()
-            turn = await visitor.start(session)
-            turn.add_done_callback(lambda over: over.cancelled() or over.exception())  # it may be told of the end
-            run = await gateway.run(session)
-            with later(gateway.inbound.clients.people, 61):
-                await visitor.until(lambda: visitor.ended)
-            go_on.set()
-            ended = await gateway.engine.runs.wait(run.id, 30)
-            assert ended is not None and ended.status is RunStatus.SUCCESS
-            again = await known(gateway, token())
-            await again.load(session)
-            assert "hello there" in again.text()
-
-    run(main())
+    async with rig(scripted(held), authentication=AUTHENTICATION) as gateway:
+        visitor = await known(gateway, lasting(60))
+        session = await visitor.new()
+        turn = await visitor.start(session)
+        turn.add_done_callback(lambda over: over.cancelled() or over.exception())  # it may be told of the end
+        run = await gateway.run(session)
+        with later(gateway.inbound.clients.people, 61):
+            await visitor.until(lambda: visitor.ended)
+        go_on.set()
+        ended = await gateway.engine.runs.wait(run.id, 30)
+        assert ended is not None and ended.status is RunStatus.SUCCESS
+        again = await known(gateway, token())
+        await again.load(session)
+        assert "hello there" in again.text()
 
 
-def test_a_newer_token_in_time_keeps_a_connection() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), authentication=AUTHENTICATION) as gateway:
-            editor = await known(gateway, None)
-            await log_in(editor, lasting(20))
-            (connection,) = gateway.inbound.clients._connected
-            before = connection._visit
-            assert before is not None
-            first = before._timer
-            await log_in(editor, token())
-            assert connection._visit is not None
-            timer = connection._visit._timer
-            assert first is not None and first.cancelled() and timer is not None
-            assert timer.when() - asyncio.get_running_loop().time() > 30
-            session = await editor.new()
-            with pytest.raises(Refused) as another:
-                await log_in(editor, ANA)
-            assert "log out first" in another.value.message
-            await editor.request("logout", {})
-            with pytest.raises(Refused) as gone:
-                await editor.prompt(session)
-            assert gone.value.code == UNKNOWN
+async def test_a_newer_token_in_time_keeps_a_connection() -> None:
+    async with rig(scripted(echo), authentication=AUTHENTICATION) as gateway:
+        editor = await known(gateway, None)
+        await log_in(editor, lasting(20))
+        (connection,) = gateway.inbound.clients._connected
+        before = connection._visit
+        assert before is not None
+        first = before._timer
+        await log_in(editor, token())
+        assert connection._visit is not None
+        timer = connection._visit._timer
+        assert first is not None and first.cancelled() and timer is not None
+        assert timer.when() - asyncio.get_running_loop().time() > 30
+        session = await editor.new()
+        with pytest.raises(Refused) as another:
             await log_in(editor, ANA)
-            with pytest.raises(Refused) as others:
-                await editor.prompt(session)
-            assert others.value.code == NOT_FOUND
-
-    run(main())
-
-
-def test_strangers_keep_nobody_else_out_and_end_when_nobody_logs_in() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), authentication=AUTHENTICATION, max_connections=4) as gateway:
-            people = gateway.inbound.clients.people
-            stranger = await known(gateway, None)
-            second = await gateway.raw(visitor=Visitor(people))
-            await second.until(lambda: second.ended)
-            ana = await known(gateway, ANA)
-            await log_in(stranger, ANA)
-            late = await known(gateway, None)
-            await log_in(late, BOB)
-            assert await ana.new() and await stranger.new() and await late.new()
-            assert gateway.inbound.clients.connections == 3
-            gateway.inbound.clients.people = Authenticator(OPTIONS.model_copy(update={"grace": 0.01}))
-            idle = await gateway.raw(visitor=Visitor(gateway.inbound.clients.people))
-            await idle.until(lambda: idle.ended)
-            await ana.request("session/list", {})
-
-    run(main())
+        assert "log out first" in another.value.message
+        await editor.request("logout", {})
+        with pytest.raises(Refused) as gone:
+            await editor.prompt(session)
+        assert gone.value.code == UNKNOWN
+        await log_in(editor, ANA)
+        with pytest.raises(Refused) as others:
+            await editor.prompt(session)
+        assert others.value.code == NOT_FOUND
 
 
-def test_who_uses_standard_input_and_output_is_not_asked() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), authentication=AUTHENTICATION) as gateway:
-            local = await gateway.raw()
-            assert (await local.initialize())["authMethods"] == []
-            session = await local.new()
-            assert await local.prompt(session) == {"stopReason": "end_turn"}
-            assert (await gateway.run(session)).request.principal is None
-            ana = await known(gateway, ANA)
-            with pytest.raises(Refused):
-                await ana.load(session)
+async def test_strangers_keep_nobody_else_out_and_end_when_nobody_logs_in() -> None:
+    async with rig(scripted(echo), authentication=AUTHENTICATION, max_connections=4) as gateway:
+        people = gateway.inbound.clients.people
+        stranger = await known(gateway, None)
+        second = await gateway.raw(visitor=Visitor(people))
+        await second.until(lambda: second.ended)
+        ana = await known(gateway, ANA)
+        await log_in(stranger, ANA)
+        late = await known(gateway, None)
+        await log_in(late, BOB)
+        assert await ana.new() and await stranger.new() and await late.new()
+        assert gateway.inbound.clients.connections == 3
+        gateway.inbound.clients.people = Authenticator(OPTIONS.model_copy(update={"grace": 0.01}))
+        idle = await gateway.raw(visitor=Visitor(gateway.inbound.clients.people))
+        await idle.until(lambda: idle.ended)
+        await ana.request("session/list", {})
 
-    run(main())
+
+async def test_who_uses_standard_input_and_output_is_not_asked() -> None:
+    async with rig(scripted(echo), authentication=AUTHENTICATION) as gateway:
+        local = await gateway.raw()
+        assert (await local.initialize())["authMethods"] == []
+        session = await local.new()
+        assert await local.prompt(session) == {"stopReason": "end_turn"}
+        assert (await gateway.run(session)).request.principal is None
+        ana = await known(gateway, ANA)
+        with pytest.raises(Refused):
+            await ana.load(session)

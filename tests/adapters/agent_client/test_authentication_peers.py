@@ -30,28 +30,25 @@ def header(bearer: str) -> str:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_each_sdk_shows_its_token_or_logs_in_and_has_its_own_sessions_alone(sdk: Sdk) -> None:
-    async def main() -> None:
-        async with server(scripted(echo), authentication=AUTHENTICATION) as (gateway, url):
-            ana = await known(gateway, ANA)
-            session = await ana.new()
-            await ana.prompt(session, "hers")
-            places = [f"{url}/scripted", f"{url.replace('http', 'ws')}/scripted"]
-            again = f"--session {session} --do load --say more --do list"
-            scripts = {
-                "shown": f"{header(ANA)} --bare --do initialize {again}",
-                "other": f"{header(BOB)} --say mine --do list --session {session} --do load",
-                "later": f"--bare --do initialize --do list --call {LOG_IN} {again} --do logout --do list",
-                "wrong": f"{header('stolen-token')} --bare --do initialize",
-            }
-            each = [{"steps": shlex.split(steps), "url": place} for place in places for steps in scripts.values()]
-            found = await asyncio.to_thread(agent_client_conversations, sdk, *each)
-            for start in (0, len(scripts)):
-                check(session, **dict(zip(scripts, found[start:], strict=False)))
-            runs = await gateway.runs(session)
-            assert len(runs) == 5 and {run.request.principal for run in runs} == {"ana"}
-
-    run(main())
+async def test_each_sdk_shows_its_token_or_logs_in_and_has_its_own_sessions_alone(sdk: Sdk) -> None:
+    async with server(scripted(echo), authentication=AUTHENTICATION) as (gateway, url):
+        ana = await known(gateway, ANA)
+        session = await ana.new()
+        await ana.prompt(session, "hers")
+        places = [f"{url}/scripted", f"{url.replace('http', 'ws')}/scripted"]
+        again = f"--session {session} --do load --say more --do list"
+        scripts = {
+            "shown": f"{header(ANA)} --bare --do initialize {again}",
+            "other": f"{header(BOB)} --say mine --do list --session {session} --do load",
+            "later": f"--bare --do initialize --do list --call {LOG_IN} {again} --do logout --do list",
+            "wrong": f"{header('stolen-token')} --bare --do initialize",
+        }
+        each = [{"steps": shlex.split(steps), "url": place} for place in places for steps in scripts.values()]
+        found = await asyncio.to_thread(agent_client_conversations, sdk, *each)
+        for start in (0, len(scripts)):
+            check(session, **dict(zip(scripts, found[start:], strict=False)))
+        runs = await gateway.runs(session)
+        assert len(runs) == 5 and {run.request.principal for run in runs} == {"ana"}
 
 
 def check(session: str, shown: list[Line], other: list[Line], later: list[Line], wrong: list[Line]) -> None:
@@ -98,22 +95,19 @@ async def stdio(url: str, *words: str, env: dict[str, str] | None = None) -> tup
         return answers, await process.wait(), said.decode()
 
 
-def test_an_editor_over_stdio_is_whoever_its_token_is(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with server(scripted(echo), authentication=AUTHENTICATION) as (gateway, url):
-            file = tmp_path / "token"
-            file.write_text(f"{BOB}\n")
-            (answers, code, said), wrong = await asyncio.gather(
-                stdio(url, "--token-file", str(file), env={TOKEN_VARIABLE: ANA}),
-                stdio(url, env={TOKEN_VARIABLE: "stolen-token"}),
-            )
-            thread = await gateway.engine.threads.get(answers[1]["result"]["sessionId"])
-            assert (thread.attributes["owner"], code) == ("bob", 0)
-            assert (wrong[0], wrong[1]) == ([], 1) and "401" in wrong[2]
-            for text in (said, wrong[2]):
-                assert ANA not in text and BOB not in text and "stolen" not in text and "Traceback" not in text
-
-    run(main())
+async def test_an_editor_over_stdio_is_whoever_its_token_is(tmp_path: Path) -> None:
+    async with server(scripted(echo), authentication=AUTHENTICATION) as (gateway, url):
+        file = tmp_path / "token"
+        file.write_text(f"{BOB}\n")
+        (answers, code, said), wrong = await asyncio.gather(
+            stdio(url, "--token-file", str(file), env={TOKEN_VARIABLE: ANA}),
+            stdio(url, env={TOKEN_VARIABLE: "stolen-token"}),
+        )
+        thread = await gateway.engine.threads.get(answers[1]["result"]["sessionId"])
+        assert (thread.attributes["owner"], code) == ("bob", 0)
+        assert (wrong[0], wrong[1]) == ([], 1) and "401" in wrong[2]
+        for text in (said, wrong[2]):
+            assert ANA not in text and BOB not in text and "stolen" not in text and "Traceback" not in text
 
 
 def test_the_token_is_in_a_file_or_a_variable(

@@ -17,7 +17,6 @@ from gateway.config import Route
 from tests.adapters.agent_client import inbound_rig
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.v2_editor import connect
-from tests.support.aio import run
 
 PROGRAM = Path(__file__).with_name("batch_agent.py")
 CHOSEN = {"outcome": {"outcome": "selected", "optionId": "ok"}}
@@ -51,16 +50,13 @@ async def turn(editor: Editor) -> tuple[str, list[Any]]:
 
 @pytest.mark.parametrize("client", [1, 2])
 @pytest.mark.parametrize("agent", [1, 2])
-def test_what_an_agent_says_in_arrays_is_told_in_order_and_answered_by_one(agent: int, client: int) -> None:
-    async def body() -> None:
-        async with batching(agent) as gateway:
-            editor = await (connect(gateway) if client == 2 else gateway.connect())
-            said, answers = await turn(editor)
-            assert said == "".join(f"{number} " for number in range(300))
-            invalid, first, second, third = answers
-            assert (invalid["id"], invalid["error"]["code"]) == (None, -32600)
-            assert [first["result"], second["result"]] == [CHOSEN, CHOSEN]
-            assert third["error"]["code"] == -32800, "it was given up"
-            assert editor.of("session_info_update")[0]["title"] == "early"
-
-    run(body())
+async def test_what_an_agent_says_in_arrays_is_told_in_order_and_answered_by_one(agent: int, client: int) -> None:
+    async with batching(agent) as gateway:
+        editor = await (connect(gateway) if client == 2 else gateway.connect())
+        said, answers = await turn(editor)
+        assert said == "".join(f"{number} " for number in range(300))
+        invalid, first, second, third = answers
+        assert (invalid["id"], invalid["error"]["code"]) == (None, -32600)
+        assert [first["result"], second["result"]] == [CHOSEN, CHOSEN]
+        assert third["error"]["code"] == -32800, "it was given up"
+        assert editor.of("session_info_update")[0]["title"] == "early"

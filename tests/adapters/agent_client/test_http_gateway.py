@@ -16,7 +16,6 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from tests.adapters.agent_client.http_rig import CONNECTION, MOUNT, Client, Stream, client, dropped
 from tests.support import scripted
-from tests.support.aio import run
 from tests.support.serving import serving
 
 
@@ -49,7 +48,7 @@ async def said(stream: Stream, until: str) -> list[str]:
     return found
 
 
-def test_a_turn_goes_on_without_its_connection_and_is_followed_on_another() -> None:
+async def test_a_turn_goes_on_without_its_connection_and_is_followed_on_another() -> None:
     gate = asyncio.Event()
 
     async def gated(context: RunContext) -> None:
@@ -58,45 +57,39 @@ def test_a_turn_goes_on_without_its_connection_and_is_followed_on_another() -> N
         await gate.wait()
         context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
 
-    async def case() -> None:
-        async with gateway(gated) as (url, _):
-            async with client(url) as here, here.stream() as main:
-                session = await opened(here, main)
-                async with here.stream(session) as stream:
-                    await here.prompt(session, "go")
-                    assert await said(stream, "one ") == ["one "]
-                    await here.http.delete(here.url, headers={CONNECTION: here.connection})
-            async with client(url) as here, here.stream() as main, here.stream(session) as stream:
-                load = await here.ask("session/load", {"sessionId": session, "cwd": "/", "mcpServers": []}, session)
-                assert await said(stream, "one ") == ["one "]
-                assert (await main.next())["id"] == load
-                gate.set()
-                assert await said(stream, "two") == ["two"]
-
-    run(case())
-
-
-def test_a_stream_that_drops_in_a_turn_goes_on_where_it_was() -> None:
-    gate = asyncio.Event()
-
-    async def gated(context: RunContext) -> None:
-        context.emit(e.PartDelta(part="text", delta="one "))
-        await context.drain()
-        await gate.wait()
-        context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
-
-    async def case() -> None:
-        async with gateway(gated) as (url, server), client(url) as here, here.stream() as main:
+    async with gateway(gated) as (url, _):
+        async with client(url) as here, here.stream() as main:
             session = await opened(here, main)
             async with here.stream(session) as stream:
-                asked = await here.prompt(session, "go")
+                await here.prompt(session, "go")
                 assert await said(stream, "one ") == ["one "]
-            await dropped(server, session)
+                await here.http.delete(here.url, headers={CONNECTION: here.connection})
+        async with client(url) as here, here.stream() as main, here.stream(session) as stream:
+            load = await here.ask("session/load", {"sessionId": session, "cwd": "/", "mcpServers": []}, session)
+            assert await said(stream, "one ") == ["one "]
+            assert (await main.next())["id"] == load
             gate.set()
-            async with here.stream(session) as stream:
-                assert await said(stream, "two") == ["two"]
-                while "id" not in (message := await stream.next()):
-                    pass
-                assert message == {"jsonrpc": "2.0", "id": asked, "result": {"stopReason": "end_turn"}}
+            assert await said(stream, "two") == ["two"]
 
-    run(case())
+
+async def test_a_stream_that_drops_in_a_turn_goes_on_where_it_was() -> None:
+    gate = asyncio.Event()
+
+    async def gated(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="one "))
+        await context.drain()
+        await gate.wait()
+        context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
+
+    async with gateway(gated) as (url, server), client(url) as here, here.stream() as main:
+        session = await opened(here, main)
+        async with here.stream(session) as stream:
+            asked = await here.prompt(session, "go")
+            assert await said(stream, "one ") == ["one "]
+        await dropped(server, session)
+        gate.set()
+        async with here.stream(session) as stream:
+            assert await said(stream, "two") == ["two"]
+            while "id" not in (message := await stream.next()):
+                pass
+            assert message == {"jsonrpc": "2.0", "id": asked, "result": {"stopReason": "end_turn"}}

@@ -44,123 +44,101 @@ async def raw_stream(here: Client, session: str) -> AsyncIterator[asyncio.Stream
         writer.transport.abort()
 
 
-def test_a_stream_that_drops_loses_nothing_that_was_not_written() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here, here.stream() as main:
-            session = await here.new(main)
+async def test_a_stream_that_drops_loses_nothing_that_was_not_written() -> None:
+    async with rig() as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with here.stream(session) as stream:
+            await here.prompt(session, "before")
+            assert await stream.text() == "before"
+            assert await stream.next()
+        await dropped(there.server, session)
+        asked = await here.prompt(session, "say in between")
+        async with here.stream(session) as stream:
+            assert [await stream.text(), await stream.text()] == ["in", "between"]
+            assert (await stream.next())["id"] == asked
+
+
+async def test_the_connections_stream_may_be_opened_again_too() -> None:
+    async with rig() as there, client(there.url) as here:
+        async with here.stream() as main:
+            await here.new(main)
+        await dropped(there.server)
+        asked = await here.ask("session/new", {"cwd": "/", "mcpServers": []})
+        async with here.stream() as main:
+            assert (await main.next())["id"] == asked
+
+
+async def test_a_reader_that_hangs_is_replaced_and_what_it_was_not_sent_goes_to_the_next() -> None:
+    async with rig() as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with raw_stream(here, session) as hanging:
+            asked = await here.prompt(session, "flood 6000")  # more than the sockets hold
+            (agent,) = there.alive
+            await until(lambda: agent.floods > 1000)
             async with here.stream(session) as stream:
-                await here.prompt(session, "before")
-                assert await stream.text() == "before"
-                assert await stream.next()
-            await dropped(there.server, session)
-            asked = await here.prompt(session, "say in between")
-            async with here.stream(session) as stream:
-                assert [await stream.text(), await stream.text()] == ["in", "between"]
-                assert (await stream.next())["id"] == asked
-
-    run(case())
+                numbers = []
+                while "params" in (message := await stream.next()):
+                    numbers.append(int(message["params"]["update"]["content"]["text"]))
+                assert message["id"] == asked
+            before = (await hanging.read(-1)).count(b"data: ")  # what was on its way to the first
+            assert numbers == list(range(before, 6000))
 
 
-def test_the_connections_stream_may_be_opened_again_too() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here:
-            async with here.stream() as main:
-                await here.new(main)
-            await dropped(there.server)
-            asked = await here.ask("session/new", {"cwd": "/", "mcpServers": []})
-            async with here.stream() as main:
-                assert (await main.next())["id"] == asked
-
-    run(case())
-
-
-def test_a_reader_that_hangs_is_replaced_and_what_it_was_not_sent_goes_to_the_next() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here, here.stream() as main:
-            session = await here.new(main)
-            async with raw_stream(here, session) as hanging:
-                asked = await here.prompt(session, "flood 6000")  # more than the sockets hold
-                (agent,) = there.alive
-                await until(lambda: agent.floods > 1000)
-                async with here.stream(session) as stream:
-                    numbers = []
-                    while "params" in (message := await stream.next()):
-                        numbers.append(int(message["params"]["update"]["content"]["text"]))
-                    assert message["id"] == asked
-                before = (await hanging.read(-1)).count(b"data: ")  # what was on its way to the first
-                assert numbers == list(range(before, 6000))
-
-    run(case())
-
-
-def test_what_is_written_to_a_client_that_has_just_gone_is_kept() -> None:
+async def test_what_is_written_to_a_client_that_has_just_gone_is_kept() -> None:
     """A server takes it without a word, and says only then that the client has gone."""
+    left = asyncio.Event()
+    bodies: list[bytes] = []
 
-    async def case() -> None:
-        left = asyncio.Event()
-        bodies: list[bytes] = []
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
 
-        async def receive() -> Message:
-            await left.wait()
-            return {"type": "http.disconnect"}
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            bodies.append(message["body"])
+            left.set()
 
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.body":
-                bodies.append(message["body"])
-                left.set()
-
-        lane = session_stream(lambda _: None)
-        lane.put(b"1")
-        lane.put(b"2")
-        scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "path_params": {}}
-        await lane.write(HttpRequest(scope, receive, send), 15.0)
-        assert bodies == [b"data: 1\n\ndata: 2\n\n"]
-        assert not lane.read
-        assert lane.take(100) == [b"data: 1\n\n", b"data: 2\n\n"]
-
-    run(case())
+    lane = session_stream(lambda _: None)
+    lane.put(b"1")
+    lane.put(b"2")
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "path_params": {}}
+    await lane.write(HttpRequest(scope, receive, send), 15.0)
+    assert bodies == [b"data: 1\n\ndata: 2\n\n"]
+    assert not lane.read
+    assert lane.take(100) == [b"data: 1\n\n", b"data: 2\n\n"]
 
 
-def test_the_answer_of_a_load_waits_until_the_replay_is_written() -> None:
-    async def case() -> None:
-        async with rig(buffer=1 << 26) as there, client(there.url) as here, here.stream() as main:
-            there.threads = RigThreads({"old flood"})
-            async with raw_stream(here, "old flood") as reader:
-                asked = await here.ask("session/load", {"sessionId": "old flood"}, "old flood")
-                answer = asyncio.create_task(main.next())
-                (agent,) = there.alive
-                await until(lambda: agent.floods == 29_999)  # more than the sockets hold
-                for _ in range(5):
-                    assert (await here.post({"method": "_tick"})).status_code == 202
-                assert not answer.done()
-                while not answer.done():
-                    await reader.read(1 << 20)
-                assert (await answer)["id"] == asked
-
-    run(case())
+async def test_the_answer_of_a_load_waits_until_the_replay_is_written() -> None:
+    async with rig(buffer=1 << 26) as there, client(there.url) as here, here.stream() as main:
+        there.threads = RigThreads({"old flood"})
+        async with raw_stream(here, "old flood") as reader:
+            asked = await here.ask("session/load", {"sessionId": "old flood"}, "old flood")
+            answer = asyncio.create_task(main.next())
+            (agent,) = there.alive
+            await until(lambda: agent.floods == 29_999)  # more than the sockets hold
+            for _ in range(5):
+                assert (await here.post({"method": "_tick"})).status_code == 202
+            assert not answer.done()
+            while not answer.done():
+                await reader.read(1 << 20)
+            assert (await answer)["id"] == asked
 
 
-def test_a_second_reader_takes_the_place_of_the_first() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here, here.stream() as main:
-            session = await here.new(main)
-            async with here.stream(session) as first, here.stream(session) as second:
-                assert await first.next() is None
-                await here.prompt(session, "once")
-                assert await second.text() == "once"
-
-    run(case())
+async def test_a_second_reader_takes_the_place_of_the_first() -> None:
+    async with rig() as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with here.stream(session) as first, here.stream(session) as second:
+            assert await first.next() is None
+            await here.prompt(session, "once")
+            assert await second.text() == "once"
 
 
-def test_silence_is_filled_with_comments() -> None:
-    async def case() -> None:
-        async with rig(keep_alive=0.05) as there, client(there.url) as here, here.stream() as main:
-            waiting = asyncio.create_task(main.next())
-            await until(lambda: main.comments >= 3)
-            asked = await here.ask("_echo", {})
-            assert (await waiting)["id"] == asked
-
-    run(case())
+async def test_silence_is_filled_with_comments() -> None:
+    async with rig(keep_alive=0.05) as there, client(there.url) as here, here.stream() as main:
+        waiting = asyncio.create_task(main.next())
+        await until(lambda: main.comments >= 3)
+        asked = await here.ask("_echo", {})
+        assert (await waiting)["id"] == asked
 
 
 def test_a_connection_without_streams_is_ended_after_a_while() -> None:
@@ -198,63 +176,51 @@ def test_messages_keep_a_connection() -> None:
     run(case(), 10_000, loop_factory=Clock)
 
 
-def test_connections_are_bounded_by_who_serves_them_and_a_place_is_given_back() -> None:
-    async def case() -> None:
-        async with rig(most=1) as there, client(there.url) as here, httpx2.AsyncClient() as http:
-            refused = await http.post(there.url, json=INITIALIZE)
-            assert refused.status_code == 503
-            assert refused.headers["retry-after"]
-            await here.http.delete(here.url, headers={CONNECTION: here.connection})
-            await until(lambda: not there.alive)
-            assert (await http.post(there.url, json=INITIALIZE)).status_code == 200
-
-    run(case())
+async def test_connections_are_bounded_by_who_serves_them_and_a_place_is_given_back() -> None:
+    async with rig(most=1) as there, client(there.url) as here, httpx2.AsyncClient() as http:
+        refused = await http.post(there.url, json=INITIALIZE)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"]
+        await here.http.delete(here.url, headers={CONNECTION: here.connection})
+        await until(lambda: not there.alive)
+        assert (await http.post(there.url, json=INITIALIZE)).status_code == 200
 
 
-def test_what_nobody_reads_is_bounded_and_slows_the_agent_down() -> None:
-    async def case() -> None:
-        async with rig(buffer=100_000) as there, client(there.url) as here, here.stream() as main:
-            session = await here.new(main)
-            asked = await here.prompt(session, "flood 20000")
-            (agent,) = there.alive
-            await until(lambda: agent.floods > 3000)
-            ahead = 0
-            async with here.stream(session) as stream:
-                for number in range(20000):
-                    assert int(await stream.text()) == number
-                    ahead = max(ahead, agent.floods - number)
-                assert (await stream.next())["id"] == asked
-            assert ahead < 15000  # what this buffer, the peer's queue and the sockets hold
-
-    run(case())
+async def test_what_nobody_reads_is_bounded_and_slows_the_agent_down() -> None:
+    async with rig(buffer=100_000) as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        asked = await here.prompt(session, "flood 20000")
+        (agent,) = there.alive
+        await until(lambda: agent.floods > 3000)
+        ahead = 0
+        async with here.stream(session) as stream:
+            for number in range(20000):
+                assert int(await stream.text()) == number
+                ahead = max(ahead, agent.floods - number)
+            assert (await stream.next())["id"] == asked
+        assert ahead < 15000  # what this buffer, the peer's queue and the sockets hold
 
 
-def test_a_client_that_reads_nothing_for_long_loses_the_connection() -> None:
-    async def case() -> None:
-        async with rig(buffer=100_000, stall=0.3) as there, client(there.url) as here, here.stream() as main:
-            session = await here.new(main)
-            await here.prompt(session, "flood 20000")
-            assert await main.next() is None
-            await until(lambda: not there.alive)
-
-    run(case())
+async def test_a_client_that_reads_nothing_for_long_loses_the_connection() -> None:
+    async with rig(buffer=100_000, stall=0.3) as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        await here.prompt(session, "flood 20000")
+        assert await main.next() is None
+        await until(lambda: not there.alive)
 
 
-def test_streams_of_one_connection_are_bounded() -> None:
-    async def case() -> None:
-        async with rig(max_sessions=1) as there, client(there.url) as here:
-            there.threads = RigThreads({"old1", "old2", "old3"})
-            async with here.stream("old1"), here.stream("old2"):
-                headers = {CONNECTION: here.connection, SESSION: "old3", **EVENTS}
-                refused = await here.http.get(here.url, headers=headers)
-                assert refused.status_code == 429
-            status = 429
-            while status == 429:  # until the server has heard that the others are closed
-                async with here.http.stream("GET", here.url, headers=headers) as response:
-                    status = response.status_code
-            assert status == 200
-
-    run(case())
+async def test_streams_of_one_connection_are_bounded() -> None:
+    async with rig(max_sessions=1) as there, client(there.url) as here:
+        there.threads = RigThreads({"old1", "old2", "old3"})
+        async with here.stream("old1"), here.stream("old2"):
+            headers = {CONNECTION: here.connection, SESSION: "old3", **EVENTS}
+            refused = await here.http.get(here.url, headers=headers)
+            assert refused.status_code == 429
+        status = 429
+        while status == 429:  # until the server has heard that the others are closed
+            async with here.http.stream("GET", here.url, headers=headers) as response:
+                status = response.status_code
+        assert status == 200
 
 
 def test_what_is_ready_goes_out_in_one_write() -> None:
@@ -288,24 +254,18 @@ def test_writes_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sizes) < 100
 
 
-def test_the_server_ends_every_connection_when_it_is_closed() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here, here.stream() as main:
-            await here.new(main)
-            await there.server.aclose()
-            assert await main.next() is None
-            assert not there.alive
-
-    run(case())
+async def test_the_server_ends_every_connection_when_it_is_closed() -> None:
+    async with rig() as there, client(there.url) as here, here.stream() as main:
+        await here.new(main)
+        await there.server.aclose()
+        assert await main.next() is None
+        assert not there.alive
 
 
-def test_what_a_client_merely_names_is_not_kept() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here, here.stream() as main:
-            (link,) = there.server._connections.all
-            for number in range(20):
-                await here.ask("_echo", {"sessionId": f"no{number}"})
-                assert (await main.next())["result"]
-            assert not any(f"no{number}" in link.sessions for number in range(20))
-
-    run(case())
+async def test_what_a_client_merely_names_is_not_kept() -> None:
+    async with rig() as there, client(there.url) as here, here.stream() as main:
+        (link,) = there.server._connections.all
+        for number in range(20):
+            await here.ask("_echo", {"sessionId": f"no{number}"})
+            assert (await main.next())["result"]
+        assert not any(f"no{number}" in link.sessions for number in range(20))

@@ -113,72 +113,57 @@ REFUSED: dict[str, tuple[int, Case]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_is_refused_with_its_status(name: str) -> None:
+async def test_is_refused_with_its_status(name: str) -> None:
     status, case = REFUSED[name]
 
-    async def trial() -> None:
-        async with rig() as there, client(there.url) as here:
-            answer = await case(there, here)
-            assert answer.status_code == status, answer.text
-            assert isinstance(answer.json()["error"], str)
-            assert answer.headers["content-type"] == "application/json"
-            async with here.stream() as main:  # and the connection is none the worse
-                assert await here.new(main)
-
-    run(trial())
+    async with rig() as there, client(there.url) as here:
+        answer = await case(there, here)
+        assert answer.status_code == status, answer.text
+        assert isinstance(answer.json()["error"], str)
+        assert answer.headers["content-type"] == "application/json"
+        async with here.stream() as main:  # and the connection is none the worse
+            assert await here.new(main)
 
 
-def test_a_client_that_accepts_json_and_events_is_served() -> None:
-    async def case() -> None:
-        async with rig() as there, httpx2.AsyncClient() as http:
-            both = {"Accept": "application/json, text/event-stream"}
-            answer = await http.post(there.url, json=INITIALIZE, headers=both)
-            assert answer.headers["content-type"] == "application/json"
-            here = Client(http, there.url, answer.headers[CONNECTION])
-            assert (await here.post({"id": 1, "method": "session/new", "params": {}}, **both)).status_code == 202
-
-    run(case())
+async def test_a_client_that_accepts_json_and_events_is_served() -> None:
+    async with rig() as there, httpx2.AsyncClient() as http:
+        both = {"Accept": "application/json, text/event-stream"}
+        answer = await http.post(there.url, json=INITIALIZE, headers=both)
+        assert answer.headers["content-type"] == "application/json"
+        here = Client(http, there.url, answer.headers[CONNECTION])
+        assert (await here.post({"id": 1, "method": "session/new", "params": {}}, **both)).status_code == 202
 
 
-def test_a_content_type_with_a_charset_is_json_too() -> None:
-    async def case() -> None:
-        async with rig() as there, httpx2.AsyncClient() as http:
-            headers = {"Content-Type": "Application/JSON; charset=utf-8"}
-            answer = await http.post(there.url, content=json.dumps(INITIALIZE), headers=headers)
-            assert answer.status_code == 200
-
-    run(case())
+async def test_a_content_type_with_a_charset_is_json_too() -> None:
+    async with rig() as there, httpx2.AsyncClient() as http:
+        headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+        answer = await http.post(there.url, content=json.dumps(INITIALIZE), headers=headers)
+        assert answer.status_code == 200
 
 
-def test_a_body_over_the_limit_is_refused_announced_or_not() -> None:
+async def test_a_body_over_the_limit_is_refused_announced_or_not() -> None:
     async def piecemeal(length: int) -> AsyncIterator[bytes]:
         for _ in range(length):
             yield b" "
 
-    async def case() -> None:
-        async with rig(max_body=1000) as there, client(there.url) as here, here.stream() as main:
-            for content in (b" " * 1001, piecemeal(1001), b" " * (30 << 20)):
-                headers = {"Content-Type": "application/json", CONNECTION: here.connection}
-                answer = await here.http.post(here.url, content=content, headers=headers)
-                assert answer.status_code == 413
-                assert "1000 bytes" in answer.json()["error"]
-            assert await here.new(main)
-
-    run(case())
+    async with rig(max_body=1000) as there, client(there.url) as here, here.stream() as main:
+        for content in (b" " * 1001, piecemeal(1001), b" " * (30 << 20)):
+            headers = {"Content-Type": "application/json", CONNECTION: here.connection}
+            answer = await here.http.post(here.url, content=content, headers=headers)
+            assert answer.status_code == 413
+            assert "1000 bytes" in answer.json()["error"]
+        assert await here.new(main)
 
 
-def test_a_client_that_asks_before_it_sends_too_much_is_told_at_once() -> None:
-    async def case() -> None:
-        async with rig(max_body=1000) as there:
-            url = httpx2.URL(there.url)
-            reader, writer = await asyncio.open_connection(url.host, url.port)
-            head = f"POST {url.path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n".encode())
-            async with asyncio.timeout(30):
-                assert b" 413 " in await reader.readline()
-            writer.close()
-
-    run(case())
+async def test_a_client_that_asks_before_it_sends_too_much_is_told_at_once() -> None:
+    async with rig(max_body=1000) as there:
+        url = httpx2.URL(there.url)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        head = f"POST {url.path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n".encode())
+        async with asyncio.timeout(30):
+            assert b" 413 " in await reader.readline()
+        writer.close()
 
 
 def test_a_body_over_the_limit_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,72 +183,60 @@ def test_a_body_over_the_limit_is_not_read_for_ever(monkeypatch: pytest.MonkeyPa
     run(case())
 
 
-def test_pages_of_other_sites_may_not_connect() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.url) as here:
-            host = httpx2.URL(there.url).netloc.decode()
-            # the last is what a page sees after DNS rebinding: its own name, which is now ours
-            for page in ("https://evil.example", "null", f"http://{host}"):
-                answer = await here.http.post(here.url, json=INITIALIZE, headers={"Origin": page})
-                assert answer.status_code == 403, page
-                assert "error" in answer.json()
-            answer = await here.http.delete(here.url, headers={"Origin": "null", CONNECTION: here.connection})
-            assert answer.status_code == 403
-            assert len(there.alive) == 1
-
-    run(case())
+async def test_pages_of_other_sites_may_not_connect() -> None:
+    async with rig() as there, client(there.url) as here:
+        host = httpx2.URL(there.url).netloc.decode()
+        # the last is what a page sees after DNS rebinding: its own name, which is now ours
+        for page in ("https://evil.example", "null", f"http://{host}"):
+            answer = await here.http.post(here.url, json=INITIALIZE, headers={"Origin": page})
+            assert answer.status_code == 403, page
+            assert "error" in answer.json()
+        answer = await here.http.delete(here.url, headers={"Origin": "null", CONNECTION: here.connection})
+        assert answer.status_code == 403
+        assert len(there.alive) == 1
 
 
-def test_a_page_that_may_connect_is_told_so() -> None:
+async def test_a_page_that_may_connect_is_told_so() -> None:
     page = "https://ide.example"
 
-    async def case() -> None:
-        async with rig(origins=(page,)) as there, httpx2.AsyncClient() as http:
-            asks = {"Origin": page, "Access-Control-Request-Method": "POST"}
-            headers = {**asks, "Access-Control-Request-Headers": "acp-connection-id,content-type"}
-            before = await http.options(there.url, headers=headers)
-            assert before.status_code == 204
-            assert before.headers["access-control-allow-headers"] == "acp-connection-id,content-type"
-            assert "DELETE" in before.headers["access-control-allow-methods"]
-            answer = await http.post(there.url, json=INITIALIZE, headers={"Origin": page})
-            assert answer.status_code == 200
-            assert answer.headers["access-control-allow-origin"] == page
-            assert "acp-connection-id" in answer.headers["access-control-expose-headers"]
-
-    run(case())
+    async with rig(origins=(page,)) as there, httpx2.AsyncClient() as http:
+        asks = {"Origin": page, "Access-Control-Request-Method": "POST"}
+        headers = {**asks, "Access-Control-Request-Headers": "acp-connection-id,content-type"}
+        before = await http.options(there.url, headers=headers)
+        assert before.status_code == 204
+        assert before.headers["access-control-allow-headers"] == "acp-connection-id,content-type"
+        assert "DELETE" in before.headers["access-control-allow-methods"]
+        answer = await http.post(there.url, json=INITIALIZE, headers={"Origin": page})
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == page
+        assert "acp-connection-id" in answer.headers["access-control-expose-headers"]
 
 
-def test_a_cookie_leads_back_to_the_same_process() -> None:
-    async def case() -> None:
-        async with rig() as there, httpx2.AsyncClient() as http:
-            first = await http.post(there.url, json=INITIALIZE)
-            assert "HttpOnly" in first.headers["set-cookie"]
-            assert http.cookies["interlingua"]
-            async with httpx2.AsyncClient() as another:
-                second = await another.post(there.url, json=INITIALIZE)
-            assert second.headers["set-cookie"] == first.headers["set-cookie"]
-
-    run(case())
+async def test_a_cookie_leads_back_to_the_same_process() -> None:
+    async with rig() as there, httpx2.AsyncClient() as http:
+        first = await http.post(there.url, json=INITIALIZE)
+        assert "HttpOnly" in first.headers["set-cookie"]
+        assert http.cookies["interlingua"]
+        async with httpx2.AsyncClient() as another:
+            second = await another.post(there.url, json=INITIALIZE)
+        assert second.headers["set-cookie"] == first.headers["set-cookie"]
 
 
-def test_an_agent_that_ends_instead_of_answering_initialize_is_an_error() -> None:
+async def test_an_agent_that_ends_instead_of_answering_initialize_is_an_error() -> None:
     async def ends(pipe: Pipe, agent: str | None) -> None:
         await pipe.receive()
 
     async def refuses(pipe: Pipe, agent: str | None) -> None:
         raise Unavailable("too many clients are connected")
 
-    async def case() -> None:
-        for converse, status in ((ends, 502), (refuses, 503)):
-            async with rig(converse) as there, httpx2.AsyncClient() as http:
-                answer = await http.post(there.url, json=INITIALIZE)
-                assert answer.status_code == status
-                assert "error" in answer.json()
-
-    run(case())
+    for converse, status in ((ends, 502), (refuses, 503)):
+        async with rig(converse) as there, httpx2.AsyncClient() as http:
+            answer = await http.post(there.url, json=INITIALIZE)
+            assert answer.status_code == status
+            assert "error" in answer.json()
 
 
-def test_a_client_that_leaves_before_initialize_is_answered_leaves_nothing() -> None:
+async def test_a_client_that_leaves_before_initialize_is_answered_leaves_nothing() -> None:
     came, left = asyncio.Event(), asyncio.Event()
 
     async def slow(pipe: Pipe, agent: str | None) -> None:
@@ -272,16 +245,13 @@ def test_a_client_that_leaves_before_initialize_is_answered_leaves_nothing() -> 
         assert not await pipe.receive()
         left.set()
 
-    async def case() -> None:
-        async with rig(slow) as there, httpx2.AsyncClient() as http:
-            asking = asyncio.create_task(http.post(there.url, json=INITIALIZE))
-            async with asyncio.timeout(30):
-                await came.wait()
-                assert not left.is_set()
-                asking.cancel()
-                await left.wait()
-
-    run(case())
+    async with rig(slow) as there, httpx2.AsyncClient() as http:
+        asking = asyncio.create_task(http.post(there.url, json=INITIALIZE))
+        async with asyncio.timeout(30):
+            await came.wait()
+            assert not left.is_set()
+            asking.cancel()
+            await left.wait()
 
 
 def test_initialize_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,17 +269,14 @@ def test_initialize_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) 
     run(case())
 
 
-def test_a_session_that_only_the_agent_may_know_can_be_asked_for() -> None:
-    async def case() -> None:
-        async with rig() as there, httpx2.AsyncClient() as http:
-            abilities: list[dict[str, Any]] = [{"loadSession": True}, {"sessionCapabilities": {"resume": {}}}]
-            for can in abilities:
-                there.agents.extra = {"agent_client": {"agentCapabilities": can}}
-                answer = await http.post(there.url + "rig", json=INITIALIZE)
-                here = Client(http, there.url + "rig", answer.headers[CONNECTION])
-                async with here.stream("old-of-the-agent") as stream:
-                    params = {"sessionId": "old-of-the-agent", "cwd": "/", "mcpServers": []}
-                    await here.ask("session/load", params)
-                    assert await stream.text() == "first"
-
-    run(case())
+async def test_a_session_that_only_the_agent_may_know_can_be_asked_for() -> None:
+    async with rig() as there, httpx2.AsyncClient() as http:
+        abilities: list[dict[str, Any]] = [{"loadSession": True}, {"sessionCapabilities": {"resume": {}}}]
+        for can in abilities:
+            there.agents.extra = {"agent_client": {"agentCapabilities": can}}
+            answer = await http.post(there.url + "rig", json=INITIALIZE)
+            here = Client(http, there.url + "rig", answer.headers[CONNECTION])
+            async with here.stream("old-of-the-agent") as stream:
+                params = {"sessionId": "old-of-the-agent", "cwd": "/", "mcpServers": []}
+                await here.ask("session/load", params)
+                assert await stream.text() == "first"

@@ -65,20 +65,17 @@ def test_a_server_says_a_connection_as_it_was_recorded() -> None:
     run(main())
 
 
-def test_a_client_says_a_connection_as_it_was_recorded() -> None:
-    async def main() -> None:
-        log = WireLog()
-        async with fake() as there:
-            there.cookie = {"Set_Cookie": "a=0; Path=/"}
-            async with connected(there.url, auth=HttpAuth(bearer="key")) as here:
-                await here.ask("_one", {"text": "ü"})
-                await here.ask("session/prompt", {"sessionId": "s1"})
-                there.tell("s1", update("s1", "x"))
-                here.peer.notify("session/cancel", {"sessionId": "s1"})
-                await here.ask("_two", {})
-            for method in ("POST", "GET", "DELETE"):
-                for exchange in sorted(there.of(method), key=lambda one: len(one.headers)):
-                    log.requested(exchange)
-        log.matches(RECORDED / "client.txt")
-
-    run(main())
+async def test_a_client_says_a_connection_as_it_was_recorded() -> None:
+    log = WireLog()
+    async with fake() as there:
+        there.cookie = {"Set_Cookie": "a=0; Path=/"}
+        async with connected(there.url, auth=HttpAuth(bearer="key")) as here:
+            await here.ask("_one", {"text": "ü"})
+            await here.ask("session/prompt", {"sessionId": "s1"})
+            there.tell("s1", update("s1", "x"))
+            here.peer.notify("session/cancel", {"sessionId": "s1"})
+            await here.ask("_two", {})
+        for method in ("POST", "GET", "DELETE"):
+            for exchange in sorted(there.of(method), key=lambda one: len(one.headers)):
+                log.requested(exchange)
+    log.matches(RECORDED / "client.txt")

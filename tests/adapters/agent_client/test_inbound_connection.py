@@ -33,19 +33,16 @@ from tests.support.scripted import echo, held, until
 # --- initialize ---------------------------------------------------------------------------------------------------
 
 
-def test_initialize_says_what_the_gateway_can_do_for_any_agent() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.raw()
-            answer = await editor.initialize(clientInfo={"name": "test", "version": "1"})
-            assert answer["protocolVersion"] == 1
-            can = answer["agentCapabilities"]
-            assert can["loadSession"] is True
-            assert {"list", "resume", "close", "delete"} <= can["sessionCapabilities"].keys()
-            assert can["promptCapabilities"] == {"image": True, "audio": True, "embeddedContext": True}
-            assert answer["agentInfo"]["name"] == "scripted"
-
-    run(main())
+async def test_initialize_says_what_the_gateway_can_do_for_any_agent() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.raw()
+        answer = await editor.initialize(clientInfo={"name": "test", "version": "1"})
+        assert answer["protocolVersion"] == 1
+        can = answer["agentCapabilities"]
+        assert can["loadSession"] is True
+        assert {"list", "resume", "close", "delete"} <= can["sessionCapabilities"].keys()
+        assert can["promptCapabilities"] == {"image": True, "audio": True, "embeddedContext": True}
+        assert answer["agentInfo"]["name"] == "scripted"
 
 
 def silent(start_timeout: float) -> contextlib.AbstractAsyncContextManager[Rig]:
@@ -134,62 +131,47 @@ def test_an_agent_that_starts_slowly_twice_holds_up_its_editor_for_one_time_in_a
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 99])
-def test_whatever_version_a_client_asks_for_it_is_offered_the_first(version: int) -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.raw()
-            assert (await editor.request("initialize", {"protocolVersion": version}))["protocolVersion"] == 1
-
-    run(main())
+async def test_whatever_version_a_client_asks_for_it_is_offered_the_first(version: int) -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.raw()
+        assert (await editor.request("initialize", {"protocolVersion": version}))["protocolVersion"] == 1
 
 
-def test_a_client_that_says_capabilities_is_understood() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.raw()
-            await editor.request("initialize", {"protocolVersion": 1, "capabilities": {"terminal": True}})
-            (connection,) = gateway.connections(await editor.new())
-            assert connection.capabilities == {"terminal": True}
-
-    run(main())
+async def test_a_client_that_says_capabilities_is_understood() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.raw()
+        await editor.request("initialize", {"protocolVersion": 1, "capabilities": {"terminal": True}})
+        (connection,) = gateway.connections(await editor.new())
+        assert connection.capabilities == {"terminal": True}
 
 
-def test_initialize_may_come_twice() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
-            await editor.initialize()
-            assert await editor.prompt(session) == {"stopReason": "end_turn"}
-
-    run(main())
+async def test_initialize_may_come_twice() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        session = await editor.new()
+        await editor.initialize()
+        assert await editor.prompt(session) == {"stopReason": "end_turn"}
 
 
 @pytest.mark.parametrize("method", ["session/new", "session/prompt", "session/list", "_acme/ping", "nonsense"])
-def test_any_request_before_initialize_is_refused(method: str) -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.raw()
-            error = await editor.refused(method, {"cwd": "/", "mcpServers": []})
-            assert error.code == -32600 and "initialize" in error.message
-            await editor.notify("session/cancel", {"sessionId": "x"})
-            await editor.initialize()
-            assert await editor.new()
-
-    run(main())
+async def test_any_request_before_initialize_is_refused(method: str) -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.raw()
+        error = await editor.refused(method, {"cwd": "/", "mcpServers": []})
+        assert error.code == -32600 and "initialize" in error.message
+        await editor.notify("session/cancel", {"sessionId": "x"})
+        await editor.initialize()
+        assert await editor.new()
 
 
-def test_requests_that_come_while_initialize_is_answered_wait_for_it() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.raw()
-            first = await editor.begin("initialize", {"protocolVersion": 1})
-            second = await editor.begin("session/new", {"cwd": "/", "mcpServers": []})
-            async with asyncio.timeout(30):
-                await first
-                assert (await second)["sessionId"]
-
-    run(main())
+async def test_requests_that_come_while_initialize_is_answered_wait_for_it() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.raw()
+        first = await editor.begin("initialize", {"protocolVersion": 1})
+        second = await editor.begin("session/new", {"cwd": "/", "mcpServers": []})
+        async with asyncio.timeout(30):
+            await first
+            assert (await second)["sessionId"]
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
@@ -207,16 +189,13 @@ def test_requests_that_come_while_initialize_is_answered_wait_for_it() -> None:
         ('[{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": 1}}]', -32600),
     ],
 )
-def test_what_is_no_message_is_answered_and_the_connection_lives_on(garbage: str, code: int) -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            await editor.raw(garbage)
-            await editor.until(lambda: bool(editor.garbage))
-            assert editor.garbage[0]["code"] == code
-            assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
-
-    run(main())
+async def test_what_is_no_message_is_answered_and_the_connection_lives_on(garbage: str, code: int) -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        await editor.raw(garbage)
+        await editor.until(lambda: bool(editor.garbage))
+        assert editor.garbage[0]["code"] == code
+        assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
 
 
 HALF = "\ud800"
@@ -284,46 +263,37 @@ def test_a_number_that_is_none_is_refused(number: str, code: int, caplog: pytest
     assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
-def test_a_message_over_the_limit_is_answered_under_its_id() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            start = b'{"jsonrpc":"2.0","id":70,"method":"session/prompt","params":{"sessionId":"'
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            editor._waiting[70] = ("session/prompt", future)
-            editor.pipe.inject(Unreadable(reason="longer than 10 bytes", start=start, size=100_000_000))
-            async with asyncio.timeout(30):
-                with pytest.raises(Exception, match="longer than 10 bytes"):
-                    await future
-            assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
-
-    run(main())
+async def test_a_message_over_the_limit_is_answered_under_its_id() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        start = b'{"jsonrpc":"2.0","id":70,"method":"session/prompt","params":{"sessionId":"'
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        editor._waiting[70] = ("session/prompt", future)
+        editor.pipe.inject(Unreadable(reason="longer than 10 bytes", start=start, size=100_000_000))
+        async with asyncio.timeout(30):
+            with pytest.raises(Exception, match="longer than 10 bytes"):
+                await future
+        assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
 
 
 @pytest.mark.parametrize("method", ["session/wish", "toString", "_acme/ping", ""])
-def test_an_unknown_method_is_said_to_be_unknown(method: str) -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            error = await editor.refused(method, {"a": 1})
-            assert error.code == -32601
-            assert error.data == {"method": method}
-
-    run(main())
+async def test_an_unknown_method_is_said_to_be_unknown(method: str) -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        error = await editor.refused(method, {"a": 1})
+        assert error.code == -32601
+        assert error.data == {"method": method}
 
 
-def test_an_unknown_notification_is_passed_over() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            await editor.notify("_acme/opened", {"path": "/x"})
-            await editor.notify("session/cancel", {"sessionId": 7})
-            await editor.notify("session/cancel", {"sessionId": "nobody's"})
-            await editor.notify("$/cancel_request", {"requestId": "unknown"})
-            await editor.notify("$/cancel_request", [])
-            assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
-
-    run(main())
+async def test_an_unknown_notification_is_passed_over() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        await editor.notify("_acme/opened", {"path": "/x"})
+        await editor.notify("session/cancel", {"sessionId": 7})
+        await editor.notify("session/cancel", {"sessionId": "nobody's"})
+        await editor.notify("$/cancel_request", {"requestId": "unknown"})
+        await editor.notify("$/cancel_request", [])
+        assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
 
 
 @pytest.mark.parametrize(
@@ -355,17 +325,14 @@ def test_an_unknown_notification_is_passed_over() -> None:
         ("authenticate", {}, "/methodId"),
     ],
 )
-def test_wrong_params_are_refused_with_the_place_of_the_mistake(method: str, params: Any, path: str) -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
-            error = await editor.refused(method, json.loads(json.dumps(params).replace("SESSION", session)))
-            assert error.code == -32602, error.message
-            assert error.data["path"] == path, error.message
-            assert await editor.prompt(session) == {"stopReason": "end_turn"}
-
-    run(main())
+async def test_wrong_params_are_refused_with_the_place_of_the_mistake(method: str, params: Any, path: str) -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        session = await editor.new()
+        error = await editor.refused(method, json.loads(json.dumps(params).replace("SESSION", session)))
+        assert error.code == -32602, error.message
+        assert error.data["path"] == path, error.message
+        assert await editor.prompt(session) == {"stopReason": "end_turn"}
 
 
 @pytest.mark.parametrize(
@@ -379,117 +346,93 @@ def test_wrong_params_are_refused_with_the_place_of_the_mistake(method: str, par
         ("session/close", {"sessionId": "nope"}),
     ],
 )
-def test_an_unknown_session_is_not_found(method: str, params: Any) -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            error = await editor.refused(method, params)
-            assert error.code == -32002
-            assert "nope" in error.message
-
-    run(main())
+async def test_an_unknown_session_is_not_found(method: str, params: Any) -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        error = await editor.refused(method, params)
+        assert error.code == -32002
+        assert "nope" in error.message
 
 
-def test_ids_are_echoed_as_they_are() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            for id in (0, "0", "a-uuid", 7):
-                await editor.request("session/list", {}, id=id)
-
-    run(main())
+async def test_ids_are_echoed_as_they_are() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.connect()
+        for id in (0, "0", "a-uuid", 7):
+            await editor.request("session/list", {}, id=id)
 
 
 # --- authentication -----------------------------------------------------------------------------------------------
 
 
-def test_there_is_nothing_to_authenticate_with_for_agents_of_other_protocols() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            editor = await gateway.raw()
-            assert (await editor.initialize())["authMethods"] == []
-            error = await editor.refused("authenticate", {"methodId": "login"})
-            assert error.code == -32602 and error.data["path"] == "/methodId"
-            assert (await editor.refused("logout", {})).code == -32601
-
-    run(main())
+async def test_there_is_nothing_to_authenticate_with_for_agents_of_other_protocols() -> None:
+    async with rig(scripted(echo)) as gateway:
+        editor = await gateway.raw()
+        assert (await editor.initialize())["authMethods"] == []
+        error = await editor.refused("authenticate", {"methodId": "login"})
+        assert error.code == -32602 and error.data["path"] == "/methodId"
+        assert (await editor.refused("logout", {})).code == -32601
 
 
 # --- life ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_there_is_not_is_refused() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            ours, theirs = pair()
-            with pytest.raises(Exception, match="no agent nobody; there are scripted"):
-                await gateway.inbound.converse(theirs, "nobody")
-            assert await ours.receive() == []
-
-    run(main())
+async def test_an_agent_that_there_is_not_is_refused() -> None:
+    async with rig(scripted(echo)) as gateway:
+        ours, theirs = pair()
+        with pytest.raises(Exception, match="no agent nobody; there are scripted"):
+            await gateway.inbound.converse(theirs, "nobody")
+        assert await ours.receive() == []
 
 
-def test_one_client_too_many_is_refused() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), max_connections=1) as gateway:
-            first = await gateway.connect()
-            ours, theirs = pair()
-            with pytest.raises(Exception, match="too many clients"):
-                await gateway.inbound.converse(theirs, "scripted")
-            assert await ours.receive() == []
-            await first.pipe.aclose()
-            await until(lambda: not gateway.inbound.clients.connections)
-            assert await (await gateway.connect()).new()
-
-    run(main())
+async def test_one_client_too_many_is_refused() -> None:
+    async with rig(scripted(echo), max_connections=1) as gateway:
+        first = await gateway.connect()
+        ours, theirs = pair()
+        with pytest.raises(Exception, match="too many clients"):
+            await gateway.inbound.converse(theirs, "scripted")
+        assert await ours.receive() == []
+        await first.pipe.aclose()
+        await until(lambda: not gateway.inbound.clients.connections)
+        assert await (await gateway.connect()).new()
 
 
-def test_one_session_too_many_is_refused_until_another_is_closed() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), max_sessions=2) as gateway:
-            editor = await gateway.connect()
-            first, _ = await editor.new(), await editor.new()
-            error = await editor.refused("session/new", {"cwd": "/", "mcpServers": []})
-            assert "close some" in error.message and error.data["retryable"] is True
-            assert len(await gateway.engine.threads.list(_all())) == 2
-            await editor.request("session/close", {"sessionId": first})
-            assert await editor.new()
-
-    run(main())
+async def test_one_session_too_many_is_refused_until_another_is_closed() -> None:
+    async with rig(scripted(echo), max_sessions=2) as gateway:
+        editor = await gateway.connect()
+        first, _ = await editor.new(), await editor.new()
+        error = await editor.refused("session/new", {"cwd": "/", "mcpServers": []})
+        assert "close some" in error.message and error.data["retryable"] is True
+        assert len(await gateway.engine.threads.list(_all())) == 2
+        await editor.request("session/close", {"sessionId": first})
+        assert await editor.new()
 
 
-def test_a_client_that_has_said_its_last_is_still_answered() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
-            gateway.inbound.linger = 30.0
-            editor = await gateway.raw()
-            first = await editor.begin("initialize", {"protocolVersion": 1})
-            second = await editor.begin("session/new", {"cwd": "/", "mcpServers": []})
-            editor.pipe.half_close()
-            async with asyncio.timeout(30):
-                assert (await first)["protocolVersion"] == 1
-                assert (await second)["sessionId"]
-            await editor.until(lambda: editor.ended)
-
-    run(main())
+async def test_a_client_that_has_said_its_last_is_still_answered() -> None:
+    async with rig(scripted(echo)) as gateway:
+        gateway.inbound.linger = 30.0
+        editor = await gateway.raw()
+        first = await editor.begin("initialize", {"protocolVersion": 1})
+        second = await editor.begin("session/new", {"cwd": "/", "mcpServers": []})
+        editor.pipe.half_close()
+        async with asyncio.timeout(30):
+            assert (await first)["protocolVersion"] == 1
+            assert (await second)["sessionId"]
+        await editor.until(lambda: editor.ended)
 
 
-def test_nothing_is_left_of_a_client_that_has_gone() -> None:
-    async def main() -> None:
-        go = asyncio.Event()
-        async with rig(scripted(held(lambda: go))) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
-            await editor.start(session)
-            await editor.heard("before")
-            editor.pipe.cut()
-            await until(lambda: not gateway.inbound.clients.connections)
-            assert gateway.connections(session) == []
-            assert gateway.engine.conversations.watchers.callers(session) == []
-            assert not [task for task in asyncio.all_tasks() if session in task.get_name()]
-            go.set()
-
-    run(main())
+async def test_nothing_is_left_of_a_client_that_has_gone() -> None:
+    go = asyncio.Event()
+    async with rig(scripted(held(lambda: go))) as gateway:
+        editor = await gateway.connect()
+        session = await editor.new()
+        await editor.start(session)
+        await editor.heard("before")
+        editor.pipe.cut()
+        await until(lambda: not gateway.inbound.clients.connections)
+        assert gateway.connections(session) == []
+        assert gateway.engine.conversations.watchers.callers(session) == []
+        assert not [task for task in asyncio.all_tasks() if session in task.get_name()]
+        go.set()
 
 
 def _all() -> Any:

@@ -18,7 +18,6 @@ from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import Editor, Refused
 from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.inbound_rig import LOAD, Native, Rig, native, note, rig, update
-from tests.support.aio import run
 from tests.support.rpc import settled
 from tests.support.scripted import Script, echo, until
 
@@ -63,225 +62,197 @@ async def prompted(gateway: Rig) -> tuple[Editor, str]:
     return editor, session
 
 
-def test_the_agent_tells_the_client_that_loads_and_no_other_and_nothing_is_recorded_twice() -> None:
-    async def main() -> None:
-        async with rig(keeping()) as gateway:
-            editor, session = await prompted(gateway)
-            one, two = await gateway.connect(), await gateway.connect()
-            for each in (one, two, one):
-                assert await each.load(session) == {"modes": MODES, "_acme": 1}
-                assert each.kinds() == ["agent_message_chunk", "available_commands_update"]
-                assert each.text() == "kept "
-            await one.prompt(session, "more")
-            await two.heard("more")
-            assert two.text() == "kept more " and editor.text() == "more ", "what comes later is everyone's"
-            await gateway.engine.conversations.settled()
-            thread = await gateway.engine.threads.get(session)
-            assert [update.kind for update in thread.updates if update.kept] == []
-            assert [update.kind for update in thread.updates] == ["available_commands_update"]
-
-    run(main())
+async def test_the_agent_tells_the_client_that_loads_and_no_other_and_nothing_is_recorded_twice() -> None:
+    async with rig(keeping()) as gateway:
+        editor, session = await prompted(gateway)
+        one, two = await gateway.connect(), await gateway.connect()
+        for each in (one, two, one):
+            assert await each.load(session) == {"modes": MODES, "_acme": 1}
+            assert each.kinds() == ["agent_message_chunk", "available_commands_update"]
+            assert each.text() == "kept "
+        await one.prompt(session, "more")
+        await two.heard("more")
+        assert two.text() == "kept more " and editor.text() == "more ", "what comes later is everyone's"
+        await gateway.engine.conversations.settled()
+        thread = await gateway.engine.threads.get(session)
+        assert [update.kind for update in thread.updates if update.kept] == []
+        assert [update.kind for update in thread.updates] == ["available_commands_update"]
 
 
-def test_what_the_agent_tells_behind_its_answer_is_told_who_loaded_alone_until_that_leaves() -> None:
-    async def main() -> None:
-        route, agent = keeping()
-        async with rig((route, agent)) as gateway:
-            editor, session = await prompted(gateway)
-            other = await gateway.connect()
-            await other.load(session)
-            context = agent.beside[-1]
-            retell(context, "late ")
-            note(context, update("current_mode_update", currentModeId="ask"))
-            await editor.until(lambda: "current_mode_update" in editor.kinds())
-            await other.until(lambda: "current_mode_update" in other.kinds())
-            assert (editor.text(), other.text()) == ("", "kept late ")
-            await other.request("session/close", {"sessionId": session})
-            retell(context, "too late ")
-            other.updates.clear()
-            await other.load(session)
-            assert (editor.text(), other.text()) == ("", "kept ")
-            await gateway.engine.conversations.settled()
-            thread = await gateway.engine.threads.get(session)
-            assert not any(update.kept for update in thread.updates), "the record has it in its runs"
-
-    run(main())
+async def test_what_the_agent_tells_behind_its_answer_is_told_who_loaded_alone_until_that_leaves() -> None:
+    route, agent = keeping()
+    async with rig((route, agent)) as gateway:
+        editor, session = await prompted(gateway)
+        other = await gateway.connect()
+        await other.load(session)
+        context = agent.beside[-1]
+        retell(context, "late ")
+        note(context, update("current_mode_update", currentModeId="ask"))
+        await editor.until(lambda: "current_mode_update" in editor.kinds())
+        await other.until(lambda: "current_mode_update" in other.kinds())
+        assert (editor.text(), other.text()) == ("", "kept late ")
+        await other.request("session/close", {"sessionId": session})
+        retell(context, "too late ")
+        other.updates.clear()
+        await other.load(session)
+        assert (editor.text(), other.text()) == ("", "kept ")
+        await gateway.engine.conversations.settled()
+        thread = await gateway.engine.threads.get(session)
+        assert not any(update.kept for update in thread.updates), "the record has it in its runs"
 
 
-def test_two_clients_that_load_at_once_are_each_told_once() -> None:
-    async def main() -> None:
-        async with rig(keeping()) as gateway:
-            _, session = await prompted(gateway)
-            editors = [await gateway.connect() for _ in range(5)]
-            await asyncio.gather(*(each.load(session) for each in editors))
-            assert [each.text() for each in editors] == ["kept "] * 5
-
-    run(main())
+async def test_two_clients_that_load_at_once_are_each_told_once() -> None:
+    async with rig(keeping()) as gateway:
+        _, session = await prompted(gateway)
+        editors = [await gateway.connect() for _ in range(5)]
+        await asyncio.gather(*(each.load(session) for each in editors))
+        assert [each.text() for each in editors] == ["kept "] * 5
 
 
-def test_while_a_run_is_in_progress_the_record_is_told_and_the_run_goes_on_being_told() -> None:
+async def test_while_a_run_is_in_progress_the_record_is_told_and_the_run_goes_on_being_told() -> None:
     gate = asyncio.Event
 
-    async def main() -> None:
-        go_on = gate()
+    go_on = gate()
 
-        async def script(context: RunContext) -> None:
-            context.emit(e.PartDelta(part="text", delta="one "))
-            await context.drain()
-            await go_on.wait()
-            context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
+    async def script(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="one "))
+        await context.drain()
+        await go_on.wait()
+        context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
 
-        route, agent = keeping(script)
-        async with rig((route, agent)) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
-            prompt = await editor.start(session)
-            await editor.heard("one")
-            other = await gateway.connect()
-            await other.load(session)
-            assert other.text() == "one " and other.text("user_message_chunk") == "hello there"
-            go_on.set()
-            await other.heard("two")
-            await prompt
-            assert [method for method, _, _ in agent.relayed] == ["session/new"]
-            await other.load(session)
-            assert other.text() == "kept " and agent.relayed[-1][0] == "session/load"
-
-    run(main())
+    route, agent = keeping(script)
+    async with rig((route, agent)) as gateway:
+        editor = await gateway.connect()
+        session = await editor.new()
+        prompt = await editor.start(session)
+        await editor.heard("one")
+        other = await gateway.connect()
+        await other.load(session)
+        assert other.text() == "one " and other.text("user_message_chunk") == "hello there"
+        go_on.set()
+        await other.heard("two")
+        await prompt
+        assert [method for method, _, _ in agent.relayed] == ["session/new"]
+        await other.load(session)
+        assert other.text() == "kept " and agent.relayed[-1][0] == "session/load"
 
 
 @pytest.mark.parametrize(
     "error",
     [RpcError(-32602, "unknown session", {"it": "is gone"}), RpcError(-32603, "Internal error"), AgentGone("?")],
 )
-def test_the_record_serves_where_the_agent_tells_nothing(error: Exception) -> None:
-    async def main() -> None:
-        route, agent = keeping()
-        agent.answers["session/load"] = error
-        async with rig((route, agent)) as gateway:
-            _, session = await prompted(gateway)
-            other = await gateway.connect()
-            assert await other.load(session) == {}
-            assert (other.text("user_message_chunk"), other.text()) == ("hello", "hello ")
-            assert len(gateway.connections(session)) == 2, "none is left of what came to nothing"
-
-    run(main())
+async def test_the_record_serves_where_the_agent_tells_nothing(error: Exception) -> None:
+    route, agent = keeping()
+    agent.answers["session/load"] = error
+    async with rig((route, agent)) as gateway:
+        _, session = await prompted(gateway)
+        other = await gateway.connect()
+        assert await other.load(session) == {}
+        assert (other.text("user_message_chunk"), other.text()) == ("hello", "hello ")
+        assert len(gateway.connections(session)) == 2, "none is left of what came to nothing"
 
 
-def test_an_error_after_a_part_of_the_replay_is_the_clients_and_so_is_that_it_is_to_authenticate() -> None:
-    async def main() -> None:
-        route, agent = keeping()
+async def test_an_error_after_a_part_of_the_replay_is_the_clients_and_so_is_that_it_is_to_authenticate() -> None:
+    route, agent = keeping()
 
-        def half(context: Any, _: Raw) -> None:
-            say(context, "half ")
-            raise RpcError(-32042, "torn", {"page": 2})
+    def half(context: Any, _: Raw) -> None:
+        say(context, "half ")
+        raise RpcError(-32042, "torn", {"page": 2})
 
-        async with rig((route, agent)) as gateway:
-            _, session = await prompted(gateway)
-            other = await gateway.connect()
-            for answer, code, told in (
-                (half, -32042, "half "),
-                (RpcError(-32000, "Authentication required"), -32000, ""),
-            ):
-                agent.answers["session/load"] = answer
-                other.updates.clear()
-                error = await other.refused("session/load", {"sessionId": session, "cwd": "/work", "mcpServers": []})
-                assert (error.code, other.text()) == (code, told)
-                assert len(gateway.connections(session)) == 1
-
-    run(main())
+    async with rig((route, agent)) as gateway:
+        _, session = await prompted(gateway)
+        other = await gateway.connect()
+        for answer, code, told in (
+            (half, -32042, "half "),
+            (RpcError(-32000, "Authentication required"), -32000, ""),
+        ):
+            agent.answers["session/load"] = answer
+            other.updates.clear()
+            error = await other.refused("session/load", {"sessionId": session, "cwd": "/work", "mcpServers": []})
+            assert (error.code, other.text()) == (code, told)
+            assert len(gateway.connections(session)) == 1
 
 
-def test_of_a_governed_agent_the_record_is_told_since_a_replay_was_not_decided(tmp_path: Path) -> None:
-    async def main() -> None:
-        route, agent = keeping()
-        async with rig((route, agent)) as gateway:
-            gateway.engine.agents.extension = lambda name, protocol, key: Rules(tmp_path)  # type: ignore[method-assign]
-            editor = await gateway.connect()
-            session = await editor.new(cwd=str(tmp_path))
-            await editor.prompt(session, "hello")
-            other = await gateway.connect()
-            await other.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
-            assert other.text() == "hello " and [method for method, _, _ in agent.relayed] == ["session/new"]
-
-    run(main())
+async def test_of_a_governed_agent_the_record_is_told_since_a_replay_was_not_decided(tmp_path: Path) -> None:
+    route, agent = keeping()
+    async with rig((route, agent)) as gateway:
+        gateway.engine.agents.extension = lambda name, protocol, key: Rules(tmp_path)  # type: ignore[method-assign]
+        editor = await gateway.connect()
+        session = await editor.new(cwd=str(tmp_path))
+        await editor.prompt(session, "hello")
+        other = await gateway.connect()
+        await other.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+        assert other.text() == "hello " and [method for method, _, _ in agent.relayed] == ["session/new"]
 
 
 @pytest.mark.parametrize("begins", ["session/load", "session/set_mode"])
-def test_a_session_that_the_agent_does_not_load_for_one_editor_is_asked_for_again_for_the_next(begins: str) -> None:
-    async def main() -> None:
-        route, agent = keeping()
-        answers: list[asyncio.Future[Any]] = []
+async def test_a_session_that_the_agent_does_not_load_for_one_editor_is_asked_for_again_for_the_next(
+    begins: str,
+) -> None:
+    route, agent = keeping()
+    answers: list[asyncio.Future[Any]] = []
 
-        async def load(context: Any, _: Raw) -> Any:
-            answers.append(asyncio.get_running_loop().create_future())
-            await answers[-1]
-            say(context, "kept ")
-            return {"modes": MODES}
+    async def load(context: Any, _: Raw) -> Any:
+        answers.append(asyncio.get_running_loop().create_future())
+        await answers[-1]
+        say(context, "kept ")
+        return {"modes": MODES}
 
-        agent.answers |= {"session/load": load, "session/resume": load}
-        async with rig((route, agent)) as gateway:
-            one, two, three = [await gateway.connect() for _ in range(3)]
-            refused = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
-            await until(lambda: len(answers) == 1)
-            params = {"sessionId": "theirs", **LOAD} if begins == "session/load" else {"modeId": "code"}
-            waiting = [await each.begin(begins, {"sessionId": "theirs", **params}) for each in (two, three)]
-            await settled()
-            answers[0].set_exception(RpcError(-32603, "not now"))
-            with pytest.raises(Refused, match="not now"):
-                await refused
-            await until(lambda: len(answers) == 2)
-            answers[1].set_result(None)
-            if begins == "session/load":  # by the first of the others from the agent, by the last from what was kept
-                await waiting[0]
-                assert two.text() == "kept "
-            await asyncio.gather(*waiting)
-            await two.prompt("theirs", "more")
-            await three.heard("more")
-            assert three.text() == ("kept more " if begins == "session/load" else "more ")
-
-    run(main())
-
-
-def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_before_it_is_told() -> None:
-    async def main() -> None:
-        route, agent = keeping()
-
-        def load(context: Any, _: Raw) -> None:
-            for _ in range(3):  # more than what is held for a client that does not read
-                say(context, "x" * 2_000_000)
-
-        agent.answers["session/load"] = load
-        async with rig((route, agent)) as gateway:
-            one, two = await gateway.connect(limit=2000), await gateway.connect()
-            one.reads.clear()
-            asked = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
-            await until(lambda: len(agent.relayed) == 1)
-            await two.load("theirs", "session/resume")
-            assert not asked.done()
-            await one.pipe.aclose()
-            await until(lambda: len(gateway.connections("theirs")) == 1)
-            assert await two.prompt("theirs", "hello") == {"stopReason": "end_turn"}
-
-    run(main())
+    agent.answers |= {"session/load": load, "session/resume": load}
+    async with rig((route, agent)) as gateway:
+        one, two, three = [await gateway.connect() for _ in range(3)]
+        refused = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
+        await until(lambda: len(answers) == 1)
+        params = {"sessionId": "theirs", **LOAD} if begins == "session/load" else {"modeId": "code"}
+        waiting = [await each.begin(begins, {"sessionId": "theirs", **params}) for each in (two, three)]
+        await settled()
+        answers[0].set_exception(RpcError(-32603, "not now"))
+        with pytest.raises(Refused, match="not now"):
+            await refused
+        await until(lambda: len(answers) == 2)
+        answers[1].set_result(None)
+        if begins == "session/load":  # by the first of the others from the agent, by the last from what was kept
+            await waiting[0]
+            assert two.text() == "kept "
+        await asyncio.gather(*waiting)
+        await two.prompt("theirs", "more")
+        await three.heard("more")
+        assert three.text() == ("kept more " if begins == "session/load" else "more ")
 
 
-def test_a_prompt_in_a_session_that_only_the_agent_has_takes_it_up() -> None:
-    async def main() -> None:
-        route, agent = keeping()
-        agent.answers["session/resume"] = {}
-        async with rig((route, agent)) as gateway:
-            editor = await gateway.connect()
-            assert await editor.prompt("listed", "hello") == {"stopReason": "end_turn"}
-            assert agent.relayed == [("session/resume", b'{"sessionId":"listed","mcpServers":[]}', "listed")]
-            agent.answers["session/resume"] = RpcError(-32602, "unknown session", {"id": "x"})
-            for method, more in (
-                ("session/prompt", {"prompt": [{"type": "text", "text": "hi"}]}),
-                ("session/set_mode", {"modeId": "code"}),
-                ("session/set_config_option", {"configId": "m", "value": "a"}),
-            ):
-                error = await editor.refused(method, {"sessionId": "x", **more})
-                assert (error.code, error.message, error.data) == (-32602, "unknown session", {"id": "x"})
-            assert [each["sessionId"] for each in (await editor.request("session/list", {}))["sessions"]] == ["listed"]
+async def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_before_it_is_told() -> None:
+    route, agent = keeping()
 
-    run(main())
+    def load(context: Any, _: Raw) -> None:
+        for _ in range(3):  # more than what is held for a client that does not read
+            say(context, "x" * 2_000_000)
+
+    agent.answers["session/load"] = load
+    async with rig((route, agent)) as gateway:
+        one, two = await gateway.connect(limit=2000), await gateway.connect()
+        one.reads.clear()
+        asked = await one.begin("session/load", {"sessionId": "theirs", **LOAD})
+        await until(lambda: len(agent.relayed) == 1)
+        await two.load("theirs", "session/resume")
+        assert not asked.done()
+        await one.pipe.aclose()
+        await until(lambda: len(gateway.connections("theirs")) == 1)
+        assert await two.prompt("theirs", "hello") == {"stopReason": "end_turn"}
+
+
+async def test_a_prompt_in_a_session_that_only_the_agent_has_takes_it_up() -> None:
+    route, agent = keeping()
+    agent.answers["session/resume"] = {}
+    async with rig((route, agent)) as gateway:
+        editor = await gateway.connect()
+        assert await editor.prompt("listed", "hello") == {"stopReason": "end_turn"}
+        assert agent.relayed == [("session/resume", b'{"sessionId":"listed","mcpServers":[]}', "listed")]
+        agent.answers["session/resume"] = RpcError(-32602, "unknown session", {"id": "x"})
+        for method, more in (
+            ("session/prompt", {"prompt": [{"type": "text", "text": "hi"}]}),
+            ("session/set_mode", {"modeId": "code"}),
+            ("session/set_config_option", {"configId": "m", "value": "a"}),
+        ):
+            error = await editor.refused(method, {"sessionId": "x", **more})
+            assert (error.code, error.message, error.data) == (-32602, "unknown session", {"id": "x"})
+        assert [each["sessionId"] for each in (await editor.request("session/list", {}))["sessions"]] == ["listed"]

@@ -24,7 +24,6 @@ from gateway.store.opening import open_store
 from gateway.store.sqlite import disk_thread
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.outbound_agent import MANUAL, Rig, chunk
-from tests.support.aio import run
 from tests.support.pipes import LIMIT, pair
 from tests.support.scripted import until
 
@@ -126,78 +125,69 @@ async def prompted(agent: Rig, editor: Editor, disk: threading.Event) -> tuple[a
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_request_in_a_turn_is_asked_behind_what_was_said_before_it(first: bool) -> None:
-    async def body() -> None:
-        async with halves() as (agent, connect):
-            editor = await connect()
-            session = await editor.new()
-            answer = await editor.start(session)
-            prompt = await agent.wire.prompt()
-            if not first:
-                agent.wire.chunk("s1", "zero")
-                await editor.heard("zero")
-            editor.order.clear()
-            agent.wire.say(chunk("s1", "one"), chunk("s1", "two"), {"id": 1, **ASK}, chunk("s1", "three"))
-            await agent.wire.answer(1)
-            before = editor.order[: editor.order.index("_x/ask")]
-            assert before.count("session/update") >= 2
-            agent.wire.end(prompt)
-            async with asyncio.timeout(30):
-                await answer
-            assert editor.text() == ("" if first else "zero") + "onetwothree"
-
-    run(body())
-
-
-def test_what_comes_behind_the_end_of_a_turn_is_asked_and_told_behind_it() -> None:
-    async def body() -> None:
-        async with halves() as (agent, connect):
-            editor = await connect()
-            answer = await editor.start(await editor.new())
-            prompt = await agent.wire.prompt()
-            note = {"method": "_x/note", "params": {"sessionId": "s1"}}
-            end = {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
-            editor.order.clear()
-            agent.wire.say(chunk("s1", "in"), end, chunk("s1", "behind"), {"id": 1, **ASK}, note)
-            await agent.wire.answer(1)
-            await editor.until(lambda: "_x/note" in editor.order)
-            assert editor.order[:2] == ["session/update", "session/prompt"]
-            assert editor.order.index("_x/ask") > 2
-            assert [each for each in editor.order if each.startswith("session/update")] == ["session/update"] * 2
-            assert editor.order[2] == "session/update"
+async def test_a_request_in_a_turn_is_asked_behind_what_was_said_before_it(first: bool) -> None:
+    async with halves() as (agent, connect):
+        editor = await connect()
+        session = await editor.new()
+        answer = await editor.start(session)
+        prompt = await agent.wire.prompt()
+        if not first:
+            agent.wire.chunk("s1", "zero")
+            await editor.heard("zero")
+        editor.order.clear()
+        agent.wire.say(chunk("s1", "one"), chunk("s1", "two"), {"id": 1, **ASK}, chunk("s1", "three"))
+        await agent.wire.answer(1)
+        before = editor.order[: editor.order.index("_x/ask")]
+        assert before.count("session/update") >= 2
+        agent.wire.end(prompt)
+        async with asyncio.timeout(30):
             await answer
-            editor.order.clear()
-            agent.wire.say(chunk("s1", "between"), {"id": 2, **ASK})
-            await agent.wire.answer(2)
-            assert editor.order == ["session/update", "_x/ask"]
+        assert editor.text() == ("" if first else "zero") + "onetwothree"
 
-    run(body())
+
+async def test_what_comes_behind_the_end_of_a_turn_is_asked_and_told_behind_it() -> None:
+    async with halves() as (agent, connect):
+        editor = await connect()
+        answer = await editor.start(await editor.new())
+        prompt = await agent.wire.prompt()
+        note = {"method": "_x/note", "params": {"sessionId": "s1"}}
+        end = {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
+        editor.order.clear()
+        agent.wire.say(chunk("s1", "in"), end, chunk("s1", "behind"), {"id": 1, **ASK}, note)
+        await agent.wire.answer(1)
+        await editor.until(lambda: "_x/note" in editor.order)
+        assert editor.order[:2] == ["session/update", "session/prompt"]
+        assert editor.order.index("_x/ask") > 2
+        assert [each for each in editor.order if each.startswith("session/update")] == ["session/update"] * 2
+        assert editor.order[2] == "session/update"
+        await answer
+        editor.order.clear()
+        agent.wire.say(chunk("s1", "between"), {"id": 2, **ASK})
+        await agent.wire.answer(2)
+        assert editor.order == ["session/update", "_x/ask"]
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_request_while_its_session_is_loaded_does_not_wait_for_that(recorded: bool) -> None:
-    async def body() -> None:
-        async with halves() as (agent, connect):
-            editor = await connect()
-            name = await editor.new() if recorded else "s1"
-            agent.handlers["session/load"] = lambda _: MANUAL
-            other = await connect()
-            asked = {"sessionId": name, "cwd": "/work", "mcpServers": []}
-            loading = asyncio.create_task(other.request("session/load", asked))
-            await until(lambda: any(wire.sent("session/load") for wire in agent.wires))
-            load = await agent.wire.find("session/load")
-            agent.wire.say(chunk("s1", "as it was"), {"id": 1, **ASK})
-            await agent.wire.answer(1, within=4)
-            assert not loading.done()
-            assert other.asked[0]["method"] == "_x/ask"
-            agent.wire.say({"id": load["id"], "result": {}})
-            await loading
-
-    run(body())
+async def test_a_request_while_its_session_is_loaded_does_not_wait_for_that(recorded: bool) -> None:
+    async with halves() as (agent, connect):
+        editor = await connect()
+        name = await editor.new() if recorded else "s1"
+        agent.handlers["session/load"] = lambda _: MANUAL
+        other = await connect()
+        asked = {"sessionId": name, "cwd": "/work", "mcpServers": []}
+        loading = asyncio.create_task(other.request("session/load", asked))
+        await until(lambda: any(wire.sent("session/load") for wire in agent.wires))
+        load = await agent.wire.find("session/load")
+        agent.wire.say(chunk("s1", "as it was"), {"id": 1, **ASK})
+        await agent.wire.answer(1, within=4)
+        assert not loading.done()
+        assert other.asked[0]["method"] == "_x/ask"
+        agent.wire.say({"id": load["id"], "result": {}})
+        await loading
 
 
 @pytest.mark.parametrize("told", ["session/update", "_x/note", "_x/ask"])
-def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_when_it_is(
+async def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
     disk = disk_of(monkeypatch)
@@ -207,43 +197,37 @@ def test_what_comes_behind_the_end_of_a_prompt_that_is_not_on_the_disk_is_told_w
         "_x/ask": {"id": 1, **ASK},
     }
 
-    async def body() -> None:
-        async with halves(tmp_path / "store.db") as (agent, connect):
-            editor = await connect()
-            answer, prompt = await prompted(agent, editor, disk)
-            agent.wire.say(chunk("s1", "in"), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}, said[told])
-            await asyncio.wait([answer], timeout=0.1)
-            early = list(editor.order)
-            disk.set()
-            async with asyncio.timeout(30):
-                await answer
-            await editor.until(lambda: editor.order[-1] == told)
-            assert not early and editor.order == ["session/update", "session/prompt", told]
-
-    run(body())
+    async with halves(tmp_path / "store.db") as (agent, connect):
+        editor = await connect()
+        answer, prompt = await prompted(agent, editor, disk)
+        agent.wire.say(chunk("s1", "in"), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}, said[told])
+        await asyncio.wait([answer], timeout=0.1)
+        early = list(editor.order)
+        disk.set()
+        async with asyncio.timeout(30):
+            await answer
+        await editor.until(lambda: editor.order[-1] == told)
+        assert not early and editor.order == ["session/update", "session/prompt", told]
 
 
 @pytest.mark.parametrize("of", [{"sessionId": "s1"}, {}], ids=["of the session", "of no session"])
-def test_a_prompt_is_with_its_agent_when_it_is_written_and_the_client_hears_of_it_when_it_is_on_the_disk(
+async def test_a_prompt_is_with_its_agent_when_it_is_written_and_the_client_hears_of_it_when_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: JsonObject
 ) -> None:
     disk = disk_of(monkeypatch)
 
-    async def body() -> None:
-        async with halves(tmp_path / "store.db") as (agent, connect):
-            editor = await connect()
-            answer, prompt = await prompted(agent, editor, disk)
-            ask, note = {"method": "_x/ask", "params": of}, {"method": "_x/note", "params": of}
-            agent.wire.say(chunk("s1", "one"), {"id": 1, **ask}, note, chunk("s1", "two"))
-            answered = asyncio.ensure_future(agent.wire.answer(1))
-            await asyncio.wait([answered], timeout=0.1)
-            assert editor.order == []
-            disk.set()
-            await answered
-            agent.wire.end(prompt)
-            async with asyncio.timeout(30):
-                await answer
-            assert editor.order[-1] == "session/prompt" and (editor.order[0] == "session/update" or not of)
-            assert sorted(editor.order[:-1]) == ["_x/ask", "_x/note", "session/update", "session/update"]
-
-    run(body())
+    async with halves(tmp_path / "store.db") as (agent, connect):
+        editor = await connect()
+        answer, prompt = await prompted(agent, editor, disk)
+        ask, note = {"method": "_x/ask", "params": of}, {"method": "_x/note", "params": of}
+        agent.wire.say(chunk("s1", "one"), {"id": 1, **ask}, note, chunk("s1", "two"))
+        answered = asyncio.ensure_future(agent.wire.answer(1))
+        await asyncio.wait([answered], timeout=0.1)
+        assert editor.order == []
+        disk.set()
+        await answered
+        agent.wire.end(prompt)
+        async with asyncio.timeout(30):
+            await answer
+        assert editor.order[-1] == "session/prompt" and (editor.order[0] == "session/update" or not of)
+        assert sorted(editor.order[:-1]) == ["_x/ask", "_x/note", "session/update", "session/update"]

@@ -25,24 +25,21 @@ async def kinds(it: House, ended: Run) -> set[str]:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_everything_that_an_agent_can_say_arrives(sdk: Sdk, tmp_path: Path) -> None:
-    async def body() -> None:
-        command = agent_client_agent_command(sdk, "--early", "--banner")
-        async with house(command=command, cwd=tmp_path) as it:
-            agent = await it.outbound.describe()
-            assert agent.extra["agent_client"]["agentCapabilities"]["loadSession"] is True
-            ended = await it.ask(EVERYTHING, await it.thread("t1"))
-            assert ended.status is RunStatus.SUCCESS, ended.failure
-            assert f"where {tmp_path}" in text(ended)
-            assert "blocks text" in text(ended)
-            found = await kinds(it, ended)
-            wanted = ("PlanUpdated", "ToolCallStarted", "ToolCallEnded", "UsageReported", "Custom", "ArtifactAdded")
-            assert found >= set(wanted)
-            assert not ended.losses
-            later = await it.ask("again", "t1")
-            assert text(later).strip().endswith("again")
-
-    run(body())
+async def test_everything_that_an_agent_can_say_arrives(sdk: Sdk, tmp_path: Path) -> None:
+    command = agent_client_agent_command(sdk, "--early", "--banner")
+    async with house(command=command, cwd=tmp_path) as it:
+        agent = await it.outbound.describe()
+        assert agent.extra["agent_client"]["agentCapabilities"]["loadSession"] is True
+        ended = await it.ask(EVERYTHING, await it.thread("t1"))
+        assert ended.status is RunStatus.SUCCESS, ended.failure
+        assert f"where {tmp_path}" in text(ended)
+        assert "blocks text" in text(ended)
+        found = await kinds(it, ended)
+        wanted = ("PlanUpdated", "ToolCallStarted", "ToolCallEnded", "UsageReported", "Custom", "ArtifactAdded")
+        assert found >= set(wanted)
+        assert not ended.losses
+        later = await it.ask("again", "t1")
+        assert text(later).strip().endswith("again")
 
 
 @pytest.fixture(scope="module", params=SDKS)
@@ -96,48 +93,39 @@ def test_files_are_not_served_without_a_workspace(talked: dict[str, Run]) -> Non
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_files_and_terminals_of_a_workspace_are_used(sdk: Sdk, tmp_path: Path) -> None:
+async def test_files_and_terminals_of_a_workspace_are_used(sdk: Sdk, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("FILE BODY")
 
-    async def body() -> None:
-        workspace = {"root": tmp_path, "write": True, "terminals": True}
-        async with house(command=agent_client_agent_command(sdk), workspace=workspace) as it:
-            ended = await it.ask("fs term termkill")
-            assert "read FILE BODY" in text(ended)
-            assert (tmp_path / "y").exists()
-            assert "term 0 hi" in text(ended)
-            assert "failed" not in text(ended)
-
-    run(body())
+    workspace = {"root": tmp_path, "write": True, "terminals": True}
+    async with house(command=agent_client_agent_command(sdk), workspace=workspace) as it:
+        ended = await it.ask("fs term termkill")
+        assert "read FILE BODY" in text(ended)
+        assert (tmp_path / "y").exists()
+        assert "term 0 hi" in text(ended)
+        assert "failed" not in text(ended)
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_an_agent_that_wants_a_login_denies_and_says_which(sdk: Sdk) -> None:
-    async def body() -> None:
-        async with house(command=agent_client_agent_command(sdk, "--auth")) as it:
-            denied = await it.ask("hello")
-            assert denied.failure is not None and denied.failure.code == "denied"
-            assert "key" in denied.failure.message
-
-    run(body())
+async def test_an_agent_that_wants_a_login_denies_and_says_which(sdk: Sdk) -> None:
+    async with house(command=agent_client_agent_command(sdk, "--auth")) as it:
+        denied = await it.ask("hello")
+        assert denied.failure is not None and denied.failure.code == "denied"
+        assert "key" in denied.failure.message
 
 
 @pytest.mark.parametrize(("sdk", "without"), [("py", ""), ("ts-2", "resume"), ("ts-2", "resume,load")])
-def test_a_conversation_goes_on_with_a_new_process(sdk: Sdk, without: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        command = agent_client_agent_command(sdk, "--state", str(tmp_path / "state"), "--without", without)
-        async with house(command=command) as it:
-            thread = await it.thread("t1")
-            assert "one" in text(await it.ask("one", thread))
-            gone = await it.ask("exit", thread)
-            assert gone.failure is not None and "exited with 3" in gone.failure.message
-            ended = await it.ask("two", thread)
-            forgot = without == "resume,load"
-            assert text(ended).split()[-1] == "two"
-            assert ("one" in text(ended)) is forgot, "what it has forgotten it is told again"
-            assert ended.losses == ({"session_forgotten": 1} if forgot else {})
-
-    run(body())
+async def test_a_conversation_goes_on_with_a_new_process(sdk: Sdk, without: str, tmp_path: Path) -> None:
+    command = agent_client_agent_command(sdk, "--state", str(tmp_path / "state"), "--without", without)
+    async with house(command=command) as it:
+        thread = await it.thread("t1")
+        assert "one" in text(await it.ask("one", thread))
+        gone = await it.ask("exit", thread)
+        assert gone.failure is not None and "exited with 3" in gone.failure.message
+        ended = await it.ask("two", thread)
+        forgot = without == "resume,load"
+        assert text(ended).split()[-1] == "two"
+        assert ("one" in text(ended)) is forgot, "what it has forgotten it is told again"
+        assert ended.losses == ({"session_forgotten": 1} if forgot else {})
 
 
 @pytest.fixture(scope="module", params=SDKS)
@@ -166,14 +154,9 @@ def test_an_agent_that_is_a_server_is_called(server: Process, scheme: str) -> No
     run(body(f"{scheme}{server.url.removeprefix('http')}/agent"))
 
 
-def test_a_tool_call_is_whole_in_the_log() -> None:
-    async def body() -> None:
-        async with house(command=agent_client_agent_command("ts-2")) as it:
-            ended = await it.ask("tool tool")
-            started = [
-                event for _, event in await it.engine.runs.events(ended.id) if isinstance(event, e.ToolCallStarted)
-            ]
-            assert [event.call for event in started] == ["call_1", "call_1#2"]
-            assert json.loads(bytes(ended.output))
-
-    run(body())
+async def test_a_tool_call_is_whole_in_the_log() -> None:
+    async with house(command=agent_client_agent_command("ts-2")) as it:
+        ended = await it.ask("tool tool")
+        started = [event for _, event in await it.engine.runs.events(ended.id) if isinstance(event, e.ToolCallStarted)]
+        assert [event.call for event in started] == ["call_1", "call_1#2"]
+        assert json.loads(bytes(ended.output))

@@ -16,7 +16,6 @@ from adapters.agent_client.options import Workspace
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.transport.stdio.process import NewestOutput
-from tests.support.aio import run
 from tests.support.scripted import until
 
 
@@ -43,141 +42,111 @@ def alive(pid: int) -> bool:
     return "Z" not in stat.rpartition(")")[2].split()[0]
 
 
-def test_a_command_runs_and_its_output_and_exit_are_told(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            name = await here.create("sh", ["-c", "echo out; echo err >&2; exit 3"])
-            assert await here.find(name).wait() == {"exitCode": 3, "signal": None}
-            output = here.find(name).output()
-            assert sorted(output["output"].split()) == ["err", "out"]
-            assert output["truncated"] is False
-            assert output["exitStatus"] == {"exitCode": 3, "signal": None}
-
-    run(body())
+async def test_a_command_runs_and_its_output_and_exit_are_told(tmp_path: Path) -> None:
+    async with terminals(tmp_path) as here:
+        name = await here.create("sh", ["-c", "echo out; echo err >&2; exit 3"])
+        assert await here.find(name).wait() == {"exitCode": 3, "signal": None}
+        output = here.find(name).output()
+        assert sorted(output["output"].split()) == ["err", "out"]
+        assert output["truncated"] is False
+        assert output["exitStatus"] == {"exitCode": 3, "signal": None}
 
 
-def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            name = await here.create("sh", ["-c", "printf 'caf\\303'; sleep 60"])
-            async with asyncio.timeout(30):
-                while "caf" not in (output := here.find(name).output())["output"]:  # noqa: ASYNC110 - the command's
-                    await asyncio.sleep(0.01)
-            assert output == {"output": "caf", "truncated": False}  # half a character is not told yet
-
-    run(body())
+async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
+    async with terminals(tmp_path) as here:
+        name = await here.create("sh", ["-c", "printf 'caf\\303'; sleep 60"])
+        async with asyncio.timeout(30):
+            while "caf" not in (output := here.find(name).output())["output"]:  # noqa: ASYNC110 - the command's
+                await asyncio.sleep(0.01)
+        assert output == {"output": "caf", "truncated": False}  # half a character is not told yet
 
 
-def test_a_line_for_the_shell_is_run_by_a_shell(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            assert await said(here, await here.create("echo a && echo b | tr b c")) == "a\nc\n"
-
-    run(body())
+async def test_a_line_for_the_shell_is_run_by_a_shell(tmp_path: Path) -> None:
+    async with terminals(tmp_path) as here:
+        assert await said(here, await here.create("echo a && echo b | tr b c")) == "a\nc\n"
 
 
-def test_its_input_is_empty(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            assert await said(here, await here.create("sh", ["-c", "cat; echo done"])) == "done\n"
-
-    run(body())
+async def test_its_input_is_empty(tmp_path: Path) -> None:
+    async with terminals(tmp_path) as here:
+        assert await said(here, await here.create("sh", ["-c", "cat; echo done"])) == "done\n"
 
 
-def test_it_runs_inside_of_the_root_with_the_variables_asked_for(
+async def test_it_runs_inside_of_the_root_with_the_variables_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAIL_TOKEN", "a secret of the gateway's")
     (tmp_path / "sub").mkdir()
 
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            script = "import os; print(os.getcwd(), os.environ.get('MAIL_TOKEN'), os.environ['ASKED'])"
-            args = ["-c", script]
-            name = await here.create(sys.executable, args, env={"ASKED": "for"}, cwd=f"{tmp_path}/sub")
-            assert await said(here, name) == f"{tmp_path}/sub None for\n"
-            assert await said(here, await here.create("pwd", ["-P"])) == f"{tmp_path}\n"
-
-    run(body())
+    async with terminals(tmp_path) as here:
+        script = "import os; print(os.getcwd(), os.environ.get('MAIL_TOKEN'), os.environ['ASKED'])"
+        args = ["-c", script]
+        name = await here.create(sys.executable, args, env={"ASKED": "for"}, cwd=f"{tmp_path}/sub")
+        assert await said(here, name) == f"{tmp_path}/sub None for\n"
+        assert await said(here, await here.create("pwd", ["-P"])) == f"{tmp_path}\n"
 
 
-def test_a_folder_outside_and_a_command_that_is_none_are_refused(tmp_path: Path) -> None:
+async def test_a_folder_outside_and_a_command_that_is_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
 
-    async def body() -> None:
-        async with terminals(tmp_path / "root") as here:
-            for cwd in (str(tmp_path), "/", f"{tmp_path}/root/..", "root"):
-                with pytest.raises(Invalid):
-                    await here.create("pwd", cwd=cwd)
-            with pytest.raises(Invalid, match="command not found"):
-                await here.create("no-such-program", ["x"])
-
-    run(body())
+    async with terminals(tmp_path / "root") as here:
+        for cwd in (str(tmp_path), "/", f"{tmp_path}/root/..", "root"):
+            with pytest.raises(Invalid):
+                await here.create("pwd", cwd=cwd)
+        with pytest.raises(Invalid, match="command not found"):
+            await here.create("no-such-program", ["x"])
 
 
-def test_a_command_is_killed_with_all_that_it_started_and_its_output_stays(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            script = "trap '' TERM; setsid sleep 300 & echo $! $$; wait"
-            name = await here.create("sh", ["-c", script])
-            await until(lambda: bool(here.find(name).output()["output"]))
-            text = here.find(name).output()["output"]
-            pids = [int(word) for word in text.split()]
-            assert all(map(alive, pids))
-            await here.find(name).command.kill()
-            assert not any(map(alive, pids))
-            assert await here.find(name).wait() == {"exitCode": None, "signal": "SIGKILL"}
-            assert here.find(name).output()["output"] == text
-
-    run(body())
+async def test_a_command_is_killed_with_all_that_it_started_and_its_output_stays(tmp_path: Path) -> None:
+    async with terminals(tmp_path) as here:
+        script = "trap '' TERM; setsid sleep 300 & echo $! $$; wait"
+        name = await here.create("sh", ["-c", script])
+        await until(lambda: bool(here.find(name).output()["output"]))
+        text = here.find(name).output()["output"]
+        pids = [int(word) for word in text.split()]
+        assert all(map(alive, pids))
+        await here.find(name).command.kill()
+        assert not any(map(alive, pids))
+        assert await here.find(name).wait() == {"exitCode": None, "signal": "SIGKILL"}
+        assert here.find(name).output()["output"] == text
 
 
 @pytest.mark.parametrize("how", ["release", "session"])
-def test_nothing_is_left_of_a_released_terminal_or_of_an_ended_session(tmp_path: Path, how: str) -> None:
-    async def body() -> None:
-        here = Terminals(Files(Workspace(root=tmp_path, terminals=True)))
-        gc.collect()  # else files that other tests left behind may go meanwhile
-        before = len(os.listdir("/proc/self/fd"))
-        name = await here.create("sh", ["-c", "echo $$; sleep 300"])
-        await until(lambda: bool(here.find(name).output()["output"]))
-        text = here.find(name).output()["output"]
-        waiting = asyncio.create_task(here.find(name).wait())
-        await (here.release(name) if how == "release" else here.aclose())
-        assert not alive(int(text))
-        assert (await waiting)["signal"] == "SIGTERM"
-        with pytest.raises(NotFound):
-            here.find(name)
-        await here.aclose()
-        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
-        with pytest.raises(Conflict):
-            await here.create("pwd")
-
-    run(body())
+async def test_nothing_is_left_of_a_released_terminal_or_of_an_ended_session(tmp_path: Path, how: str) -> None:
+    here = Terminals(Files(Workspace(root=tmp_path, terminals=True)))
+    gc.collect()  # else files that other tests left behind may go meanwhile
+    before = len(os.listdir("/proc/self/fd"))
+    name = await here.create("sh", ["-c", "echo $$; sleep 300"])
+    await until(lambda: bool(here.find(name).output()["output"]))
+    text = here.find(name).output()["output"]
+    waiting = asyncio.create_task(here.find(name).wait())
+    await (here.release(name) if how == "release" else here.aclose())
+    assert not alive(int(text))
+    assert (await waiting)["signal"] == "SIGTERM"
+    with pytest.raises(NotFound):
+        here.find(name)
+    await here.aclose()
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    with pytest.raises(Conflict):
+        await here.create("pwd")
 
 
-def test_the_number_of_terminals_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_terminals_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.agent_client.outbound.workspace.MAX_TERMINALS", 2)
 
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            made = [await here.create("true", ["x"]) for _ in range(2)]
-            with pytest.raises(Conflict):
-                await here.create("true")
-            await here.release(made[0])
+    async with terminals(tmp_path) as here:
+        made = [await here.create("true", ["x"]) for _ in range(2)]
+        with pytest.raises(Conflict):
             await here.create("true")
+        await here.release(made[0])
+        await here.create("true")
 
-    run(body())
 
-
-def test_a_flood_is_kept_to_the_limit_and_blocks_nobody(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with terminals(tmp_path) as here:
-            name = await here.create("sh", ["-c", "head -c 20000000 /dev/zero | tr '\\0' x; echo end"], limit=100)
-            output = await said(here, name)
-            assert output == "x" * 96 + "end\n"
-            assert here.find(name).output()["truncated"] is True
-
-    run(body())
+async def test_a_flood_is_kept_to_the_limit_and_blocks_nobody(tmp_path: Path) -> None:
+    async with terminals(tmp_path) as here:
+        name = await here.create("sh", ["-c", "head -c 20000000 /dev/zero | tr '\\0' x; echo end"], limit=100)
+        output = await said(here, name)
+        assert output == "x" * 96 + "end\n"
+        assert here.find(name).output()["truncated"] is True
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.test_tunnel_stateless import DISCOVERED, META
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, rig
 from tests.governance.enforcing.support import ANN, YES, documents, told, verified
-from tests.support.aio import run
 
 GRANTS = ({"kind": "mcp", "server": "kit", "allow": ["read", "send", "drop"]},)
 LISTED = {"tools": [{"name": name} for name in ("read", "other", "send")], "nextCursor": "2", "_meta": {"z": 1}}
@@ -52,117 +51,105 @@ def calls(folder: Path) -> list[str]:
     return [each for each in told(folder) if each.startswith(("tool.", "approval."))]
 
 
-def test_only_tools_that_the_operator_has_are_listed_and_can_be_called(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig("native", governed=binding(tmp_path)) as it:
-            client = await it.connect()
-            said = await client.steps(
-                await opened(client, tmp_path),
-                ["servers"],
-                CONNECT,
-                message("tools/list"),
-                message("tools/call", name="read", arguments={"a": 1}),
-                message("tools/call", name="other"),
-                message("tools/call", name="drop"),
-                message("tools/call"),
-            )
-            assert said[2]["result"] == {**LISTED, "tools": [{"name": "read"}, {"name": "send"}]}
-            assert said[3]["result"] == {"content": []}
-            assert [each["error"]["code"] for each in said[4:]] == [-32600, -32600, -32602]
-            assert "drop" in said[5]["error"]["message"]
-            assert called(client) == ["read"]
-            refused = ["tool.refused other", "tool.refused drop"]
-            assert calls(tmp_path) == ["tool.call read", "tool.result read", *refused]
-
-    run(body())
+async def test_only_tools_that_the_operator_has_are_listed_and_can_be_called(tmp_path: Path) -> None:
+    async with rig("native", governed=binding(tmp_path)) as it:
+        client = await it.connect()
+        said = await client.steps(
+            await opened(client, tmp_path),
+            ["servers"],
+            CONNECT,
+            message("tools/list"),
+            message("tools/call", name="read", arguments={"a": 1}),
+            message("tools/call", name="other"),
+            message("tools/call", name="drop"),
+            message("tools/call"),
+        )
+        assert said[2]["result"] == {**LISTED, "tools": [{"name": "read"}, {"name": "send"}]}
+        assert said[3]["result"] == {"content": []}
+        assert [each["error"]["code"] for each in said[4:]] == [-32600, -32600, -32602]
+        assert "drop" in said[5]["error"]["message"]
+        assert called(client) == ["read"]
+        refused = ["tool.refused other", "tool.refused drop"]
+        assert calls(tmp_path) == ["tool.call read", "tool.result read", *refused]
 
 
-def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prompted(tmp_path: Path) -> None:
+async def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prompted(tmp_path: Path) -> None:
     people = [
         {"name": "ana", "token": "ana-token-0123456789", "oversees": True},
         {"name": "bob", "token": "bob-token-0123456789", "tools": ["re*", "other"]},
     ]
 
-    async def body() -> None:
-        async with rig("native", governed=binding(tmp_path), clients=people) as it:
-            bob = await it.connect(token="bob-token-0123456789")
-            session = await opened(bob, tmp_path)
-            steps = (["servers"], CONNECT, message("tools/list"), message("tools/call", name="send"))
-            said = await bob.steps(session, *steps)
-            assert said[2]["result"]["tools"] == [{"name": "read"}]
-            assert said[3]["error"]["code"] == -32600 and not called(bob)
-            [server] = it.tunnels._servers.values()
-            [end] = [each for each in it.tunnels.ends.of(server) if each._client is not None]
-            listing = jsonrpc.raw({"connectionId": end.id, "method": "tools/list", "params": {}})
-            listed = forwarded.members(await end.ask(listing))["tools"]
-            assert bytes(listed) == b'[{"name":"read"}]', "between prompts, too"
-            ana = await it.connect(token="ana-token-0123456789")
-            await ana.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
-            said = await ana.steps(session, *steps[:3])
-            assert said[2]["result"]["tools"] == [{"name": "read"}, {"name": "send"}]
-
-    run(body())
+    async with rig("native", governed=binding(tmp_path), clients=people) as it:
+        bob = await it.connect(token="bob-token-0123456789")
+        session = await opened(bob, tmp_path)
+        steps = (["servers"], CONNECT, message("tools/list"), message("tools/call", name="send"))
+        said = await bob.steps(session, *steps)
+        assert said[2]["result"]["tools"] == [{"name": "read"}]
+        assert said[3]["error"]["code"] == -32600 and not called(bob)
+        [server] = it.tunnels._servers.values()
+        [end] = [each for each in it.tunnels.ends.of(server) if each._client is not None]
+        listing = jsonrpc.raw({"connectionId": end.id, "method": "tools/list", "params": {}})
+        listed = forwarded.members(await end.ask(listing))["tools"]
+        assert bytes(listed) == b'[{"name":"read"}]', "between prompts, too"
+        ana = await it.connect(token="ana-token-0123456789")
+        await ana.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+        said = await ana.steps(session, *steps[:3])
+        assert said[2]["result"]["tools"] == [{"name": "read"}, {"name": "send"}]
 
 
-def test_a_call_that_needs_a_word_waits_for_it_and_one_that_fails_is_audited_so(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig(governed=binding(tmp_path)) as it:
-            client = await it.connect()
-            session = await opened(client, tmp_path)
-            client.replies["tools/call"] = (-1, "no such thing")
-            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send", "arguments": {}}}
-            steps = [["open", 0], ["write", 0, call], ["read", 0], ["close", 0]]
-            prompt = await client.start(session, json.dumps(steps))
-            await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
-            assert not called(client)
-            [asking] = await it.engine.runs.list(RunQuery(thread=session))
-            await it.engine.runs.answer(asking.id, Answer(value=YES, by=ANN))
-            await prompt
-            text = client.text()
-            assert '"code": -1' in text
-            assert called(client) == ["send"]
-            assert calls(tmp_path)[:2] == ["tool.call send", "approval.requested send"]
-            assert calls(tmp_path)[-1] == "tool.result send"
-
-    run(body())
+async def test_a_call_that_needs_a_word_waits_for_it_and_one_that_fails_is_audited_so(tmp_path: Path) -> None:
+    async with rig(governed=binding(tmp_path)) as it:
+        client = await it.connect()
+        session = await opened(client, tmp_path)
+        client.replies["tools/call"] = (-1, "no such thing")
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send", "arguments": {}}}
+        steps = [["open", 0], ["write", 0, call], ["read", 0], ["close", 0]]
+        prompt = await client.start(session, json.dumps(steps))
+        await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
+        assert not called(client)
+        [asking] = await it.engine.runs.list(RunQuery(thread=session))
+        await it.engine.runs.answer(asking.id, Answer(value=YES, by=ANN))
+        await prompt
+        text = client.text()
+        assert '"code": -1' in text
+        assert called(client) == ["send"]
+        assert calls(tmp_path)[:2] == ["tool.call send", "approval.requested send"]
+        assert calls(tmp_path)[-1] == "tool.result send"
 
 
-def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig("native", governed=binding(tmp_path)) as it:
-            client = await it.connect(stateless=True)
-            session = await opened(client, tmp_path)
-            client.replies |= {"server/discover": DISCOVERED}
+async def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp_path: Path) -> None:
+    async with rig("native", governed=binding(tmp_path)) as it:
+        client = await it.connect(stateless=True)
+        session = await opened(client, tmp_path)
+        client.replies |= {"server/discover": DISCOVERED}
 
-            def step(request: str, method: str, **params: Any) -> list[Any]:
-                about = {"serverId": {"$": [0, 0, "serverId"]}, "requestId": request}
-                return ["ask", "mcp/message", {**about, "method": method, "params": {"_meta": META, **params}}]
+        def step(request: str, method: str, **params: Any) -> list[Any]:
+            about = {"serverId": {"$": [0, 0, "serverId"]}, "requestId": request}
+            return ["ask", "mcp/message", {**about, "method": method, "params": {"_meta": META, **params}}]
 
-            said = await client.steps(
-                session,
-                ["servers"],
-                step("a", "tools/list"),
-                step("b", "tools/call", name="read"),
-                step("c", "tools/call", name="drop"),
-            )
-            assert [each["name"] for each in said[1]["result"]["result"]["tools"]] == ["read", "send"]
-            assert said[2]["result"] == {"result": {"content": []}}
-            assert said[3]["result"]["error"]["code"] == -32600
-            # the agent's MCP client goes on after the turn
-            [server] = it.tunnels._servers.values()
-            [end] = it.tunnels.ends.of(server)
-            late = jsonrpc.raw({"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}})
-            async with asyncio.timeout(30):
-                try:
-                    await end.ask(late)
-                except RpcError as error:
-                    assert "while a prompt" in str(error)
-                else:
-                    raise AssertionError("it was called")
-            assert called(client) == ["read"]
-            assert calls(tmp_path)[-1] == "tool.refused read"
-
-    run(body())
+        said = await client.steps(
+            session,
+            ["servers"],
+            step("a", "tools/list"),
+            step("b", "tools/call", name="read"),
+            step("c", "tools/call", name="drop"),
+        )
+        assert [each["name"] for each in said[1]["result"]["result"]["tools"]] == ["read", "send"]
+        assert said[2]["result"] == {"result": {"content": []}}
+        assert said[3]["result"]["error"]["code"] == -32600
+        # the agent's MCP client goes on after the turn
+        [server] = it.tunnels._servers.values()
+        [end] = it.tunnels.ends.of(server)
+        late = jsonrpc.raw({"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}})
+        async with asyncio.timeout(30):
+            try:
+                await end.ask(late)
+            except RpcError as error:
+                assert "while a prompt" in str(error)
+            else:
+                raise AssertionError("it was called")
+        assert called(client) == ["read"]
+        assert calls(tmp_path)[-1] == "tool.refused read"
 
 
 def reported(call: str, tool: str, **words: Any) -> list[Any]:
@@ -174,33 +161,30 @@ def reported(call: str, tool: str, **words: Any) -> list[Any]:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("tool", ["read", "send"])
-def test_a_call_that_the_agent_also_tells_of_is_decided_and_asked_about_once(
+async def test_a_call_that_the_agent_also_tells_of_is_decided_and_asked_about_once(
     tmp_path: Path, first: bool, tool: str
 ) -> None:
-    async def body() -> None:
-        async with rig("native", governed=binding(tmp_path)) as it:
-            client = await it.connect()
-            session = await opened(client, tmp_path)
-            told_of = reported("c1", tool, kind="read", rawInput={"a": 1}, status="in_progress")
-            there = {"connectionId": {"$": [1, "result", "connectionId"]}}
-            params = {"name": tool, "arguments": {"a": 1}}
-            begin = ["begin", "mcp/message", {**there, "method": "tools/call", "params": params}]
-            ended = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
-            end = ["tell", "session/update", {"sessionId": "s0", "update": ended}]
-            again = [] if tool == "send" else [message("tools/call", **params)]
-            steps = [["servers"], CONNECT, *([told_of, begin] if first else [begin, told_of]), ["answer", 0], end]
-            prompt = await client.start(session, json.dumps([*steps, *again]))
-            asked = [] if tool == "read" else ["approval.requested send", "approval.granted send"]
-            if asked:
-                await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
-                [asking] = await it.engine.runs.list(RunQuery(thread=session))
-                await it.engine.runs.answer(asking.id, Answer(value=YES, by=ANN))
-            await prompt
-            assert called(client) == [tool] * (1 + len(again))
-            done = calls(tmp_path)
-            assert [each for each in done if each.startswith("approval.")] == asked
-            assert not [each for each in done if "refused" in each]
-            # the call, its result by the server and by the agent; and where it is made again, that
-            assert done.count(f"tool.result {tool}") == 2 + len(again)
-
-    run(body())
+    async with rig("native", governed=binding(tmp_path)) as it:
+        client = await it.connect()
+        session = await opened(client, tmp_path)
+        told_of = reported("c1", tool, kind="read", rawInput={"a": 1}, status="in_progress")
+        there = {"connectionId": {"$": [1, "result", "connectionId"]}}
+        params = {"name": tool, "arguments": {"a": 1}}
+        begin = ["begin", "mcp/message", {**there, "method": "tools/call", "params": params}]
+        ended = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
+        end = ["tell", "session/update", {"sessionId": "s0", "update": ended}]
+        again = [] if tool == "send" else [message("tools/call", **params)]
+        steps = [["servers"], CONNECT, *([told_of, begin] if first else [begin, told_of]), ["answer", 0], end]
+        prompt = await client.start(session, json.dumps([*steps, *again]))
+        asked = [] if tool == "read" else ["approval.requested send", "approval.granted send"]
+        if asked:
+            await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
+            [asking] = await it.engine.runs.list(RunQuery(thread=session))
+            await it.engine.runs.answer(asking.id, Answer(value=YES, by=ANN))
+        await prompt
+        assert called(client) == [tool] * (1 + len(again))
+        done = calls(tmp_path)
+        assert [each for each in done if each.startswith("approval.")] == asked
+        assert not [each for each in done if "refused" in each]
+        # the call, its result by the server and by the agent; and where it is made again, that
+        assert done.count(f"tool.result {tool}") == 2 + len(again)

@@ -17,7 +17,6 @@ from typing import Any
 from adapters.agent_client.tunnel import shim
 from adapters.agent_client.tunnel.shim_ends import PROGRAM, ShimEnd
 from tests.adapters.agent_client.tunnel_rig import KIT, TOOLS, Provider, Rig, rig
-from tests.support.aio import run
 from tests.support.scripted import until
 
 SERVERS = ["servers"]
@@ -43,107 +42,98 @@ async def there(client: Provider, session: str) -> None:
     assert said[2]["result"] == {}
 
 
-def test_an_agent_gets_a_program_to_start_that_is_the_clients_server() -> None:
-    async def body() -> None:
-        async with rig() as it:
-            client, session = await opened(it, TOOLS, KIT)
-            big = {"content": [{"type": "text", "text": "x" * 3_000_000}]}
-            client.replies |= {"initialize": {"serverInfo": {"name": "mine"}}, "tools/call": big}
-            client.replies["tools/list"] = (-32602, "no", {"why": 1})
-            said = await client.steps(
-                session,
-                SERVERS,
-                OPEN,
-                ["open", 1],
-                ["write", 0, line("initialize", 1, protocolVersion="2025-06-18")],
-                ["read", 0],
-                ["write", 0, line("notifications/initialized")],
-                ["write", 0, line("tools/call", 2, name="big")],
-                ["read", 0],
-                ["write", 1, line("tools/list", 1)],
-                ["read", 1],
-                ["close", 0],
-                ["close", 1],
-            )
-            tools, kit = said[0]
-            assert sorted(tools) == ["args", "command", "env", "name"]
-            assert (tools["name"], kit["name"], kit["_meta"]) == ("tools", "kit", {"acme": 1})
-            assert said[4]["result"] == client.replies["initialize"]
-            assert said[7]["result"] == big
-            assert said[9]["error"] == {"code": -32602, "message": "no", "data": {"why": 1}}
-            assert said[10:] == [0, 0]
-            assert client.of_mcp("mcp/connect") == [{"acpId": "tools-1"}, {"serverId": "kit-1"}]
-            assert {each["connectionId"] for each in client.of_mcp("mcp/disconnect")} == {"mcp-0", "mcp-1"}
-            assert [each["params"]["method"] for each in client.told] == ["notifications/initialized"]
-
-    run(body())
+async def test_an_agent_gets_a_program_to_start_that_is_the_clients_server() -> None:
+    async with rig() as it:
+        client, session = await opened(it, TOOLS, KIT)
+        big = {"content": [{"type": "text", "text": "x" * 3_000_000}]}
+        client.replies |= {"initialize": {"serverInfo": {"name": "mine"}}, "tools/call": big}
+        client.replies["tools/list"] = (-32602, "no", {"why": 1})
+        said = await client.steps(
+            session,
+            SERVERS,
+            OPEN,
+            ["open", 1],
+            ["write", 0, line("initialize", 1, protocolVersion="2025-06-18")],
+            ["read", 0],
+            ["write", 0, line("notifications/initialized")],
+            ["write", 0, line("tools/call", 2, name="big")],
+            ["read", 0],
+            ["write", 1, line("tools/list", 1)],
+            ["read", 1],
+            ["close", 0],
+            ["close", 1],
+        )
+        tools, kit = said[0]
+        assert sorted(tools) == ["args", "command", "env", "name"]
+        assert (tools["name"], kit["name"], kit["_meta"]) == ("tools", "kit", {"acme": 1})
+        assert said[4]["result"] == client.replies["initialize"]
+        assert said[7]["result"] == big
+        assert said[9]["error"] == {"code": -32602, "message": "no", "data": {"why": 1}}
+        assert said[10:] == [0, 0]
+        assert client.of_mcp("mcp/connect") == [{"acpId": "tools-1"}, {"serverId": "kit-1"}]
+        assert {each["connectionId"] for each in client.of_mcp("mcp/disconnect")} == {"mcp-0", "mcp-1"}
+        assert [each["params"]["method"] for each in client.told] == ["notifications/initialized"]
 
 
-def test_both_sides_ask_tell_and_cancel_through_it() -> None:
-    async def body() -> None:
-        async with rig() as it:
-            client, session = await opened(it, KIT)
-            steps = [
-                OPEN,
-                ["write", 0, line("tools/call", 7, name="slow")],
-                ["read", 0],
-                ["read", 0],
-                ["write", 0, {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}],
-                ["write", 0, line("notifications/cancelled", requestId=7)],
-                ["read", 0],
-                ["read", 0],
-                ["read", 0],
-                ["close", 0],
-            ]
-            prompt = await client.start(session, json.dumps(steps))
-            called = await client.message("tools/call")
-            told = {"connectionId": "mcp-0", "method": "notifications/progress", "params": {"progress": 1}}
-            await client.notify("mcp/message", told)
-            asked = {"connectionId": "mcp-0", "method": "roots/list"}
-            assert await client.request("mcp/message", asked) == {"roots": []}
-            await client.until(lambda: any(each["method"] == "$/cancel_request" for each in client.told))
-            assert {"requestId": called["id"]} in [each["params"] for each in client.told]
-            # what the server cancels in its own words names no request of ours
-            own = {"connectionId": "mcp-0", "method": "notifications/cancelled", "params": {"requestId": 2}}
-            await client.notify("mcp/message", own)
-            given_up = await client.begin("mcp/message", {"connectionId": "mcp-0", "method": "elicitation/create"})
-            [end] = it.tunnels.ends._ends.values()
-            assert isinstance(end, ShimEnd)
-            await until(lambda: end._mcp.peer.pending == 1)
-            await client.notify("$/cancel_request", {"requestId": client._id})
-            with contextlib.suppress(Exception):
-                await given_up
-            await prompt
-            _, _, progress, roots, _, _, answer, question, taken_back, code = client.said(0)
-            assert (progress["method"], progress["params"]) == (told["method"], told["params"])
-            assert (roots["id"], roots["method"]) == (1, "roots/list")
-            assert answer["id"] == 7
-            assert answer["error"]["code"] == -32800
-            assert (question["id"], question["method"]) == (2, "elicitation/create")
-            assert (taken_back["method"], taken_back["params"]["requestId"]) == ("notifications/cancelled", 2)
-            assert code == 0
-
-    run(body())
+async def test_both_sides_ask_tell_and_cancel_through_it() -> None:
+    async with rig() as it:
+        client, session = await opened(it, KIT)
+        steps = [
+            OPEN,
+            ["write", 0, line("tools/call", 7, name="slow")],
+            ["read", 0],
+            ["read", 0],
+            ["write", 0, {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}],
+            ["write", 0, line("notifications/cancelled", requestId=7)],
+            ["read", 0],
+            ["read", 0],
+            ["read", 0],
+            ["close", 0],
+        ]
+        prompt = await client.start(session, json.dumps(steps))
+        called = await client.message("tools/call")
+        told = {"connectionId": "mcp-0", "method": "notifications/progress", "params": {"progress": 1}}
+        await client.notify("mcp/message", told)
+        asked = {"connectionId": "mcp-0", "method": "roots/list"}
+        assert await client.request("mcp/message", asked) == {"roots": []}
+        await client.until(lambda: any(each["method"] == "$/cancel_request" for each in client.told))
+        assert {"requestId": called["id"]} in [each["params"] for each in client.told]
+        # what the server cancels in its own words names no request of ours
+        own = {"connectionId": "mcp-0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+        await client.notify("mcp/message", own)
+        given_up = await client.begin("mcp/message", {"connectionId": "mcp-0", "method": "elicitation/create"})
+        [end] = it.tunnels.ends._ends.values()
+        assert isinstance(end, ShimEnd)
+        await until(lambda: end._mcp.peer.pending == 1)
+        await client.notify("$/cancel_request", {"requestId": client._id})
+        with contextlib.suppress(Exception):
+            await given_up
+        await prompt
+        _, _, progress, roots, _, _, answer, question, taken_back, code = client.said(0)
+        assert (progress["method"], progress["params"]) == (told["method"], told["params"])
+        assert (roots["id"], roots["method"]) == (1, "roots/list")
+        assert answer["id"] == 7
+        assert answer["error"]["code"] == -32800
+        assert (question["id"], question["method"]) == (2, "elicitation/create")
+        assert (taken_back["method"], taken_back["params"]["requestId"]) == ("notifications/cancelled", 2)
+        assert code == 0
 
 
-def test_it_ends_with_its_session_and_with_its_gateway_in_mid_call() -> None:
-    async def body() -> None:
-        async with rig() as it:
-            client, session = await opened(it, KIT)
-            await there(client, session)
-            other = await client.new(mcpServers=[])
-            await client.request("session/close", {"sessionId": session})
-            assert await client.steps(other, ["read", 0], ["code", 0]) == [None, 0]
-            assert not len(it.tunnels.ends)
-            session = await client.new(mcpServers=[KIT])
-            [_, pid] = await client.steps(session, OPEN, ["pid", 1])
-            await client.start(session, json.dumps([["write", 1, line("tools/call", 1)], ["read", 1]]))
-            await client.message("tools/call")
-        async with asyncio.timeout(30):
-            while _lives(pid):  # noqa: ASYNC110 - it is no child of ours
-                await asyncio.sleep(0.01)
-
-    run(body())
+async def test_it_ends_with_its_session_and_with_its_gateway_in_mid_call() -> None:
+    async with rig() as it:
+        client, session = await opened(it, KIT)
+        await there(client, session)
+        other = await client.new(mcpServers=[])
+        await client.request("session/close", {"sessionId": session})
+        assert await client.steps(other, ["read", 0], ["code", 0]) == [None, 0]
+        assert not len(it.tunnels.ends)
+        session = await client.new(mcpServers=[KIT])
+        [_, pid] = await client.steps(session, OPEN, ["pid", 1])
+        await client.start(session, json.dumps([["write", 1, line("tools/call", 1)], ["read", 1]]))
+        await client.message("tools/call")
+    async with asyncio.timeout(30):
+        while _lives(pid):  # noqa: ASYNC110 - it is no child of ours
+            await asyncio.sleep(0.01)
 
 
 def _lives(pid: int) -> bool:
@@ -154,27 +144,24 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def test_who_does_not_know_the_secret_is_told_nothing_and_a_crowd_of_such_is_turned_away() -> None:
-    async def body() -> None:
-        async with rig() as it:
-            client, session = await opened(it, KIT)
-            [[server]] = await client.steps(session, SERVERS)
-            env = {each["name"]: each["value"] for each in server["env"]}
-            place = env[shim.ADDRESS].replace("@", "\0")
-            for proof in (shim.proof(b"guess", "shim", "x", "y"), "", "\x00", "x" * 100_000):
-                reader, writer = await asyncio.open_unix_connection(place)
-                await reader.readline()
-                writer.write(f"{env[shim.SERVER]} 00 {proof}\n".encode())
-                with contextlib.suppress(ConnectionError):
-                    assert await reader.read() == b""
-                writer.close()
-            crowd = [await asyncio.open_unix_connection(place) for _ in range(65)]
-            assert [bool(await reader.readline()) for reader, _ in crowd].count(False) == 1
-            for _, writer in crowd:
-                writer.close()
-            assert not client.of_mcp("mcp/connect")
-
-    run(body())
+async def test_who_does_not_know_the_secret_is_told_nothing_and_a_crowd_of_such_is_turned_away() -> None:
+    async with rig() as it:
+        client, session = await opened(it, KIT)
+        [[server]] = await client.steps(session, SERVERS)
+        env = {each["name"]: each["value"] for each in server["env"]}
+        place = env[shim.ADDRESS].replace("@", "\0")
+        for proof in (shim.proof(b"guess", "shim", "x", "y"), "", "\x00", "x" * 100_000):
+            reader, writer = await asyncio.open_unix_connection(place)
+            await reader.readline()
+            writer.write(f"{env[shim.SERVER]} 00 {proof}\n".encode())
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+        crowd = [await asyncio.open_unix_connection(place) for _ in range(65)]
+        assert [bool(await reader.readline()) for reader, _ in crowd].count(False) == 1
+        for _, writer in crowd:
+            writer.close()
+        assert not client.of_mcp("mcp/connect")
 
 
 @contextlib.contextmanager
@@ -266,30 +253,27 @@ def test_it_does_not_talk_to_a_gateway_that_cannot_prove_itself() -> None:
         assert b"is not there" in complaint
 
 
-def test_a_shim_that_does_not_move_holds_up_nobody_else_and_little_memory() -> None:
-    async def body() -> None:
-        async with rig() as it:
-            client, session = await opened(it, KIT)
-            await there(client, session)
-            [end] = it.tunnels.ends._ends.values()
-            assert isinstance(end, ShimEnd)
-            peer = end._mcp.peer
-            [pid] = await client.steps(session, ["pid", 0])
-            os.kill(pid, signal.SIGSTOP)
-            note = {"connectionId": "mcp-0", "method": "notifications/message", "params": {"data": "x" * 200_000}}
+async def test_a_shim_that_does_not_move_holds_up_nobody_else_and_little_memory() -> None:
+    async with rig() as it:
+        client, session = await opened(it, KIT)
+        await there(client, session)
+        [end] = it.tunnels.ends._ends.values()
+        assert isinstance(end, ShimEnd)
+        peer = end._mcp.peer
+        [pid] = await client.steps(session, ["pid", 0])
+        os.kill(pid, signal.SIGSTOP)
+        note = {"connectionId": "mcp-0", "method": "notifications/message", "params": {"data": "x" * 200_000}}
 
-            async def flood() -> None:
-                while True:
-                    await client.notify("mcp/message", note)
+        async def flood() -> None:
+            while True:
+                await client.notify("mcp/message", note)
 
-            flooding = asyncio.create_task(flood())
-            try:
-                await until(lambda: not peer.flowing)
-                other = await it.connect()
-                assert await other.new(mcpServers=[])
-                assert peer.queued < 2_000_000
-            finally:
-                flooding.cancel()
-                os.kill(pid, signal.SIGCONT)
-
-    run(body())
+        flooding = asyncio.create_task(flood())
+        try:
+            await until(lambda: not peer.flowing)
+            other = await it.connect()
+            assert await other.new(mcpServers=[])
+            assert peer.queued < 2_000_000
+        finally:
+            flooding.cancel()
+            os.kill(pid, signal.SIGCONT)

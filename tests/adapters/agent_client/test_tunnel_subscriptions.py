@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Raw
 
 from adapters.agent_client.tunnel.proxy import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
-from tests.support.aio import run
 from tests.support.scripted import until
 
 
@@ -33,17 +32,14 @@ class Client:
     resources = frozenset({"file:///a"})
 
 
-def test_who_leaves_before_the_server_has_answered_follows_nothing() -> None:
-    async def story() -> None:
-        server: Any = Server()
-        session: Any = Client()
-        follows = Subscriptions(server)
-        follows.joined(session)
-        await until(lambda: bool(server.asked))
-        follows.left(session)
-        server.may.set()
-        await until(lambda: not follows._work)
-        assert server.asked == [(SUBSCRIBE, "file:///a"), (UNSUBSCRIBE, "file:///a")]
-        assert not follows.follows(session, "file:///a")
-
-    run(story())
+async def test_who_leaves_before_the_server_has_answered_follows_nothing() -> None:
+    server: Any = Server()
+    session: Any = Client()
+    follows = Subscriptions(server)
+    follows.joined(session)
+    await until(lambda: bool(server.asked))
+    follows.left(session)
+    server.may.set()
+    await until(lambda: not follows._work)
+    assert server.asked == [(SUBSCRIBE, "file:///a"), (UNSUBSCRIBE, "file:///a")]
+    assert not follows.follows(session, "file:///a")

@@ -17,7 +17,6 @@ from gateway.core.types import Answer, Interrupt, Outcome, RunRequest
 from tests.adapters.agent_client.editor import Editor, Refused
 from tests.adapters.agent_client.inbound_rig import Rig, rig, scripted
 from tests.adapters.agent_client.v2_editor import FORMS, START, EditorV2, connect
-from tests.support.aio import run
 
 STEPS = 40
 CHOICE = {"enum": ["red", "blue"]}
@@ -166,25 +165,22 @@ def _sound(player: Player) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_clients_do_each_is_told_a_sound_story_and_history_is_the_same_for_all(seed: int) -> None:
-    async def main() -> None:
-        dice = random.Random(seed)
-        async with rig(agent(dice), v2=True) as gateway:
-            game = Game(gateway, dice)
-            for version in (2, 2, 1):
-                await game.join(version)
-            for _ in range(STEPS):
-                await game.step()
-            await game.settle()
-            for player in game.players[:2]:
-                _sound(player)
-            told = []
-            for _ in range(2):
-                editor = await connect(gateway)
-                await editor.load(game.session)
-                told.append(editor.updates)
-            assert told[0] == told[1]
-            mine = {name for player in game.players for name in player.accepted}
-            assert mine <= {update.get("messageId") for update in told[0]}
-
-    run(main())
+async def test_whatever_clients_do_each_is_told_a_sound_story_and_history_is_the_same_for_all(seed: int) -> None:
+    dice = random.Random(seed)
+    async with rig(agent(dice), v2=True) as gateway:
+        game = Game(gateway, dice)
+        for version in (2, 2, 1):
+            await game.join(version)
+        for _ in range(STEPS):
+            await game.step()
+        await game.settle()
+        for player in game.players[:2]:
+            _sound(player)
+        told = []
+        for _ in range(2):
+            editor = await connect(gateway)
+            await editor.load(game.session)
+            told.append(editor.updates)
+        assert told[0] == told[1]
+        mine = {name for player in game.players for name in player.accepted}
+        assert mine <= {update.get("messageId") for update in told[0]}

@@ -40,126 +40,105 @@ async def wordy(context: RunContext) -> None:
 # --- what was -----------------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_resumed_from_its_start_is_told_in_whole_messages_before_the_answer() -> None:
-    async def main() -> None:
-        async with rig(scripted(wordy), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            await editor.turn(session, "one")
-            await editor.turn(session, "two")
+async def test_a_session_that_is_resumed_from_its_start_is_told_in_whole_messages_before_the_answer() -> None:
+    async with rig(scripted(wordy), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        await editor.turn(session, "one")
+        await editor.turn(session, "two")
+        again = await connect(gateway)
+        assert await again.load(session) == {}
+        each = ["user_message", "agent_thought", "agent_message"]
+        each += ["tool_call_update", "tool_call_update", "agent_message"]
+        assert again.kinds() == [*each, *each, "state_update"] and again.updates[-1] == idle(None)
+        assert again.order.index("session/update") < again.order.index("session/resume")
+        for kind in ("user_message", "agent_message", "agent_thought"):
+            assert again.messages(kind) == editor.messages(kind), "the same messages by the same ids"
+        assert await again.turn(session, "three") == idle()
+
+
+async def test_a_session_that_is_resumed_without_replay_is_told_its_state_alone() -> None:
+    async with rig(scripted(echo), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        await editor.turn(session, "one")
+        for replay in ({}, {"replayFrom": None}):
             again = await connect(gateway)
-            assert await again.load(session) == {}
-            each = ["user_message", "agent_thought", "agent_message"]
-            each += ["tool_call_update", "tool_call_update", "agent_message"]
-            assert again.kinds() == [*each, *each, "state_update"] and again.updates[-1] == idle(None)
-            assert again.order.index("session/update") < again.order.index("session/resume")
-            for kind in ("user_message", "agent_message", "agent_thought"):
-                assert again.messages(kind) == editor.messages(kind), "the same messages by the same ids"
-            assert await again.turn(session, "three") == idle()
-
-    run(main())
+            assert await again.resume(session, **replay) == {}
+            assert again.updates == [idle(None)]
+            assert again.order == ["initialize", "session/update", "session/resume"]
+        assert await again.turn(session, "two") == idle()
 
 
-def test_a_session_that_is_resumed_without_replay_is_told_its_state_alone() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            await editor.turn(session, "one")
-            for replay in ({}, {"replayFrom": None}):
-                again = await connect(gateway)
-                assert await again.resume(session, **replay) == {}
-                assert again.updates == [idle(None)]
-                assert again.order == ["initialize", "session/update", "session/resume"]
-            assert await again.turn(session, "two") == idle()
-
-    run(main())
-
-
-def test_a_place_to_replay_from_that_does_not_exist_is_refused() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            params = {"sessionId": session, "cwd": "/work", "replayFrom": {"type": "_acme_yesterday"}}
-            error = await editor.refused("session/resume", params)
-            assert (error.code, error.data["path"]) == (-32602, "/replayFrom/type")
-
-    run(main())
+async def test_a_place_to_replay_from_that_does_not_exist_is_refused() -> None:
+    async with rig(scripted(echo), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        params = {"sessionId": session, "cwd": "/work", "replayFrom": {"type": "_acme_yesterday"}}
+        error = await editor.refused("session/resume", params)
+        assert (error.code, error.data["path"]) == (-32602, "/replayFrom/type")
 
 
 @pytest.mark.parametrize("replay", [{}, {"replayFrom": START}], ids=["resumed", "replayed"])
-def test_a_run_in_progress_is_running_before_the_answer_and_followed_to_its_end(replay: dict[str, Any]) -> None:
-    async def main() -> None:
-        go = asyncio.Event()
-        async with rig(scripted(held(lambda: go)), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            await editor.prompt(session)
-            await editor.heard("before")
-            again = await connect(gateway)
-            await again.resume(session, **replay)
-            assert again.updates[-1] == RUNNING and again.order[-1] == "session/resume"
-            assert again.heard_all() == ("before " if replay else "")
-            go.set()
-            assert await again.over() == idle()
-            assert again.heard_all() == ("before after" if replay else "after")
-            if replay:
-                assert again.messages("user_message") == editor.messages("user_message")
-            assert list(again.messages()) == list(editor.messages())
-
-    run(main())
+async def test_a_run_in_progress_is_running_before_the_answer_and_followed_to_its_end(replay: dict[str, Any]) -> None:
+    go = asyncio.Event()
+    async with rig(scripted(held(lambda: go)), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        await editor.prompt(session)
+        await editor.heard("before")
+        again = await connect(gateway)
+        await again.resume(session, **replay)
+        assert again.updates[-1] == RUNNING and again.order[-1] == "session/resume"
+        assert again.heard_all() == ("before " if replay else "")
+        go.set()
+        assert await again.over() == idle()
+        assert again.heard_all() == ("before after" if replay else "after")
+        if replay:
+            assert again.messages("user_message") == editor.messages("user_message")
+        assert list(again.messages()) == list(editor.messages())
 
 
 @pytest.mark.parametrize("replay", [{}, {"replayFrom": START}], ids=["resumed", "replayed"])
-def test_a_run_that_waits_is_waiting_before_the_answer_and_asks_again_after_it(replay: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with rig(scripted(asking(CHOICE)), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            await editor.prompt(session)
-            await editor.next_asked()
-            again = await connect(gateway)
-            await again.resume(session, **replay)
-            assert again.updates[-1] == WAITING
-            asked = await again.next_asked()
-            assert again.order.index("session/resume") < again.order.index("session/request_permission")
-            await again.choose(asked, asked["params"]["options"][0]["optionId"])
-            assert await again.over() == idle() and await editor.over() == idle()
-            assert again.states()[-3:] == ["requires_action", "running", "idle"]
-
-    run(main())
+async def test_a_run_that_waits_is_waiting_before_the_answer_and_asks_again_after_it(replay: dict[str, Any]) -> None:
+    async with rig(scripted(asking(CHOICE)), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        await editor.prompt(session)
+        await editor.next_asked()
+        again = await connect(gateway)
+        await again.resume(session, **replay)
+        assert again.updates[-1] == WAITING
+        asked = await again.next_asked()
+        assert again.order.index("session/resume") < again.order.index("session/request_permission")
+        await again.choose(asked, asked["params"]["options"][0]["optionId"])
+        assert await again.over() == idle() and await editor.over() == idle()
+        assert again.states()[-3:] == ["requires_action", "running", "idle"]
 
 
-def test_a_session_may_be_resumed_again_where_it_is_open_while_it_works() -> None:
-    async def main() -> None:
-        go = asyncio.Event()
-        async with rig(scripted(held(lambda: go)), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            await editor.prompt(session, "hi")
-            await editor.heard("before")
-            await editor.load(session)
-            assert editor.heard_all("user_message") == "hi" and editor.updates[-1] == RUNNING
-            go.set()
-            assert await editor.over() == idle()
-            assert editor.heard_all() == "before after"
-            assert await editor.turn(session, "more") == idle()
-
-    run(main())
+async def test_a_session_may_be_resumed_again_where_it_is_open_while_it_works() -> None:
+    go = asyncio.Event()
+    async with rig(scripted(held(lambda: go)), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        await editor.prompt(session, "hi")
+        await editor.heard("before")
+        await editor.load(session)
+        assert editor.heard_all("user_message") == "hi" and editor.updates[-1] == RUNNING
+        go.set()
+        assert await editor.over() == idle()
+        assert editor.heard_all() == "before after"
+        assert await editor.turn(session, "more") == idle()
 
 
-def test_a_prompt_may_come_on_a_connection_that_has_not_resumed_the_session() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            await editor.turn(session)
-            again = await connect(gateway)
-            assert await again.turn(session, "more") == idle()
-            assert again.states() == ["running", "idle"], "no state but those of the work"
-
-    run(main())
+async def test_a_prompt_may_come_on_a_connection_that_has_not_resumed_the_session() -> None:
+    async with rig(scripted(echo), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        await editor.turn(session)
+        again = await connect(gateway)
+        assert await again.turn(session, "more") == idle()
+        assert again.states() == ["running", "idle"], "no state but those of the work"
 
 
 # --- a gateway that comes back ------------------------------------------------------------------------------------
@@ -235,25 +214,22 @@ def test_a_run_that_did_not_survive_the_gateway_has_failed(tmp_path: Path) -> No
 # --- beside prompts -----------------------------------------------------------------------------------------------
 
 
-def test_sessions_are_listed_closed_and_deleted_by_whoever_has_them() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new(additionalDirectories=["/more"])
-            await editor.turn(session, "a title")
-            (listed,) = (await editor.request("session/list", {"cwd": "/work"}))["sessions"]
-            assert (listed["sessionId"], listed["title"], listed["cwd"]) == (session, "a title", "/work")
-            assert await editor.request("session/close", {"sessionId": session}) == {}
-            assert (await editor.request("session/list", {}))["sessions"] == [listed]
-            assert await editor.request("session/delete", {"sessionId": session}) == {}
-            assert (await editor.request("session/list", {}))["sessions"] == []
-            assert (await editor.refused("session/resume", {"sessionId": session, "cwd": "/work"})).code == -32002
-
-    run(main())
+async def test_sessions_are_listed_closed_and_deleted_by_whoever_has_them() -> None:
+    async with rig(scripted(echo), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new(additionalDirectories=["/more"])
+        await editor.turn(session, "a title")
+        (listed,) = (await editor.request("session/list", {"cwd": "/work"}))["sessions"]
+        assert (listed["sessionId"], listed["title"], listed["cwd"]) == (session, "a title", "/work")
+        assert await editor.request("session/close", {"sessionId": session}) == {}
+        assert (await editor.request("session/list", {}))["sessions"] == [listed]
+        assert await editor.request("session/delete", {"sessionId": session}) == {}
+        assert (await editor.request("session/list", {}))["sessions"] == []
+        assert (await editor.refused("session/resume", {"sessionId": session, "cwd": "/work"})).code == -32002
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_closing_a_session_tells_how_its_work_ended_before_it_is_answered(own: bool) -> None:
+async def test_closing_a_session_tells_how_its_work_ended_before_it_is_answered(own: bool) -> None:
     go = asyncio.Event()
 
     async def verbose(context: RunContext) -> None:
@@ -265,77 +241,68 @@ def test_closing_a_session_tells_how_its_work_ended_before_it_is_answered(own: b
         context.emit(e.RunCancelled())
         await context.drain()
 
-    async def main() -> None:
-        route, agent = scripted(verbose)
-        agent.on_cancel = go.set
-        async with rig((route, agent), v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
-            if own:
-                await editor.prompt(session)
-            else:
-                await gateway.engine.runs.start(
-                    RunRequest(agent="scripted", protocol="test", thread=session, input={"message": "x"})
-                )
-            await editor.heard("before")
-            editor.reads.clear()
-            closed = await editor.begin("session/close", {"sessionId": session})
-            await gateway.engine.runs.wait((await gateway.run(session)).id)
-            editor.reads.set()
-            await closed
-            assert editor.updates[-1] == idle("cancelled") and editor.order[-1] == "session/close"
-
-    run(main())
+    route, agent = scripted(verbose)
+    agent.on_cancel = go.set
+    async with rig((route, agent), v2=True) as gateway:
+        editor = await connect(gateway)
+        session = await editor.new()
+        if own:
+            await editor.prompt(session)
+        else:
+            await gateway.engine.runs.start(
+                RunRequest(agent="scripted", protocol="test", thread=session, input={"message": "x"})
+            )
+        await editor.heard("before")
+        editor.reads.clear()
+        closed = await editor.begin("session/close", {"sessionId": session})
+        await gateway.engine.runs.wait((await gateway.run(session)).id)
+        editor.reads.set()
+        await closed
+        assert editor.updates[-1] == idle("cancelled") and editor.order[-1] == "session/close"
 
 
-def test_what_an_agent_says_between_turns_is_told_with_a_message_of_its_own() -> None:
+async def test_what_an_agent_says_between_turns_is_told_with_a_message_of_its_own() -> None:
     chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "by the way"}}
 
-    async def main() -> None:
-        route, agent = native(echo)
-        async with rig((route, agent), v2=True) as gateway:
-            editor, other = await connect(gateway), await connect(gateway)
-            session = await editor.new()
-            await other.resume(session)
-            await editor.turn(session)
-            context = agent.beside[0]
-            context.note(ThreadUpdate(protocol="agent_client", kind="output", data=chunk, kept=True))
-            await editor.heard("by the way")
-            await other.heard("by the way")
-            assert editor.messages() == other.messages() and editor.states()[-1] == "idle"
-            again = await connect(gateway)
-            await again.load(session)
-            assert again.messages() == editor.messages()
-
-    run(main())
+    route, agent = native(echo)
+    async with rig((route, agent), v2=True) as gateway:
+        editor, other = await connect(gateway), await connect(gateway)
+        session = await editor.new()
+        await other.resume(session)
+        await editor.turn(session)
+        context = agent.beside[0]
+        context.note(ThreadUpdate(protocol="agent_client", kind="output", data=chunk, kept=True))
+        await editor.heard("by the way")
+        await other.heard("by the way")
+        assert editor.messages() == other.messages() and editor.states()[-1] == "idle"
+        again = await connect(gateway)
+        await again.load(session)
+        assert again.messages() == editor.messages()
 
 
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
-def test_a_session_that_only_the_agent_knows_is_taken_up_with_what_it_replays(method: str) -> None:
+async def test_a_session_that_only_the_agent_knows_is_taken_up_with_what_it_replays(method: str) -> None:
     def chunk(text: str, kind: str = "agent_message_chunk") -> dict[str, Any]:
         return {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
 
-    async def main() -> None:
-        route, agent = native(echo)
+    route, agent = native(echo)
 
-        def replays(context: Any, _: Any) -> dict[str, Any]:
-            for user, answer in (("one", "1"), ("two", "2")):
-                for update in (chunk(user, "user_message_chunk"), chunk(answer), chunk(answer)):
-                    context.note(ThreadUpdate(protocol="agent_client", kind="output", data=update, kept=True))
-            return {}
+    def replays(context: Any, _: Any) -> dict[str, Any]:
+        for user, answer in (("one", "1"), ("two", "2")):
+            for update in (chunk(user, "user_message_chunk"), chunk(answer), chunk(answer)):
+                context.note(ThreadUpdate(protocol="agent_client", kind="output", data=update, kept=True))
+        return {}
 
-        agent.answers[method] = replays if method == "session/load" else {}
-        async with rig((route, agent), v2=True) as gateway:
-            editor = await connect(gateway)
-            await editor.resume("theirs", **({"replayFrom": START} if method == "session/load" else {}))
-            (asked,) = [one for one, _, _ in agent.relayed]
-            assert asked == method and editor.updates[-1] == idle(None) and editor.order[-1] == "session/resume"
-            if method == "session/load":
-                assert list(editor.messages("user_message").values()) == ["one", "two"]
-                assert list(editor.messages().values()) == ["11", "22"], "each a message of its own"
-            assert await editor.turn("theirs", "three") == idle()
-
-    run(main())
+    agent.answers[method] = replays if method == "session/load" else {}
+    async with rig((route, agent), v2=True) as gateway:
+        editor = await connect(gateway)
+        await editor.resume("theirs", **({"replayFrom": START} if method == "session/load" else {}))
+        (asked,) = [one for one, _, _ in agent.relayed]
+        assert asked == method and editor.updates[-1] == idle(None) and editor.order[-1] == "session/resume"
+        if method == "session/load":
+            assert list(editor.messages("user_message").values()) == ["one", "two"]
+            assert list(editor.messages().values()) == ["11", "22"], "each a message of its own"
+        assert await editor.turn("theirs", "three") == idle()
 
 
 def test_a_run_that_waits_is_found_waiting_after_the_gateway_has_come_back(tmp_path: Path) -> None:

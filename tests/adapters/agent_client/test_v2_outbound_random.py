@@ -16,7 +16,6 @@ from gateway.core import events as e
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.outbound_agent import Rig, settled
 from tests.adapters.agent_client.v2_agent import Agent, rig, spare
-from tests.support.aio import run
 from tests.support.context import FakeContext
 
 
@@ -109,25 +108,22 @@ class Someone(Agent):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_run_has_its_own_words_and_no_others(seed: int) -> None:
-    async def body() -> None:
-        async with rig() as it:
-            contexts: list[FakeContext] = []
-            agent: Someone | None = None
-            for number in range(12):
-                context = it.context(run=f"r{number}", thread="t1")
-                contexts.append(context)
-                if agent is not None:
-                    await agent.between()
-                [task] = await it.started(context)
-                agent = agent or Someone(it, random.Random(seed))
-                said = await agent.prompted(f"u{number}")
-                await task
-                output = context.output["message"]
-                assert output.split() == "".join(said).split(), f"run {number}"
-                assert isinstance(context.end, e.RunFinished) and context.end.stop_reason.value == agent.last
-            await settled()
-            told = [said["content"]["text"] for context in contexts for said in spare(context)]
-            assert agent is not None and told == agent.aside
-
-    run(body())
+async def test_every_run_has_its_own_words_and_no_others(seed: int) -> None:
+    async with rig() as it:
+        contexts: list[FakeContext] = []
+        agent: Someone | None = None
+        for number in range(12):
+            context = it.context(run=f"r{number}", thread="t1")
+            contexts.append(context)
+            if agent is not None:
+                await agent.between()
+            [task] = await it.started(context)
+            agent = agent or Someone(it, random.Random(seed))
+            said = await agent.prompted(f"u{number}")
+            await task
+            output = context.output["message"]
+            assert output.split() == "".join(said).split(), f"run {number}"
+            assert isinstance(context.end, e.RunFinished) and context.end.stop_reason.value == agent.last
+        await settled()
+        told = [said["content"]["text"] for context in contexts for said in spare(context)]
+        assert agent is not None and told == agent.aside

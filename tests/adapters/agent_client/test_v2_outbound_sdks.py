@@ -135,34 +135,25 @@ def test_the_conversation_goes_on_with_its_next_process(told: Told) -> None:
     assert text(told["back"]).split() == ["back"] and not told["back"].losses
 
 
-def test_an_agent_that_wants_a_login_denies_and_says_which() -> None:
-    async def body() -> None:
-        async with house(command=agent_command_v2("ts", "--auth"), v2=True) as it:
-            denied = await it.ask("hello")
-            assert denied.failure is not None and denied.failure.code == "denied" and "key" in denied.failure.message
-
-    run(body())
+async def test_an_agent_that_wants_a_login_denies_and_says_which() -> None:
+    async with house(command=agent_command_v2("ts", "--auth"), v2=True) as it:
+        denied = await it.ask("hello")
+        assert denied.failure is not None and denied.failure.code == "denied" and "key" in denied.failure.message
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_an_agent_of_version_1_is_called_as_ever(sdk: Sdk) -> None:
-    async def body() -> None:
-        async with house(command=agent_client_agent_command(sdk), v2=True) as it:
-            assert "agent_client.v2" not in (await it.outbound.describe()).extra
-            ended = await it.ask("tool hello")
-            assert text(ended).split() == ["tool", "hello"]
-
-    run(body())
+async def test_an_agent_of_version_1_is_called_as_ever(sdk: Sdk) -> None:
+    async with house(command=agent_client_agent_command(sdk), v2=True) as it:
+        assert "agent_client.v2" not in (await it.outbound.describe()).extra
+        ended = await it.ask("tool hello")
+        assert text(ended).split() == ["tool", "hello"]
 
 
 @pytest.mark.parametrize("v2", [True, False])
-def test_an_agent_of_both_versions_is_spoken_to_in_the_one_that_the_route_allows(v2: bool) -> None:
-    async def body() -> None:
-        async with house(command=agent_command_v2("ts", "--both"), v2=v2) as it:
-            assert (await it.outbound.describe()).name == ("rig-v2-ts" if v2 else "rig-v1-ts")
-            assert text(await it.ask("hello")).strip() == "hello"
-
-    run(body())
+async def test_an_agent_of_both_versions_is_spoken_to_in_the_one_that_the_route_allows(v2: bool) -> None:
+    async with house(command=agent_command_v2("ts", "--both"), v2=v2) as it:
+        assert (await it.outbound.describe()).name == ("rig-v2-ts" if v2 else "rig-v1-ts")
+        assert text(await it.ask("hello")).strip() == "hello"
 
 
 def test_an_agent_that_is_a_server_is_called(tmp_path: Path) -> None:
@@ -190,15 +181,12 @@ def test_an_agent_that_is_a_server_is_called(tmp_path: Path) -> None:
         run(body(server.url.removeprefix("http")))
 
 
-def test_a_conversation_goes_on_after_the_gateway_was_started_again(tmp_path: Path) -> None:
-    async def body() -> None:
-        command = agent_command_v2("ts", "--state", str(tmp_path / "state"))
-        for number, word in enumerate(("one", "two")):
-            async with house(command=command, v2=True, file=tmp_path / "store.db") as it:
-                if not number:
-                    await it.thread("t1")
-                ended = await it.ask(word, "t1")
-                assert text(ended).split() == [word] and not ended.losses
-        assert len(json.loads((tmp_path / "state").read_text())) == 1, "it is the same session"
-
-    run(body())
+async def test_a_conversation_goes_on_after_the_gateway_was_started_again(tmp_path: Path) -> None:
+    command = agent_command_v2("ts", "--state", str(tmp_path / "state"))
+    for number, word in enumerate(("one", "two")):
+        async with house(command=command, v2=True, file=tmp_path / "store.db") as it:
+            if not number:
+                await it.thread("t1")
+            ended = await it.ask(word, "t1")
+            assert text(ended).split() == [word] and not ended.losses
+    assert len(json.loads((tmp_path / "state").read_text())) == 1, "it is the same session"

@@ -20,7 +20,6 @@ from tests.adapters.agent_client.governed_rules import Rules as Told
 from tests.adapters.agent_client.outbound_agent import OPTIONS, Rig, settled
 from tests.adapters.agent_client.v2_agent import Agent, rig
 from tests.governance.enforcing.support import Ruled, documents
-from tests.support.aio import run
 from tests.support.scripted import AGENT, request, route
 
 SHOWS = [{"type": "terminal", "terminalId": "t1"}]
@@ -82,85 +81,73 @@ def call(agent: Agent, id: str, tool: str, **said: Any) -> None:
     agent.update("tool_call_update", toolCallId=id, title=tool, name=tool, kind="read", **said)
 
 
-def test_a_terminal_is_seen_with_its_call_whichever_comes_first(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig(cwd=str(tmp_path)) as it, governed(tmp_path, it) as start:
-            agent, ended = await start()
-            agent.update("terminal_update", terminalId="t1", command="ls")
-            call(agent, "c1", "read", status="in_progress")
-            agent.update("tool_call_content_chunk", toolCallId="c1", content=SHOWS[0])
-            agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
-            agent.update("terminal_update", terminalId="t9", command="rm -rf /")
-            agent.update("terminal_output_chunk", terminalId="t9", data="aGk=")
-            agent.idle()
-            found, told = await ended()
-            assert found.status is RunStatus.SUCCESS
-            shown = "c1: ```console\n$ ls\n"
-            assert told == [f"{shown}```", "terminal_update t1", "terminal_output_chunk t1", f"{shown}hi\n```"]
-            assert found.losses["tool_refused"] == 2, "a command that no call shows was judged by nobody"
-
-    run(body())
+async def test_a_terminal_is_seen_with_its_call_whichever_comes_first(tmp_path: Path) -> None:
+    async with rig(cwd=str(tmp_path)) as it, governed(tmp_path, it) as start:
+        agent, ended = await start()
+        agent.update("terminal_update", terminalId="t1", command="ls")
+        call(agent, "c1", "read", status="in_progress")
+        agent.update("tool_call_content_chunk", toolCallId="c1", content=SHOWS[0])
+        agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
+        agent.update("terminal_update", terminalId="t9", command="rm -rf /")
+        agent.update("terminal_output_chunk", terminalId="t9", data="aGk=")
+        agent.idle()
+        found, told = await ended()
+        assert found.status is RunStatus.SUCCESS
+        shown = "c1: ```console\n$ ls\n"
+        assert told == [f"{shown}```", "terminal_update t1", "terminal_output_chunk t1", f"{shown}hi\n```"]
+        assert found.losses["tool_refused"] == 2, "a command that no call shows was judged by nobody"
 
 
-def test_nothing_is_seen_of_the_terminal_of_a_refused_call(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig(cwd=str(tmp_path)) as it, governed(tmp_path, it) as start:
-            agent, ended = await start()
-            agent.update("terminal_update", terminalId="t1", command="ls /secret")
-            call(agent, "c1", "drop", status="pending", content=SHOWS)
-            agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
-            subject = {"type": "tool_call", "toolCall": {"toolCallId": "c1"}}
-            asked = {"sessionId": "s1", "title": "May I?", "options": OPTIONS, "subject": subject}
-            answer = await it.wire.ask(1, "session/request_permission", **asked)
-            assert answer["result"]["outcome"]["optionId"] == "no"
-            agent.update("terminal_update", terminalId="t1", exitStatus={"exitCode": 0})
-            agent.update("tool_call_content_chunk", toolCallId="c1", content={"type": "_secret", "x": 1})
-            call(agent, "c2", "read", status="in_progress", content=SHOWS)  # it stays the first one's
-            agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
-            agent.update("tool_call_update", toolCallId="c1", status="failed")
-            agent.idle()
-            found, told = await ended()
-            assert found.status is RunStatus.SUCCESS
-            assert told == ["c2: (Its terminal is shown with an earlier tool call.)"]
-            assert found.losses["tool_refused"] >= 5
-
-    run(body())
+async def test_nothing_is_seen_of_the_terminal_of_a_refused_call(tmp_path: Path) -> None:
+    async with rig(cwd=str(tmp_path)) as it, governed(tmp_path, it) as start:
+        agent, ended = await start()
+        agent.update("terminal_update", terminalId="t1", command="ls /secret")
+        call(agent, "c1", "drop", status="pending", content=SHOWS)
+        agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
+        subject = {"type": "tool_call", "toolCall": {"toolCallId": "c1"}}
+        asked = {"sessionId": "s1", "title": "May I?", "options": OPTIONS, "subject": subject}
+        answer = await it.wire.ask(1, "session/request_permission", **asked)
+        assert answer["result"]["outcome"]["optionId"] == "no"
+        agent.update("terminal_update", terminalId="t1", exitStatus={"exitCode": 0})
+        agent.update("tool_call_content_chunk", toolCallId="c1", content={"type": "_secret", "x": 1})
+        call(agent, "c2", "read", status="in_progress", content=SHOWS)  # it stays the first one's
+        agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
+        agent.update("tool_call_update", toolCallId="c1", status="failed")
+        agent.idle()
+        found, told = await ended()
+        assert found.status is RunStatus.SUCCESS
+        assert told == ["c2: (Its terminal is shown with an earlier tool call.)"]
+        assert found.losses["tool_refused"] >= 5
 
 
-def test_more_of_a_call_whose_name_comes_again_is_judged_with_the_newest(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig(cwd=str(tmp_path)) as it, governed(tmp_path, it) as start:
-            agent, ended = await start()
-            call(agent, "c1", "read", status="in_progress")
-            agent.update("tool_call_content_chunk", toolCallId="c1", content={"type": "_fine", "x": 1})
-            call(agent, "c1", "read", status="completed")
-            call(agent, "c1", "drop", status="pending")
-            agent.update("tool_call_content_chunk", toolCallId="c1", content={"type": "_secret", "x": 1})
-            agent.update("tool_call_update", toolCallId="c1", status="failed")
-            agent.idle()
-            found, told = await ended()
-            assert found.status is RunStatus.SUCCESS
-            assert told == ["tool_call_content_chunk c1"], "and not that of the refused one"
-
-    run(body())
+async def test_more_of_a_call_whose_name_comes_again_is_judged_with_the_newest(tmp_path: Path) -> None:
+    async with rig(cwd=str(tmp_path)) as it, governed(tmp_path, it) as start:
+        agent, ended = await start()
+        call(agent, "c1", "read", status="in_progress")
+        agent.update("tool_call_content_chunk", toolCallId="c1", content={"type": "_fine", "x": 1})
+        call(agent, "c1", "read", status="completed")
+        call(agent, "c1", "drop", status="pending")
+        agent.update("tool_call_content_chunk", toolCallId="c1", content={"type": "_secret", "x": 1})
+        agent.update("tool_call_update", toolCallId="c1", status="failed")
+        agent.idle()
+        found, told = await ended()
+        assert found.status is RunStatus.SUCCESS
+        assert told == ["tool_call_content_chunk c1"], "and not that of the refused one"
 
 
-def test_terminals_between_runs_are_told_nobody(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with rig(cwd=str(tmp_path)) as it:
-            context = it.context(thread="t1")
-            context.governor = context.governed = Told(tmp_path)
-            [task] = await it.started(context)
-            agent = Agent(it.wire)
-            agent.accept(await it.wire.prompt())
-            agent.user()
-            agent.idle()
-            await task
-            agent.state("running")
-            agent.update("terminal_update", terminalId="t1", command="rm -rf /")
-            agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
-            agent.say("words are told")
-            await settled()
-            assert [note.data["sessionUpdate"] for note in context.notes] == ["state_update", "agent_message_chunk"]
-
-    run(body())
+async def test_terminals_between_runs_are_told_nobody(tmp_path: Path) -> None:
+    async with rig(cwd=str(tmp_path)) as it:
+        context = it.context(thread="t1")
+        context.governor = context.governed = Told(tmp_path)
+        [task] = await it.started(context)
+        agent = Agent(it.wire)
+        agent.accept(await it.wire.prompt())
+        agent.user()
+        agent.idle()
+        await task
+        agent.state("running")
+        agent.update("terminal_update", terminalId="t1", command="rm -rf /")
+        agent.update("terminal_output_chunk", terminalId="t1", data="aGk=")
+        agent.say("words are told")
+        await settled()
+        assert [note.data["sessionUpdate"] for note in context.notes] == ["state_update", "agent_message_chunk"]

@@ -13,7 +13,6 @@ from gateway.core.types import Failure, Interrupt
 from gateway.mcp.versions import V2026_07_28
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, native, rig, says, scripted
-from tests.support.aio import run
 from tests.support.scripted import echo
 
 RUN: dict[str, Any] = {"name": "scripted", "input": {"message": "one two three"}}
@@ -42,64 +41,53 @@ THINKS = says(
     ],
 )
 @pytest.mark.parametrize("meta", [{}, {"progressToken": "t"}])
-def test_thoughts_and_tool_calls_are_told_from_the_level_on_that_the_client_wants(
+async def test_thoughts_and_tool_calls_are_told_from_the_level_on_that_the_client_wants(
     level: str | None, told: list[str], meta: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        async with rig(scripted(THINKS)) as made:
-            call = made.make("agents/run", {**RUN, "_meta": meta}, made.session(level=level))
-            result = await made.serve(call)
-            assert result["output"] == {"message": "done"}
-            messages = call.params_of("notifications/message")
-            assert [message["data"]["event"]["event"] for message in messages] == told
-            assert all(message["logger"] == "scripted" for message in messages)
-
-    run(main())
+    async with rig(scripted(THINKS)) as made:
+        call = made.make("agents/run", {**RUN, "_meta": meta}, made.session(level=level))
+        result = await made.serve(call)
+        assert result["output"] == {"message": "done"}
+        messages = call.params_of("notifications/message")
+        assert [message["data"]["event"]["event"] for message in messages] == told
+        assert all(message["logger"] == "scripted" for message in messages)
 
 
-def test_what_no_output_says_is_told_beside_the_deltas() -> None:
-    async def main() -> None:
-        async with rig(scripted(THINKS)) as made:
-            call = made.make("agents/run", {**RUN, "_meta": {"progressToken": "t"}})
-            assert (await made.serve(call))["output"] == call.folded == {"message": "done"}
-            beside = [
-                params["_meta"]["interlingua/event"]["event"]
-                for params in call.params_of(PROGRESS)
-                if params.get("_meta")
-            ]
-            assert "tool_call_started" in beside and "part_delta" in beside
-
-    run(main())
+async def test_what_no_output_says_is_told_beside_the_deltas() -> None:
+    async with rig(scripted(THINKS)) as made:
+        call = made.make("agents/run", {**RUN, "_meta": {"progressToken": "t"}})
+        assert (await made.serve(call))["output"] == call.folded == {"message": "done"}
+        beside = [
+            params["_meta"]["interlingua/event"]["event"] for params in call.params_of(PROGRESS) if params.get("_meta")
+        ]
+        assert "tool_call_started" in beside and "part_delta" in beside
 
 
-def test_metadata_and_the_trace_go_with_the_run_and_the_protocols_own_keys_do_not() -> None:
-    async def main() -> None:
-        async with rig(scripted(echo)) as made:
-            trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-            meta = {
-                "progressToken": 1,
-                "traceparent": trace,
-                "tracestate": "v=1",
-                "baggage": "a=b",
-                "team": "mail",
-                "interlingua/x": 1,
-                "io.modelcontextprotocol/clientInfo": {"name": "c"},
-            }
-            await made.run(meta=meta)
-            request = (await made.newest()).request
-            assert request.metadata == {"team": "mail"}
-            assert request.traceparent is not None and request.traceparent[3:35] == trace[3:35]
-            with pytest.raises(Refused, match="it must be an object") as refused:
-                await made.run(meta={"interlingua/config": 5})
-            assert refused.value.code == -32602
-
-    run(main())
+async def test_metadata_and_the_trace_go_with_the_run_and_the_protocols_own_keys_do_not() -> None:
+    async with rig(scripted(echo)) as made:
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        meta = {
+            "progressToken": 1,
+            "traceparent": trace,
+            "tracestate": "v=1",
+            "baggage": "a=b",
+            "team": "mail",
+            "interlingua/x": 1,
+            "io.modelcontextprotocol/clientInfo": {"name": "c"},
+        }
+        await made.run(meta=meta)
+        request = (await made.newest()).request
+        assert request.metadata == {"team": "mail"}
+        assert request.traceparent is not None and request.traceparent[3:35] == trace[3:35]
+        with pytest.raises(Refused, match="it must be an object") as refused:
+            await made.run(meta={"interlingua/config": 5})
+        assert refused.value.code == -32602
 
 
 # --- agents of the same protocol ---------------------------------------------------------------------------------
 
 
-def test_an_agent_of_the_same_protocol_may_ask_its_client_for_what_that_declared() -> None:
+async def test_an_agent_of_the_same_protocol_may_ask_its_client_for_what_that_declared() -> None:
     heard: list[Any] = []
 
     async def script(context: RunContext) -> None:
@@ -116,25 +104,22 @@ def test_an_agent_of_the_same_protocol_may_ask_its_client_for_what_that_declared
         caller.tell("notifications/message", msgspec.Raw(b'{"level":"error","data":2}'))
         context.emit(e.RunFinished(output=msgspec.Raw(b'{"text":"done"}')))
 
-    async def main() -> None:
-        async with rig(native(script)) as made:
-            session = made.session(capabilities={"sampling": {}}, level="warning")
-            call = made.make("agents/run", {"name": "scripted", "input": {"prompt": "hi"}}, session)
+    async with rig(native(script)) as made:
+        session = made.session(capabilities={"sampling": {}}, level="warning")
+        call = made.make("agents/run", {"name": "scripted", "input": {"prompt": "hi"}}, session)
 
-            async def answers(method: str, params: Any) -> Any:
-                return {"model": "m", "role": "assistant", "content": {"type": "text", "text": "hello"}}
+        async def answers(method: str, params: Any) -> Any:
+            return {"model": "m", "role": "assistant", "content": {"type": "text", "text": "hello"}}
 
-            call.answers = answers
-            assert (await made.serve(call))["output"] == {"text": "done"}
-            assert heard[0]["model"] == "m"
-            assert heard[1:] == [-32601, -32601, -32601]
-            assert call.asked == [("sampling/createMessage", {"messages": []})]
-            assert [params["data"] for params in call.params_of("notifications/message")] == [2]
-
-    run(main())
+        call.answers = answers
+        assert (await made.serve(call))["output"] == {"text": "done"}
+        assert heard[0]["model"] == "m"
+        assert heard[1:] == [-32601, -32601, -32601]
+        assert call.asked == [("sampling/createMessage", {"messages": []})]
+        assert [params["data"] for params in call.params_of("notifications/message")] == [2]
 
 
-def test_a_run_that_waited_may_ask_the_client_that_came_back_with_the_answer() -> None:
+async def test_a_run_that_waited_may_ask_the_client_that_came_back_with_the_answer() -> None:
     heard: list[Any] = []
 
     async def script(context: RunContext) -> None:
@@ -143,25 +128,22 @@ def test_a_run_that_waited_may_ask_the_client_that_came_back_with_the_answer() -
         heard.append(msgspec.json.decode(await context.caller.ask("roots/list", msgspec.Raw(b"{}"))))
         context.emit(e.RunFinished(output=msgspec.Raw(b'{"text":"done"}')))
 
-    async def main() -> None:
-        async with rig(native(script)) as made:
-            with pytest.raises(Refused) as refused:
-                await made.call("agents/run", made.session(), name="scripted", input={"prompt": "hi"})
-            meta = {"interlingua/resume": refused.value.data["resume"]}
-            params = {"name": "scripted", "input": {}, "_meta": meta}
-            call = made.make("agents/run", params, made.session(capabilities={"roots": {}}))
+    async with rig(native(script)) as made:
+        with pytest.raises(Refused) as refused:
+            await made.call("agents/run", made.session(), name="scripted", input={"prompt": "hi"})
+        meta = {"interlingua/resume": refused.value.data["resume"]}
+        params = {"name": "scripted", "input": {}, "_meta": meta}
+        call = made.make("agents/run", params, made.session(capabilities={"roots": {}}))
 
-            async def answers(method: str, params: Any) -> Any:
-                return {"roots": []}
+        async def answers(method: str, params: Any) -> Any:
+            return {"roots": []}
 
-            call.answers = answers
-            assert (await made.serve(call))["output"] == {"text": "done"}
-            assert heard == [{"roots": []}]
-
-    run(main())
+        call.answers = answers
+        assert (await made.serve(call))["output"] == {"text": "done"}
+        assert heard == [{"roots": []}]
 
 
-def test_what_an_agent_of_the_same_protocol_notifies_comes_between_its_deltas_in_its_own_words() -> None:
+async def test_what_an_agent_of_the_same_protocol_notifies_comes_between_its_deltas_in_its_own_words() -> None:
     def notified(method: str, params: Any) -> e.Custom:
         return e.Custom(name="agent_communication", data={"notification": method, "params": params})
 
@@ -176,70 +158,58 @@ def test_what_an_agent_of_the_same_protocol_notifies_comes_between_its_deltas_in
         e.RunFinished(output=msgspec.Raw(b'{"text":"one two"}'), origin={"acme": 1, "_meta": {"k": "v"}}),
     )
 
-    async def main() -> None:
-        async with rig(native(script)) as made:
-            asked = {"name": "scripted", "input": {"prompt": "hi"}}
-            call = made.make("agents/run", {**asked, "_meta": {"progressToken": 7}}, made.session(level="info"))
-            result = await made.serve(call)
-            assert (result["output"], result["acme"], result["_meta"]["k"]) == ({"text": "one two"}, 1, "v")
-            assert [each["method"].removeprefix("notifications/") for each in call.said] == [
-                "agents/run/progress",
-                "progress",
-                "message",
-                "agents/run/progress",
-                "acme",
-            ]
-            assert call.params_of("notifications/progress") == [{"progress": 1, "progressToken": 7}]
-            assert call.folded == {"text": "one two"}
-            silent = made.make("agents/run", asked, made.session(level="info"))
-            assert (await made.serve(silent))["acme"] == 1
-            assert [each["method"] for each in silent.said] == ["notifications/message"]
-
-    run(main())
+    async with rig(native(script)) as made:
+        asked = {"name": "scripted", "input": {"prompt": "hi"}}
+        call = made.make("agents/run", {**asked, "_meta": {"progressToken": 7}}, made.session(level="info"))
+        result = await made.serve(call)
+        assert (result["output"], result["acme"], result["_meta"]["k"]) == ({"text": "one two"}, 1, "v")
+        assert [each["method"].removeprefix("notifications/") for each in call.said] == [
+            "agents/run/progress",
+            "progress",
+            "message",
+            "agents/run/progress",
+            "acme",
+        ]
+        assert call.params_of("notifications/progress") == [{"progress": 1, "progressToken": 7}]
+        assert call.folded == {"text": "one two"}
+        silent = made.make("agents/run", asked, made.session(level="info"))
+        assert (await made.serve(silent))["acme"] == 1
+        assert [each["method"] for each in silent.said] == ["notifications/message"]
 
 
-def test_an_agent_of_the_same_protocol_fails_in_its_own_words() -> None:
+async def test_an_agent_of_the_same_protocol_fails_in_its_own_words() -> None:
     failure = Failure(code="agent_failed", message="no paper")
     said = {"error": {"code": -32077, "message": "no paper", "data": {"tray": 2}}}
     script = says(e.PartDelta(part="text", delta={"text": "so"}), e.RunFailed(failure=failure, origin=said))
 
-    async def main() -> None:
-        async with rig(native(script)) as made:
-            with pytest.raises(Refused) as refused:
-                await made.call("agents/run", name="scripted", input={"prompt": "hi"})
-            assert (refused.value.code, refused.value.message, refused.value.data["tray"]) == (-32077, "no paper", 2)
-            assert refused.value.data["output"] == {"text": "so"}
-
-    run(main())
+    async with rig(native(script)) as made:
+        with pytest.raises(Refused) as refused:
+            await made.call("agents/run", name="scripted", input={"prompt": "hi"})
+        assert (refused.value.code, refused.value.message, refused.value.data["tray"]) == (-32077, "no paper", 2)
+        assert refused.value.data["output"] == {"text": "so"}
 
 
-def test_a_client_that_takes_no_requests_is_no_caller() -> None:
+async def test_a_client_that_takes_no_requests_is_no_caller() -> None:
     seen: list[Any] = []
 
     async def script(context: RunContext) -> None:
         seen.append(context.caller)
         context.emit(e.RunFinished(output=msgspec.Raw(b"{}")))
 
-    async def main() -> None:
-        async with rig(native(script)) as made:
-            session = made.session(V2026_07_28, capabilities={"sampling": {}})
-            await made.call("agents/run", session, name="scripted", input={"prompt": "hi"})
-            assert seen == [None]
-
-    run(main())
+    async with rig(native(script)) as made:
+        session = made.session(V2026_07_28, capabilities={"sampling": {}})
+        await made.call("agents/run", session, name="scripted", input={"prompt": "hi"})
+        assert seen == [None]
 
 
-def test_the_request_is_kept_as_it_was_for_an_agent_of_the_same_protocol() -> None:
-    async def main() -> None:
-        script = says(e.RunFinished(output=msgspec.Raw(b'{"text":"done"}')))
-        async with rig(native(script)) as made:
-            params: dict[str, Any] = {
-                "name": "scripted",
-                "input": {"prompt": "hi"},
-                "acme": {"x": [1]},
-                "_meta": {"k": "v"},
-            }
-            await made.call("agents/run", **params)
-            assert (await made.newest()).request.creation == params
-
-    run(main())
+async def test_the_request_is_kept_as_it_was_for_an_agent_of_the_same_protocol() -> None:
+    script = says(e.RunFinished(output=msgspec.Raw(b'{"text":"done"}')))
+    async with rig(native(script)) as made:
+        params: dict[str, Any] = {
+            "name": "scripted",
+            "input": {"prompt": "hi"},
+            "acme": {"x": [1]},
+            "_meta": {"k": "v"},
+        }
+        await made.call("agents/run", **params)
+        assert (await made.newest()).request.creation == params

@@ -13,7 +13,6 @@ from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 from gateway.mcp.runs.questions import given
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_communication.outbound_rig import Asked, FakeServer, outbound, running
-from tests.support.aio import run
 from tests.support.context import FakeContext
 from tests.support.scripted import until
 
@@ -36,7 +35,7 @@ def output(context: FakeContext) -> Any:
     return msgspec.json.decode(context.end.output)
 
 
-def test_a_question_that_another_gateway_could_not_ask_is_asked_here_and_the_next_call_answers_it() -> None:
+async def test_a_question_that_another_gateway_could_not_ask_is_asked_here_and_the_next_call_answers_it() -> None:
     async def agent(asked: Asked) -> JsonObject:
         await asked.progress({"text": "Hm. "})
         await asked.progress({}, _meta=TOOL)
@@ -45,21 +44,18 @@ def test_a_question_that_another_gateway_could_not_ask_is_asked_here_and_the_nex
         await asked.progress({"text": "Yes!"})
         return {"output": {"text": "Hm. Yes!"}}
 
-    async def story() -> None:
-        server = FakeServer({"it": agent})
-        context = running("it", answers=[{"sure": True}])
-        await outbound(server).run(context)
-        (interrupt,) = context.asked
-        assert (interrupt.kind, interrupt.message, interrupt.payload) == ("permission", "Sure?", {"of": "x"})
-        assert interrupt.answer_schema == SURE
-        first, second = server.named("agents/run")
-        assert first["input"] == {"prompt": "hello"} and second["input"] == {"sure": True}
-        assert second["_meta"]["interlingua/resume"] == "run7.q1" and "interlingua/outcome" not in second["_meta"]
-        assert deltas(context) == [{"text": "Hm. "}, {"text": "Yes!"}], "what is told again is told once"
-        assert len([one for one in context.events if isinstance(one, e.ToolCallStarted)]) == 1
-        assert output(context) == {"text": "Hm. Yes!"}
-
-    run(story())
+    server = FakeServer({"it": agent})
+    context = running("it", answers=[{"sure": True}])
+    await outbound(server).run(context)
+    (interrupt,) = context.asked
+    assert (interrupt.kind, interrupt.message, interrupt.payload) == ("permission", "Sure?", {"of": "x"})
+    assert interrupt.answer_schema == SURE
+    first, second = server.named("agents/run")
+    assert first["input"] == {"prompt": "hello"} and second["input"] == {"sure": True}
+    assert second["_meta"]["interlingua/resume"] == "run7.q1" and "interlingua/outcome" not in second["_meta"]
+    assert deltas(context) == [{"text": "Hm. "}, {"text": "Yes!"}], "what is told again is told once"
+    assert len([one for one in context.events if isinstance(one, e.ToolCallStarted)]) == 1
+    assert output(context) == {"text": "Hm. Yes!"}
 
 
 @pytest.mark.parametrize(
@@ -71,24 +67,23 @@ def test_a_question_that_another_gateway_could_not_ask_is_asked_here_and_the_nex
         (Answer(value={"answer": 1, "why": 2}), {"answer": 1, "why": 2}, None),
     ],
 )
-def test_the_other_gateway_reads_the_answer_that_was_given(answer: Answer, input: Any, outcome: str | None) -> None:
+async def test_the_other_gateway_reads_the_answer_that_was_given(
+    answer: Answer, input: Any, outcome: str | None
+) -> None:
     async def agent(asked: Asked) -> JsonObject:
         if "interlingua/resume" not in asked.params["_meta"]:
             raise asks(schema={})
         return {"output": {}}
 
-    async def story() -> None:
-        server = FakeServer({"it": agent})
-        context = running("it", answers=[answer])
-        await outbound(server).run(context)
-        params = server.named("agents/run")[1]
-        assert (params["input"], params["_meta"].get("interlingua/outcome")) == (input, outcome)
-        assert given(Interrupt(id="q1", kind="x"), params["input"], outcome) == answer
-
-    run(story())
+    server = FakeServer({"it": agent})
+    context = running("it", answers=[answer])
+    await outbound(server).run(context)
+    params = server.named("agents/run")[1]
+    assert (params["input"], params["_meta"].get("interlingua/outcome")) == (input, outcome)
+    assert given(Interrupt(id="q1", kind="x"), params["input"], outcome) == answer
 
 
-def test_several_questions_of_another_gateway_have_names_of_their_own_here() -> None:
+async def test_several_questions_of_another_gateway_have_names_of_their_own_here() -> None:
     rounds = [asks(), asks(), asks("q2")]
 
     async def agent(asked: Asked) -> JsonObject:
@@ -96,18 +91,15 @@ def test_several_questions_of_another_gateway_have_names_of_their_own_here() -> 
             raise rounds.pop(0)
         return {"output": {}}
 
-    async def story() -> None:
-        server = FakeServer({"it": agent})
-        context = running("it", answers=[{"sure": True}] * 3)
-        await outbound(server).run(context)
-        assert [one.id for one in context.asked] == ["q1", "q1'", "q2"]
-        handles = [params["_meta"].get("interlingua/resume") for params in server.named("agents/run")]
-        assert handles == [None, "run7.q1", "run7.q1", "run7.q2"]
-
-    run(story())
+    server = FakeServer({"it": agent})
+    context = running("it", answers=[{"sure": True}] * 3)
+    await outbound(server).run(context)
+    assert [one.id for one in context.asked] == ["q1", "q1'", "q2"]
+    handles = [params["_meta"].get("interlingua/resume") for params in server.named("agents/run")]
+    assert handles == [None, "run7.q1", "run7.q1", "run7.q2"]
 
 
-def test_a_run_that_is_cancelled_while_another_gateway_waits_is_cancelled_there() -> None:
+async def test_a_run_that_is_cancelled_while_another_gateway_waits_is_cancelled_there() -> None:
     follows = asyncio.Event()
 
     async def agent(asked: Asked) -> JsonObject:
@@ -117,30 +109,24 @@ def test_a_run_that_is_cancelled_while_another_gateway_waits_is_cancelled_there(
         follows.set()
         return {"output": {"text": "too late"}}
 
-    async def story() -> None:
-        server = FakeServer({"it": agent})
-        half, context = outbound(server), running("it")
-        going = asyncio.create_task(half.run(context))
-        await until(lambda: bool(context.asked))
-        context.cancelled = True
-        await half.cancel(context)
-        await asyncio.wait_for(going, 30)
-        assert follows.is_set() and isinstance(context.events[-1], e.RunCancelled)
-
-    run(story())
+    server = FakeServer({"it": agent})
+    half, context = outbound(server), running("it")
+    going = asyncio.create_task(half.run(context))
+    await until(lambda: bool(context.asked))
+    context.cancelled = True
+    await half.cancel(context)
+    await asyncio.wait_for(going, 30)
+    assert follows.is_set() and isinstance(context.events[-1], e.RunCancelled)
 
 
 @pytest.mark.parametrize("data", [None, 5, {}, {"interrupt": 1, "resume": "x.y"}, {"interrupt": {"id": "q"}}])
-def test_an_error_of_that_code_without_a_question_is_a_failure(data: Any) -> None:
+async def test_an_error_of_that_code_without_a_question_is_a_failure(data: Any) -> None:
     async def agent(asked: Asked) -> JsonObject:
         raise RpcError(-32050, "no", data)
 
-    async def story() -> None:
-        context = running("it")
-        await outbound(FakeServer({"it": agent})).run(context)
-        assert isinstance(context.events[-1], e.RunFailed) and not context.asked
-
-    run(story())
+    context = running("it")
+    await outbound(FakeServer({"it": agent})).run(context)
+    assert isinstance(context.events[-1], e.RunFailed) and not context.asked
 
 
 @pytest.mark.parametrize(
@@ -152,7 +138,9 @@ def test_an_error_of_that_code_without_a_question_is_a_failure(data: Any) -> Non
         (["short"], []),
     ],
 )
-def test_deltas_that_an_agent_says_again_after_its_question_are_told_once(again: list[str], more: list[Any]) -> None:
+async def test_deltas_that_an_agent_says_again_after_its_question_are_told_once(
+    again: list[str], more: list[Any]
+) -> None:
     """As the session does it for 2026-07-28: the call is the same, and the listener hears that it begins anew."""
 
     async def agent(asked: Asked) -> JsonObject:
@@ -164,16 +152,13 @@ def test_deltas_that_an_agent_says_again_after_its_question_are_told_once(again:
             await asked.progress({"text": text})
         return {"output": {"text": "".join(again)}}
 
-    async def story() -> None:
-        context = running("it", answers=[{"sure": True}])
-        await outbound(FakeServer({"it": agent})).run(context)
-        said: list[Any] = []
-        for event in context.events:
-            if isinstance(event, e.PartDelta):
-                said.append(event.delta["text"])
-            elif isinstance(event, e.PartReplaced):
-                said.append(event.value)
-        assert said == ["one ", "two ", *more]
-        assert output(context) == {"text": "".join(again)}
-
-    run(story())
+    context = running("it", answers=[{"sure": True}])
+    await outbound(FakeServer({"it": agent})).run(context)
+    said: list[Any] = []
+    for event in context.events:
+        if isinstance(event, e.PartDelta):
+            said.append(event.delta["text"])
+        elif isinstance(event, e.PartReplaced):
+            said.append(event.value)
+    assert said == ["one ", "two ", *more]
+    assert output(context) == {"text": "".join(again)}

@@ -217,23 +217,20 @@ def test_an_agent_that_is_killed_in_mid_stream_is_gone_after_a_while() -> None:
     assert ctx.snapshots()[0]["message"].startswith("tick 1"), "what came before is kept"
 
 
-def test_an_agent_that_was_started_anew_has_forgotten_the_run() -> None:
-    async def restarted() -> None:
-        with peers.agent_connect_agent() as server:
-            async with calling(server.url, "slow", reconnect_timeout=60, stream="auto") as outbound:
-                ctx = context(await outbound.describe(), "60 seconds")
-                task = asyncio.create_task(outbound.run(ctx))
-                await ctx.until(lambda c: bool(c.said(e.PartDelta)))
-                await asyncio.to_thread(server.kill9)
-                again = peers.agent_connect_agent(port=server.port)
-                await asyncio.to_thread(again.__enter__)
-                try:
-                    with pytest.raises(AgentGone, match="the agent does not know the run any more"):
-                        await task
-                finally:
-                    await asyncio.to_thread(again.__exit__, None, None, None)
-
-    run(restarted())
+async def test_an_agent_that_was_started_anew_has_forgotten_the_run() -> None:
+    with peers.agent_connect_agent() as server:
+        async with calling(server.url, "slow", reconnect_timeout=60, stream="auto") as outbound:
+            ctx = context(await outbound.describe(), "60 seconds")
+            task = asyncio.create_task(outbound.run(ctx))
+            await ctx.until(lambda c: bool(c.said(e.PartDelta)))
+            await asyncio.to_thread(server.kill9)
+            again = peers.agent_connect_agent(port=server.port)
+            await asyncio.to_thread(again.__enter__)
+            try:
+                with pytest.raises(AgentGone, match="the agent does not know the run any more"):
+                    await task
+            finally:
+                await asyncio.to_thread(again.__exit__, None, None, None)
 
 
 def test_an_agent_that_is_not_there_is_gone() -> None:

@@ -12,7 +12,6 @@ from tests.adapters.agent_connect.api import Api
 from tests.adapters.agent_connect.outbound_calls import calling, done, forget, seen
 from tests.adapters.agent_connect.scripted_agent import Handler, drops, event, refuses, says, script, streams, text
 from tests.adapters.agent_connect.test_inbound_runs import create
-from tests.support.aio import run
 from tests.support.context import FakeContext, context
 from tests.support.processes import Process
 from tests.support.raw_http import serving
@@ -51,17 +50,14 @@ def test_state_that_the_protocol_has_no_place_for_is_counted(agent_connect_agent
 
 
 @pytest.mark.parametrize("patched", [refuses("422 Unprocessable Entity"), refuses("404 Not Found"), drops])
-def test_state_that_the_agent_does_not_take_is_counted_and_the_run_goes_on(patched: Handler) -> None:
-    async def scene() -> None:
-        thread = says(text({"thread_id": "t", "created_at": "", "updated_at": "", "metadata": {}, "status": "idle"}))
-        answered = streams(event({"m": "done"}, status="success"))
-        there = {"/threads": thread, "/threads/t": patched, "/threads/t/runs/stream": answered}
-        async with serving(script(**there)) as server:
-            ctx = await play(server.url, {"colour": "blue"}, agent="bad")
-        assert ctx.losses == {"thread_state": 1}
-        assert ctx.output == {"m": "done"}
-
-    run(scene())
+async def test_state_that_the_agent_does_not_take_is_counted_and_the_run_goes_on(patched: Handler) -> None:
+    thread = says(text({"thread_id": "t", "created_at": "", "updated_at": "", "metadata": {}, "status": "idle"}))
+    answered = streams(event({"m": "done"}, status="success"))
+    there = {"/threads": thread, "/threads/t": patched, "/threads/t/runs/stream": answered}
+    async with serving(script(**there)) as server:
+        ctx = await play(server.url, {"colour": "blue"}, agent="bad")
+    assert ctx.losses == {"thread_state": 1}
+    assert ctx.output == {"m": "done"}
 
 
 @pytest.mark.parametrize(("values", "upstream"), [(None, None), ({"a": 1}, {"another": {"session": "s"}})])

@@ -15,7 +15,6 @@ from adapters.agent_context.directory import Directory, announcing
 from tests.adapters.agent_context.directory.rig import ANYBODY
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import refused, text_of
-from tests.support.aio import run
 from tests.support.processes import free_port
 from tests.support.scripted import Scripted, echo, route, until
 
@@ -32,55 +31,47 @@ def announcing_at(url: str) -> Any:
     return {"announce": [{"url": url, "agents": ["poet*", "echo"], "heartbeat": 0.1}]}
 
 
-def test_an_agent_is_called_by_clients_of_the_other_directory_until_its_gateway_stops(
+async def test_an_agent_is_called_by_clients_of_the_other_directory_until_its_gateway_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(announcing, "FIRST_PAUSE", 0.05)
 
-    async def main() -> None:
-        async with rig(endpoints=LOCAL) as foreign, foreign.socket() as client:
-            poet = route("poet", labels={"tools": [], "models": [], "specializations": ["rhyme"]})
-            async with rig(
-                (poet, Scripted(echo)), (route("painter"), Scripted(echo)), **announcing_at(foreign.url)
-            ) as own:
-                await until_known(foreign, "poet")
-                members = foreign.inbound.directory._members.by_id
-                await until(lambda: members["poet"].joined.endpoint == {"url": f"{own.url}/poet"})
-                assert text_of(await client.message("poet", "a b")) == "a b "
-                task = {"id": "t", "type": "x", "payload": "c d", "requirements": {"capabilities": ["rhyme"]}}
-                done = await client.ask("agent/delegate", task=task)
-                assert (done["task"]["agent"], done["task"]["status"]) == ("poet", "completed")
-                assert (await own.newest("poet")).request.protocol == "agent_context"
-                assert "painter" not in foreign.inbound.directory.ids(), "no pattern has it"
-                assert text_of(await client.message("echo", "mine")) == "mine ", "its own stays its own"
+    async with rig(endpoints=LOCAL) as foreign, foreign.socket() as client:
+        poet = route("poet", labels={"tools": [], "models": [], "specializations": ["rhyme"]})
+        async with rig((poet, Scripted(echo)), (route("painter"), Scripted(echo)), **announcing_at(foreign.url)) as own:
+            await until_known(foreign, "poet")
+            members = foreign.inbound.directory._members.by_id
+            await until(lambda: members["poet"].joined.endpoint == {"url": f"{own.url}/poet"})
+            assert text_of(await client.message("poet", "a b")) == "a b "
+            task = {"id": "t", "type": "x", "payload": "c d", "requirements": {"capabilities": ["rhyme"]}}
+            done = await client.ask("agent/delegate", task=task)
+            assert (done["task"]["agent"], done["task"]["status"]) == ("poet", "completed")
+            assert (await own.newest("poet")).request.protocol == "agent_context"
+            assert "painter" not in foreign.inbound.directory.ids(), "no pattern has it"
+            assert text_of(await client.message("echo", "mine")) == "mine ", "its own stays its own"
 
-                directory = foreign.inbound.directory
-                await directory.unregister("poet", ANYBODY, next(iter(directory._members.connections)))
-                await until_known(foreign, "poet")  # by the next heartbeat
-            await until_known(foreign)
-            assert (await refused(client.message("poet"))).code == -32002
-
-    run(main())
+            directory = foreign.inbound.directory
+            await directory.unregister("poet", ANYBODY, next(iter(directory._members.connections)))
+            await until_known(foreign, "poet")  # by the next heartbeat
+        await until_known(foreign)
+        assert (await refused(client.message("poet"))).code == -32002
 
 
-def test_of_two_gateways_that_announce_an_agent_the_second_has_it_once_the_first_has_gone(
+async def test_of_two_gateways_that_announce_an_agent_the_second_has_it_once_the_first_has_gone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> None:
-        async with rig(endpoints=LOCAL) as foreign, contextlib.AsyncExitStack() as longer:
-            there = route("poet"), Scripted(echo)
-            async with rig(there, **announcing_at(foreign.url)):
-                await until_known(foreign, "poet")
-                second = await longer.enter_async_context(rig(there, **announcing_at(foreign.url)))
-                await until(lambda: "does not register agent poet" in caplog.text)
-            members = foreign.inbound.directory._members.by_id
-            await until(lambda: "poet" in members and members["poet"].joined.endpoint == {"url": f"{second.url}/poet"})
-            assert caplog.text.count("does not register agent poet") == 1
-
-    run(main())
+    async with rig(endpoints=LOCAL) as foreign, contextlib.AsyncExitStack() as longer:
+        there = route("poet"), Scripted(echo)
+        async with rig(there, **announcing_at(foreign.url)):
+            await until_known(foreign, "poet")
+            second = await longer.enter_async_context(rig(there, **announcing_at(foreign.url)))
+            await until(lambda: "does not register agent poet" in caplog.text)
+        members = foreign.inbound.directory._members.by_id
+        await until(lambda: "poet" in members and members["poet"].joined.endpoint == {"url": f"{second.url}/poet"})
+        assert caplog.text.count("does not register agent poet") == 1
 
 
-def test_an_agent_that_the_directory_is_just_registering_when_its_gateway_stops_is_taken_back(
+async def test_an_agent_that_the_directory_is_just_registering_when_its_gateway_stops_is_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there, over, register = asyncio.Event(), asyncio.Event(), Directory.register
@@ -90,57 +81,50 @@ def test_an_agent_that_the_directory_is_just_registering_when_its_gateway_stops_
         there.set()
         await over.wait()
 
-    async def main() -> None:
-        async with rig(endpoints=LOCAL) as foreign:
-            monkeypatch.setattr(Directory, "register", slow)
-            async with rig((route("poet"), Scripted(echo)), **announcing_at(foreign.url)):
-                await there.wait()
-                assert "poet" in foreign.inbound.directory.ids()
-            await until_known(foreign)
-            over.set()
-
-    run(main())
+    async with rig(endpoints=LOCAL) as foreign:
+        monkeypatch.setattr(Directory, "register", slow)
+        async with rig((route("poet"), Scripted(echo)), **announcing_at(foreign.url)):
+            await there.wait()
+            assert "poet" in foreign.inbound.directory.ids()
+        await until_known(foreign)
+        over.set()
 
 
-def test_an_agent_is_taken_back_from_a_directory_that_was_away_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_is_taken_back_from_a_directory_that_was_away_a_moment_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(announcing, "FIRST_PAUSE", 3600.0)
 
-    async def main() -> None:
-        port = free_port()
-        url = f"ws://127.0.0.1:{port}/agent-context/ws"
-        async with rig(endpoints=LOCAL) as foreign:
-            to = urlsplit(foreign.url).port
-            async with contextlib.AsyncExitStack() as way:
+    port = free_port()
+    url = f"ws://127.0.0.1:{port}/agent-context/ws"
+    async with rig(endpoints=LOCAL) as foreign:
+        to = urlsplit(foreign.url).port
+        async with contextlib.AsyncExitStack() as way:
+            await way.enter_async_context(forwarding(port, to))
+            async with rig((route("poet"), Scripted(echo)), **announcing_at(url)) as own:
+                (to_foreign,) = own.inbound.announcing
+                await until_known(foreign, "poet")
+                await until(lambda: any(to_foreign._told.values()))
+                await way.aclose()
+                await until(lambda: not any(to_foreign._told.values()))
                 await way.enter_async_context(forwarding(port, to))
-                async with rig((route("poet"), Scripted(echo)), **announcing_at(url)) as own:
-                    (to_foreign,) = own.inbound.announcing
-                    await until_known(foreign, "poet")
-                    await until(lambda: any(to_foreign._told.values()))
-                    await way.aclose()
-                    await until(lambda: not any(to_foreign._told.values()))
-                    await way.enter_async_context(forwarding(port, to))
-                await until_known(foreign)
-
-    run(main())
+            await until_known(foreign)
 
 
-def test_a_directory_that_is_away_is_tried_again_until_it_is_there(
+async def test_a_directory_that_is_away_is_tried_again_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(announcing, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(announcing, "LONGEST_PAUSE", 0.2)
 
-    async def main() -> None:
-        port = free_port()
-        async with (
-            rig(endpoints=LOCAL) as foreign,
-            rig((route("poet"), Scripted(echo)), **announcing_at(f"http://127.0.0.1:{port}/agent-context")),
-        ):
-            await until(lambda: "cannot be announced" in caplog.text)
-            async with forwarding(port, urlsplit(foreign.url).port):
-                await until_known(foreign, "poet")
-
-    run(main())
+    port = free_port()
+    async with (
+        rig(endpoints=LOCAL) as foreign,
+        rig((route("poet"), Scripted(echo)), **announcing_at(f"http://127.0.0.1:{port}/agent-context")),
+    ):
+        await until(lambda: "cannot be announced" in caplog.text)
+        async with forwarding(port, urlsplit(foreign.url).port):
+            await until_known(foreign, "poet")
 
 
 @asynccontextmanager

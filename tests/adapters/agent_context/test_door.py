@@ -15,7 +15,6 @@ from gateway.core.errors import Unavailable
 from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.adapters.agent_context.directory.rig import ANYBODY, record, session
-from tests.support.aio import run
 
 
 async def opened(file: Path, **options: Any) -> tuple[Engine, AgentContextDoor]:
@@ -30,63 +29,51 @@ def made(door: AgentContextDoor) -> bool:
     return door._made is not None
 
 
-def test_an_agent_that_joins_another_process_is_there_without_a_client_here(tmp_path: Path) -> None:
-    async def scene() -> None:
-        one, first = await opened(tmp_path / "s.db")
-        two, second = await opened(tmp_path / "s.db")
-        await two.agents.refresh_hosted()
-        assert not made(first) and not made(second) and not two.agents.names("test")
-        await first.half.directory.register(record("it"), ANYBODY, session())
-        await two.agents.refresh_hosted()
-        assert made(second) and list(two.agents.names("test")) == ["it"]
-        for engine in (two, one):
-            await engine.close()
-        three, third = await opened(tmp_path / "s.db")  # the agent is kept
-        assert made(third) and list(three.agents.names("test")) == ["it"]
-        await three.close()
-
-    run(scene())
+async def test_an_agent_that_joins_another_process_is_there_without_a_client_here(tmp_path: Path) -> None:
+    one, first = await opened(tmp_path / "s.db")
+    two, second = await opened(tmp_path / "s.db")
+    await two.agents.refresh_hosted()
+    assert not made(first) and not made(second) and not two.agents.names("test")
+    await first.half.directory.register(record("it"), ANYBODY, session())
+    await two.agents.refresh_hosted()
+    assert made(second) and list(two.agents.names("test")) == ["it"]
+    for engine in (two, one):
+        await engine.close()
+    three, third = await opened(tmp_path / "s.db")  # the agent is kept
+    assert made(third) and list(three.agents.names("test")) == ["it"]
+    await three.close()
 
 
-def test_a_half_that_cannot_be_opened_yet_is_opened_by_the_next_look(
+async def test_a_half_that_cannot_be_opened_yet_is_opened_by_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        engine, door = await opened(tmp_path / "s.db")
-        kept, keep = engine.records.kept, engine.records.keep
+    engine, door = await opened(tmp_path / "s.db")
+    kept, keep = engine.records.kept, engine.records.keep
 
-        async def fails(*_: Any, **__: Any) -> Any:
-            raise Unavailable("the disk is full")
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise Unavailable("the disk is full")
 
-        monkeypatch.setattr(engine.records, "keep", fails)
-        assert door.half is not None
-        waiting = asyncio.gather(door.refresh(), door.coordinator.known(), return_exceptions=True)
-        assert [type(one) for one in await waiting] == [Unavailable, Unavailable], "whoever waits for it hears why"
-        monkeypatch.setattr(engine.records, "keep", keep)
-        await door.refresh()
-        assert [one.name for one in await kept("agent_context")] == [f"process/{engine.process}"]
-        await engine.close()
-
-    run(scene())
+    monkeypatch.setattr(engine.records, "keep", fails)
+    assert door.half is not None
+    waiting = asyncio.gather(door.refresh(), door.coordinator.known(), return_exceptions=True)
+    assert [type(one) for one in await waiting] == [Unavailable, Unavailable], "whoever waits for it hears why"
+    monkeypatch.setattr(engine.records, "keep", keep)
+    await door.refresh()
+    assert [one.name for one in await kept("agent_context")] == [f"process/{engine.process}"]
+    await engine.close()
 
 
-def test_a_half_that_is_made_while_the_gateway_stops_serves_nobody(tmp_path: Path) -> None:
-    async def scene() -> None:
-        engine, door = await opened(tmp_path / "s.db")
-        door.quiet()
-        assert door.half.runs.quiet
-        await engine.close()
-
-    run(scene())
+async def test_a_half_that_is_made_while_the_gateway_stops_serves_nobody(tmp_path: Path) -> None:
+    engine, door = await opened(tmp_path / "s.db")
+    door.quiet()
+    assert door.half.runs.quiet
+    await engine.close()
 
 
-def test_agents_are_announced_from_the_start_on(tmp_path: Path) -> None:
-    async def scene() -> None:
-        engine, door = await opened(tmp_path / "s.db", announce=[{"url": "http://127.0.0.1:9/"}])
-        assert made(door) and door.half.announcing[0]._task is not None
-        await engine.close()
-
-    run(scene())
+async def test_agents_are_announced_from_the_start_on(tmp_path: Path) -> None:
+    engine, door = await opened(tmp_path / "s.db", announce=[{"url": "http://127.0.0.1:9/"}])
+    assert made(door) and door.half.announcing[0]._task is not None
+    await engine.close()
 
 
 def test_a_door_that_knows_its_clients_is_made_at_once() -> None:

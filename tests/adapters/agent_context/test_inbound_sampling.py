@@ -8,7 +8,6 @@ import pytest
 
 from tests.adapters.agent_context.inbound_rig import rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Refused, refused, response, text_of
-from tests.support.aio import run
 
 WISHES = {"intelligencePriority": 0.8, "speedPriority": 0.6, "costPriority": 0.4}
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "sampled"}, "model": "m", "stopReason": "endTurn"}
@@ -30,40 +29,34 @@ async def sampled(params: dict[str, Any]) -> Any:
     return SAMPLED
 
 
-def test_another_client_that_offers_it_samples_word_for_word() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket(hello={"sampling": {}}) as model, there.socket() as client:
-            seen: list[dict[str, Any]] = []
+async def test_another_client_that_offers_it_samples_word_for_word() -> None:
+    async with rig() as there, there.socket(hello={"sampling": {}}) as model, there.socket() as client:
+        seen: list[dict[str, Any]] = []
 
-            async def sample(params: dict[str, Any]) -> Any:
-                seen.append(params)
-                return SAMPLED
+        async def sample(params: dict[str, Any]) -> Any:
+            seen.append(params)
+            return SAMPLED
 
-            model.on["sampling/createMessage"] = sample
-            meta = {"correlationId": "s", "progressToken": 3}
-            found = await client.ask("sampling/createMessage", **asked(modelPreferences=WISHES), meta=meta)
-            assert {**found, "_meta": None} == {**SAMPLED, "_meta": None}
-            assert {key: value for key, value in seen[0].items() if key != "_meta"} == asked(modelPreferences=WISHES)
+        model.on["sampling/createMessage"] = sample
+        meta = {"correlationId": "s", "progressToken": 3}
+        found = await client.ask("sampling/createMessage", **asked(modelPreferences=WISHES), meta=meta)
+        assert {**found, "_meta": None} == {**SAMPLED, "_meta": None}
+        assert {key: value for key, value in seen[0].items() if key != "_meta"} == asked(modelPreferences=WISHES)
 
-            async def declined(params: dict[str, Any]) -> Any:
-                raise Refused({"code": -1, "message": "User rejected sampling request"})
+        async def declined(params: dict[str, Any]) -> Any:
+            raise Refused({"code": -1, "message": "User rejected sampling request"})
 
-            model.on["sampling/createMessage"] = declined
-            error = await refused(client.ask("sampling/createMessage", **asked(), meta=meta))
-            assert (error.code, error.data["correlationId"]) == (-1, "s")
-
-    run(main())
+        model.on["sampling/createMessage"] = declined
+        error = await refused(client.ask("sampling/createMessage", **asked(), meta=meta))
+        assert (error.code, error.data["correlationId"]) == (-1, "s")
 
 
-def test_nobody_samples_for_itself_and_where_nobody_does_it_is_mcps_error() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket(hello={"sampling": {}}) as client:
-            client.on["sampling/createMessage"] = sampled
-            error = await refused(client.ask("sampling/createMessage", **asked(), meta={"correlationId": "n"}))
-            assert (error.code, error.message) == (-32601, "nobody here offers sampling")
-            assert error.data["correlationId"] == "n"
-
-    run(main())
+async def test_nobody_samples_for_itself_and_where_nobody_does_it_is_mcps_error() -> None:
+    async with rig() as there, there.socket(hello={"sampling": {}}) as client:
+        client.on["sampling/createMessage"] = sampled
+        error = await refused(client.ask("sampling/createMessage", **asked(), meta={"correlationId": "n"}))
+        assert (error.code, error.message) == (-32601, "nobody here offers sampling")
+        assert error.data["correlationId"] == "n"
 
 
 @pytest.mark.parametrize(
@@ -75,74 +68,63 @@ def test_nobody_samples_for_itself_and_where_nobody_does_it_is_mcps_error() -> N
         ({"costPriority": 0.1, "speedPriority": 1, "intelligencePriority": 0.1}, "echo"),
     ],
 )
-def test_a_route_that_stands_for_a_model_samples_chosen_by_preference(wishes: dict[str, Any], model: str) -> None:
-    async def main() -> None:
-        cheap, clever = (
-            {"cost": 0.1, "speed": 0.9, "intelligence": 0.3},
-            {"cost": 0.9, "speed": 0.2, "intelligence": 1.0},
-        )
-        async with rig(routes=models(echo=cheap, filer=clever)) as there, there.socket() as client:
-            found = await client.ask("sampling/createMessage", **asked("one two", modelPreferences=wishes))
-            assert (found["role"], found["model"], found["stopReason"]) == ("assistant", model, "endTurn")
-            assert found["content"]["text"] == ("one two " if model == "echo" else "see the file")
-
-    run(main())
+async def test_a_route_that_stands_for_a_model_samples_chosen_by_preference(wishes: dict[str, Any], model: str) -> None:
+    cheap, clever = (
+        {"cost": 0.1, "speed": 0.9, "intelligence": 0.3},
+        {"cost": 0.9, "speed": 0.2, "intelligence": 1.0},
+    )
+    async with rig(routes=models(echo=cheap, filer=clever)) as there, there.socket() as client:
+        found = await client.ask("sampling/createMessage", **asked("one two", modelPreferences=wishes))
+        assert (found["role"], found["model"], found["stopReason"]) == ("assistant", model, "endTurn")
+        assert found["content"]["text"] == ("one two " if model == "echo" else "see the file")
 
 
-def test_a_conversation_is_one_text_with_its_pictures_as_files_and_what_is_neither_is_refused() -> None:
-    async def main() -> None:
-        async with rig(routes=models(echo={}, failer={"intelligence": 1.0})) as there, there.socket() as client:
-            messages = [
-                {"role": "user", "content": {"type": "text", "text": "a"}},
-                {"role": "assistant", "content": {"type": "text", "text": "b"}},
-            ]
-            found = await client.ask(
-                "sampling/createMessage", messages=messages, maxTokens=5, systemPrompt="be brief",
-                modelPreferences={"hints": [{"name": "echo"}]},
-            )  # fmt: skip
-            assert found["content"]["text"].split() == ["System:", "be", "brief", "User:", "a", "Assistant:", "b"]
-            found = await client.ask("sampling/createMessage", **asked(), modelPreferences={"intelligencePriority": 1})
-            assert found["model"] == "echo"  # the best has failed
-            picture = {"type": "image", "data": "AA==", "mimeType": "image/png"}
-            seen = {"role": "user", "content": [{"type": "text", "text": "look"}, picture]}
-            found = await client.ask("sampling/createMessage", messages=[seen], maxTokens=5)
-            (file,) = await there.engine.files.list(run=found["_meta"]["interlingua/run"])
-            assert (found["content"]["text"], file.name, file.size) == ("look ", "image.png", 1)
-            for wrong in ({"type": "tool_use"}, {**picture, "data": "no!"}):
-                asking = client.ask(
-                    "sampling/createMessage", messages=[{"role": "user", "content": wrong}], maxTokens=5
-                )
-                error = await refused(asking)
-                assert (error.code, error.data["path"]) == (-32001, "/messages/0/content")
-            for wrong in ({}, {"messages": []}, {"messages": None, "maxTokens": 1}, {"messages": [{}], "maxTokens": 1}):
-                assert (await refused(client.ask("sampling/createMessage", **wrong))).code == -32001
-
-    run(main())
+async def test_a_conversation_is_one_text_with_its_pictures_as_files_and_what_is_neither_is_refused() -> None:
+    async with rig(routes=models(echo={}, failer={"intelligence": 1.0})) as there, there.socket() as client:
+        messages = [
+            {"role": "user", "content": {"type": "text", "text": "a"}},
+            {"role": "assistant", "content": {"type": "text", "text": "b"}},
+        ]
+        found = await client.ask(
+            "sampling/createMessage", messages=messages, maxTokens=5, systemPrompt="be brief",
+            modelPreferences={"hints": [{"name": "echo"}]},
+        )  # fmt: skip
+        assert found["content"]["text"].split() == ["System:", "be", "brief", "User:", "a", "Assistant:", "b"]
+        found = await client.ask("sampling/createMessage", **asked(), modelPreferences={"intelligencePriority": 1})
+        assert found["model"] == "echo"  # the best has failed
+        picture = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+        seen = {"role": "user", "content": [{"type": "text", "text": "look"}, picture]}
+        found = await client.ask("sampling/createMessage", messages=[seen], maxTokens=5)
+        (file,) = await there.engine.files.list(run=found["_meta"]["interlingua/run"])
+        assert (found["content"]["text"], file.name, file.size) == ("look ", "image.png", 1)
+        for wrong in ({"type": "tool_use"}, {**picture, "data": "no!"}):
+            asking = client.ask("sampling/createMessage", messages=[{"role": "user", "content": wrong}], maxTokens=5)
+            error = await refused(asking)
+            assert (error.code, error.data["path"]) == (-32001, "/messages/0/content")
+        for wrong in ({}, {"messages": []}, {"messages": None, "maxTokens": 1}, {"messages": [{}], "maxTokens": 1}):
+            assert (await refused(client.ask("sampling/createMessage", **wrong))).code == -32001
 
 
-def test_an_agent_at_work_samples_by_the_client_it_works_for() -> None:
-    async def main() -> None:
-        async with (
-            rig() as there,
-            there.socket(hello={"sampling": {}}) as stranger,
-            there.socket(hello=AGENT) as painter,
-            there.socket(hello={"sampling": {}}) as client,
-        ):
-            stranger.on["sampling/createMessage"] = _strange
-            client.on["sampling/createMessage"] = sampled
-            await painter.register("painter", "paint")
+async def test_an_agent_at_work_samples_by_the_client_it_works_for() -> None:
+    async with (
+        rig() as there,
+        there.socket(hello={"sampling": {}}) as stranger,
+        there.socket(hello=AGENT) as painter,
+        there.socket(hello={"sampling": {}}) as client,
+    ):
+        stranger.on["sampling/createMessage"] = _strange
+        client.on["sampling/createMessage"] = sampled
+        await painter.register("painter", "paint")
 
-            async def work(params: dict[str, Any]) -> Any:
-                meta = {"correlationId": params["_meta"]["correlationId"]}
-                return response((await painter.ask("sampling/createMessage", **asked(), meta=meta))["content"]["text"])
+        async def work(params: dict[str, Any]) -> Any:
+            meta = {"correlationId": params["_meta"]["correlationId"]}
+            return response((await painter.ask("sampling/createMessage", **asked(), meta=meta))["content"]["text"])
 
-            painter.on["agent/message"] = work
-            assert text_of(await client.message("painter")) == "sampled"
-            arguments = {"message": "x", "capabilities": ["paint"]}
-            found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
-            assert found["content"][0]["text"] == "sampled"
-
-    run(main())
+        painter.on["agent/message"] = work
+        assert text_of(await client.message("painter")) == "sampled"
+        arguments = {"message": "x", "capabilities": ["paint"]}
+        found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
+        assert found["content"][0]["text"] == "sampled"
 
 
 async def _strange(params: dict[str, Any]) -> Any:

@@ -10,7 +10,6 @@ from adapters.agent_context.codec import nlip
 from gateway.core.types import RunQuery
 from tests.adapters.agent_context.inbound_rig import rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Talker, refused
-from tests.support.aio import run
 
 TOKEN = {"format": "token", "subformat": "conversation", "content": "c-1"}
 PICTURE = {"format": "binary", "subformat": "image/png", "content": "iVBORw=="}
@@ -86,18 +85,15 @@ def test_nothing_of_a_payload_is_lost_in_a_message() -> None:
     [text("true"), {"format": "structured", "subformat": "json", "content": {"ok": True}}, {"answer": {"ok": True}}],
     ids=["in words", "as a document", "in the draft's form"],
 )
-def test_a_client_that_speaks_it_keeps_its_conversation_over_a_question(answer: Any) -> None:
-    async def main() -> None:
-        async with rig() as there, there.http() as client:
-            asked = await refused(send(client, "asker", text("hello")))
-            told = await send(client, "asker", answer, meta={"interlingua/resume": asked.data["resume"]})
-            assert told["content"] == "Let me see. answered {'ok': True}"
-            (token,) = told["submessages"]
-            await refused(send(client, "asker", text("again", token)))
-            one, two = await there.engine.runs.list(RunQuery(agent="asker"))
-            assert one.thread == two.thread is not None
-
-    run(main())
+async def test_a_client_that_speaks_it_keeps_its_conversation_over_a_question(answer: Any) -> None:
+    async with rig() as there, there.http() as client:
+        asked = await refused(send(client, "asker", text("hello")))
+        told = await send(client, "asker", answer, meta={"interlingua/resume": asked.data["resume"]})
+        assert told["content"] == "Let me see. answered {'ok': True}"
+        (token,) = told["submessages"]
+        await refused(send(client, "asker", text("again", token)))
+        one, two = await there.engine.runs.list(RunQuery(agent="asker"))
+        assert one.thread == two.thread is not None
 
 
 async def send(client: Talker, target: str, payload: Any, **more: Any) -> Any:
@@ -105,64 +101,56 @@ async def send(client: Talker, target: str, payload: Any, **more: Any) -> Any:
     return found["content"]["payload"]
 
 
-def test_a_client_that_speaks_it_is_answered_in_it_and_keeps_its_conversation() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket() as client:
-            first = await send(client, "echo", text("hello my friend"))
-            assert (first["format"], first["content"]) == ("text", "hello my friend ")
-            (token,) = first["submessages"]
-            assert (token["format"], token["subformat"]) == ("token", "conversation")
-            again = await send(client, "echo", text("again", token))
-            assert again["submessages"] == [token]
-            one, two = await there.engine.runs.list(RunQuery(agent="echo"))
-            assert one.thread == two.thread is not None
-            assert one.request.input == {"message": "again"}
+async def test_a_client_that_speaks_it_is_answered_in_it_and_keeps_its_conversation() -> None:
+    async with rig() as there, there.socket() as client:
+        first = await send(client, "echo", text("hello my friend"))
+        assert (first["format"], first["content"]) == ("text", "hello my friend ")
+        (token,) = first["submessages"]
+        assert (token["format"], token["subformat"]) == ("token", "conversation")
+        again = await send(client, "echo", text("again", token))
+        assert again["submessages"] == [token]
+        one, two = await there.engine.runs.list(RunQuery(agent="echo"))
+        assert one.thread == two.thread is not None
+        assert one.request.input == {"message": "again"}
 
-            counted = await send(
-                client, "strict", {"format": "structured", "subformat": "json", "content": {"count": 1}}
-            )
-            assert {"format": "structured", "subformat": "json", "content": '{"count":2}'} in counted["submessages"]
-            plain = await send(client, "echo", {"messages": [{"text": "hello"}]})
-            assert plain == {"messages": [{"text": "hello "}]}, "who does not speak it is not answered in it"
+        counted = await send(client, "strict", {"format": "structured", "subformat": "json", "content": {"count": 1}})
+        assert {"format": "structured", "subformat": "json", "content": '{"count":2}'} in counted["submessages"]
+        plain = await send(client, "echo", {"messages": [{"text": "hello"}]})
+        assert plain == {"messages": [{"text": "hello "}]}, "who does not speak it is not answered in it"
 
-            both = text("look", {"format": "structured", "subformat": "JSON", "content": {"a": 1}})
-            found = await client.ask("agent/message", target="echo", content={"type": "request", "payload": both})
-            assert found["content"]["payload"]["content"] == "look "
-            assert found["_meta"]["interlingua/lost"] == {"payload_rest": 1}
+        both = text("look", {"format": "structured", "subformat": "JSON", "content": {"a": 1}})
+        found = await client.ask("agent/message", target="echo", content={"type": "request", "payload": both})
+        assert found["content"]["payload"]["content"] == "look "
+        assert found["_meta"]["interlingua/lost"] == {"payload_rest": 1}
 
-            task = {"id": "t", "type": "x", "payload": text("a task")}
-            done = await client.ask("agent/delegate", task=task, target="echo")
-            assert done["task"]["result"] == {"messages": [{"text": "a task "}]}
-
-    run(main())
+        task = {"id": "t", "type": "x", "payload": text("a task")}
+        done = await client.ask("agent/delegate", task=task, target="echo")
+        assert done["task"]["result"] == {"messages": [{"text": "a task "}]}
 
 
-def test_an_agent_that_says_it_speaks_it_is_sent_it_and_every_other_is_not() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket(hello=AGENT) as agent, there.socket() as client:
-            seen: list[Any] = []
+async def test_an_agent_that_says_it_speaks_it_is_sent_it_and_every_other_is_not() -> None:
+    async with rig() as there, there.socket(hello=AGENT) as agent, there.socket() as client:
+        seen: list[Any] = []
 
-            async def work(params: Any) -> Any:
-                seen.append(params["content"]["payload"])
-                answer = text("done", {"format": "structured", "subformat": "json", "content": '{"a": 1}'}, TOKEN)
-                return {"status": "completed", "content": {"type": "response", "payload": answer}}
+        async def work(params: Any) -> Any:
+            seen.append(params["content"]["payload"])
+            answer = text("done", {"format": "structured", "subformat": "json", "content": '{"a": 1}'}, TOKEN)
+            return {"status": "completed", "content": {"type": "response", "payload": answer}}
 
-            agent.on["agent/message"] = work
-            said = {"tools": [], "models": [], "specializations": [], "protocols": ["ACP-0.1"]}
-            await agent.register("old", capabilities=said)
-            await agent.register("new", capabilities={**said, "protocols": ["ACP-0.1", "NLIP-1.0"]})
+        agent.on["agent/message"] = work
+        said = {"tools": [], "models": [], "specializations": [], "protocols": ["ACP-0.1"]}
+        await agent.register("old", capabilities=said)
+        await agent.register("new", capabilities={**said, "protocols": ["ACP-0.1", "NLIP-1.0"]})
 
-            found = await send(client, "new", {"messages": [{"text": "hello"}], "context": {"sessionId": "s"}})
-            assert seen.pop() == {
-                **text("hello", {"format": "token", "subformat": "conversation", "content": "s"}),
-                "context": {"sessionId": "s"},
-            }
-            assert found["messages"] == [{"text": "done"}] and found["output"]["structured"] == {"a": 1}
+        found = await send(client, "new", {"messages": [{"text": "hello"}], "context": {"sessionId": "s"}})
+        assert seen.pop() == {
+            **text("hello", {"format": "token", "subformat": "conversation", "content": "s"}),
+            "context": {"sessionId": "s"},
+        }
+        assert found["messages"] == [{"text": "done"}] and found["output"]["structured"] == {"a": 1}
 
-            await send(client, "new", text("hello", PICTURE, TOKEN))
-            assert seen.pop() == text("hello", PICTURE, TOKEN), "word for word"
-            found = await send(client, "old", text("hello", TOKEN))
-            assert seen.pop() == {"messages": [{"text": "hello"}], "context": {"sessionId": "c-1"}}
-            assert found["content"] == "done"
-
-    run(main())
+        await send(client, "new", text("hello", PICTURE, TOKEN))
+        assert seen.pop() == text("hello", PICTURE, TOKEN), "word for word"
+        found = await send(client, "old", text("hello", TOKEN))
+        assert seen.pop() == {"messages": [{"text": "hello"}], "context": {"sessionId": "c-1"}}
+        assert found["content"] == "done"

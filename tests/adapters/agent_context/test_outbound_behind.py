@@ -16,7 +16,6 @@ from gateway.core.types import Answer, Outcome, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.outbound_house import House, house, output
 from tests.adapters.agent_context.outbound_rig import RECORD
-from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, route
 
 
@@ -44,16 +43,13 @@ def places(inner: Rig) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", ["http", "ws"])
-def test_agents_of_another_gateway_are_found_and_run(place: str) -> None:
-    async def story() -> None:
-        async with rig() as inner, house(**places(inner)[place]) as outer:
-            await streams(outer)
-            await asks(outer)
-            await fails(outer)
-            await is_cancelled(inner, outer)
-            assert output(await outer.go("strict", {"count": 2})) == {"count": 3}
-
-    run(story())
+async def test_agents_of_another_gateway_are_found_and_run(place: str) -> None:
+    async with rig() as inner, house(**places(inner)[place]) as outer:
+        await streams(outer)
+        await asks(outer)
+        await fails(outer)
+        await is_cancelled(inner, outer)
+        assert output(await outer.go("strict", {"count": 2})) == {"count": 3}
 
 
 async def streams(outer: House) -> None:
@@ -97,77 +93,68 @@ async def is_cancelled(inner: Rig, outer: House) -> None:
     assert ended is not None and ended.status is RunStatus.CANCELLED
 
 
-def test_what_is_no_text_comes_along_too() -> None:
-    async def story() -> None:
-        async with rig((route(), Scripted(busy))) as inner, house(url=inner.url) as outer:
-            done = await outer.go("scripted", {"message": "x"})
-            assert done.status is RunStatus.SUCCESS and output(done)["message"] == "one two"
-            thought = [event.part for event in await outer.events(done, e.PartStarted) if event.kind == "thought"]
-            assert [event.delta for event in await outer.events(done, e.PartDelta) if [event.part] == thought] == ["hm"]
-            (tool,) = await outer.events(done, e.ToolCallStarted)
-            assert (tool.name, tool.title) == ("grep", "looks")
-            assert [event.output for event in await outer.events(done, e.ToolCallEnded)] == ["found"]
-            assert [event.output_tokens for event in await outer.events(done, e.UsageReported)] == [5]
-            files = [event.value for event in await outer.events(done, e.PartStarted) if event.kind == "file"]
-            assert [file["name"] for file in files] == ["notes.txt"] and files[0]["uri"].startswith("http")
-
-    run(story())
+async def test_what_is_no_text_comes_along_too() -> None:
+    async with rig((route(), Scripted(busy))) as inner, house(url=inner.url) as outer:
+        done = await outer.go("scripted", {"message": "x"})
+        assert done.status is RunStatus.SUCCESS and output(done)["message"] == "one two"
+        thought = [event.part for event in await outer.events(done, e.PartStarted) if event.kind == "thought"]
+        assert [event.delta for event in await outer.events(done, e.PartDelta) if [event.part] == thought] == ["hm"]
+        (tool,) = await outer.events(done, e.ToolCallStarted)
+        assert (tool.name, tool.title) == ("grep", "looks")
+        assert [event.output for event in await outer.events(done, e.ToolCallEnded)] == ["found"]
+        assert [event.output_tokens for event in await outer.events(done, e.UsageReported)] == [5]
+        files = [event.value for event in await outer.events(done, e.PartStarted) if event.kind == "file"]
+        assert [file["name"] for file in files] == ["notes.txt"] and files[0]["uri"].startswith("http")
 
 
-def test_a_client_of_the_protocol_reaches_an_agent_through_two_gateways_verbatim() -> None:
+async def test_a_client_of_the_protocol_reaches_an_agent_through_two_gateways_verbatim() -> None:
     sent: list[Any] = []
 
     async def sees(context: RunContext) -> None:
         sent.append(context.run.request)
         context.emit(e.RunFinished(output=Raw(json.dumps({"message": "ok"}).encode())))
 
-    async def story() -> None:
-        native = Scripted(sees, agent=replace(AGENT, extra={"agent_context": RECORD}))
-        async with rig((route(), native)) as inner, house(url=inner.url) as outer:
-            payload = {"messages": [{"text": "x"}], "mine": {"deep": [1, None]}, "context": {"sessionId": "s-1"}}
-            creation = {"target": "it", "content": {"type": "request", "payload": payload}, "_meta": {"own": 1}}
-            done = await outer.go(
-                "scripted",
-                {"message": "x"},
-                protocol="agent_context",
-                creation=creation,
-                attributes={"correlationId": "corr-77"},
-            )
-            assert done.status is RunStatus.SUCCESS, done.failure
-            (request,) = sent
-            assert request.creation["content"]["payload"] == payload
-            assert request.creation["_meta"]["own"] == 1
-            assert request.attributes["correlationId"] == "corr-77"
-
-    run(story())
+    native = Scripted(sees, agent=replace(AGENT, extra={"agent_context": RECORD}))
+    async with rig((route(), native)) as inner, house(url=inner.url) as outer:
+        payload = {"messages": [{"text": "x"}], "mine": {"deep": [1, None]}, "context": {"sessionId": "s-1"}}
+        creation = {"target": "it", "content": {"type": "request", "payload": payload}, "_meta": {"own": 1}}
+        done = await outer.go(
+            "scripted",
+            {"message": "x"},
+            protocol="agent_context",
+            creation=creation,
+            attributes={"correlationId": "corr-77"},
+        )
+        assert done.status is RunStatus.SUCCESS, done.failure
+        (request,) = sent
+        assert request.creation["content"]["payload"] == payload
+        assert request.creation["_meta"]["own"] == 1
+        assert request.attributes["correlationId"] == "corr-77"
 
 
-def test_a_gateway_hears_of_an_agent_that_registers_at_the_other() -> None:
+async def test_a_gateway_hears_of_an_agent_that_registers_at_the_other() -> None:
     record = {
         "id": "newcomer",
         "name": "New",
         "capabilities": {"tools": [], "models": [], "specializations": ["x"], "protocols": ["ACP-0.1"]},
     }
 
-    async def story() -> None:
-        async with rig() as inner, house(url=inner.url) as outer:
-            changed = asyncio.Event()
-            outer.outbound.on_change(changed.set)
-            assert "newcomer" not in await outer.outbound.discover()
-            async with inner.socket(hello={"agent": {"messages": True}}) as talker:
-                await talker.ask("agent/register", agent=record)
-                found = await outer.outbound.discover()
-                async with asyncio.timeout(30):
-                    while "newcomer" not in found:
-                        await changed.wait()
-                        changed.clear()
-                        found = await outer.outbound.discover()
-                assert (await found["newcomer"].describe()).labels["specializations"] == ["x"]
-
-    run(story())
+    async with rig() as inner, house(url=inner.url) as outer:
+        changed = asyncio.Event()
+        outer.outbound.on_change(changed.set)
+        assert "newcomer" not in await outer.outbound.discover()
+        async with inner.socket(hello={"agent": {"messages": True}}) as talker:
+            await talker.ask("agent/register", agent=record)
+            found = await outer.outbound.discover()
+            async with asyncio.timeout(30):
+                while "newcomer" not in found:
+                    await changed.wait()
+                    changed.clear()
+                    found = await outer.outbound.discover()
+            assert (await found["newcomer"].describe()).labels["specializations"] == ["x"]
 
 
-def test_a_task_that_gateways_hand_round_ends() -> None:
+async def test_a_task_that_gateways_hand_round_ends() -> None:
     """Each hop is one more than what the gateway before has said."""
     seen: list[int] = []
 
@@ -175,16 +162,13 @@ def test_a_task_that_gateways_hand_round_ends() -> None:
         seen.append(context.run.request.attributes["hops"])
         context.emit(e.RunFinished(output=Raw(b'{"message":"ok"}')))
 
-    async def story() -> None:
-        native = Scripted(sees, agent=replace(AGENT, extra={"agent_context": RECORD}))
-        async with rig((route(), native)) as inner, house(url=inner.url, call="delegate") as outer:
-            task = {"id": "t-1", "type": "x", "payload": {"messages": [{"text": "do"}]}}
-            attributes = {"task": task, "hops": 3}
-            done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
-            assert done.status is RunStatus.SUCCESS and output(done) == {"message": "ok"}
-            assert seen == [4]
-            attributes = {"task": {**task, "id": "t-2"}, "hops": 8}
-            done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
-            assert done.status is RunStatus.ERROR and done.failure is not None and done.failure.code == "denied"
-
-    run(story())
+    native = Scripted(sees, agent=replace(AGENT, extra={"agent_context": RECORD}))
+    async with rig((route(), native)) as inner, house(url=inner.url, call="delegate") as outer:
+        task = {"id": "t-1", "type": "x", "payload": {"messages": [{"text": "do"}]}}
+        attributes = {"task": task, "hops": 3}
+        done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
+        assert done.status is RunStatus.SUCCESS and output(done) == {"message": "ok"}
+        assert seen == [4]
+        attributes = {"task": {**task, "id": "t-2"}, "hops": 8}
+        done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
+        assert done.status is RunStatus.ERROR and done.failure is not None and done.failure.code == "denied"

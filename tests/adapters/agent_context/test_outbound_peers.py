@@ -14,7 +14,6 @@ from gateway.contract import next_batch
 from gateway.core import events as e
 from gateway.core.types import Answer, JsonObject, Outcome, RunStatus
 from tests.adapters.agent_context.outbound_house import House, house, output
-from tests.support.aio import run
 from tests.support.forking import standing_in
 from tests.support.peers import PEERS, peer_python
 from tests.support.processes import free_port, port_answers, start
@@ -54,18 +53,15 @@ def there() -> Iterator[Mapping[str, JsonObject]]:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_the_tools_of_a_plain_server_are_agents(there: Mapping[str, JsonObject], name: str) -> None:
-    async def story() -> None:
-        async with house(**there[name]) as it:
-            await runs(it, name)
-            if name not in CANNOT_ASK:
-                await asks(it)
-            await gives_structure_and_files(it, name)
-            await fails(it)
-            await is_cancelled(it)
-            assert it.outbound.reachable
-
-    run(story())
+async def test_the_tools_of_a_plain_server_are_agents(there: Mapping[str, JsonObject], name: str) -> None:
+    async with house(**there[name]) as it:
+        await runs(it, name)
+        if name not in CANNOT_ASK:
+            await asks(it)
+        await gives_structure_and_files(it, name)
+        await fails(it)
+        await is_cancelled(it)
+        assert it.outbound.reachable
 
 
 async def runs(it: House, name: str) -> None:
@@ -127,12 +123,9 @@ class Samples:
     def tell(self, method: str, params: Raw) -> None: ...
 
 
-def test_what_a_tool_samples_comes_from_the_run_s_client(there: Mapping[str, JsonObject]) -> None:
-    async def story() -> None:
-        async with house(**there["mcp-1/mcp"]) as it:
-            done = await it.go("sample", {"about": "x"}, caller=Samples(), protocol="agent_context")
-            assert output(done) == {"message": "sampling/createMessage: x"}
-            refused = await it.go("sample", {"about": "x"})
-            assert refused.status is RunStatus.ERROR
-
-    run(story())
+async def test_what_a_tool_samples_comes_from_the_run_s_client(there: Mapping[str, JsonObject]) -> None:
+    async with house(**there["mcp-1/mcp"]) as it:
+        done = await it.go("sample", {"about": "x"}, caller=Samples(), protocol="agent_context")
+        assert output(done) == {"message": "sampling/createMessage: x"}
+        refused = await it.go("sample", {"about": "x"})
+        assert refused.status is RunStatus.ERROR

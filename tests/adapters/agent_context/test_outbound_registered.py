@@ -14,7 +14,6 @@ from gateway.core import events as e
 from gateway.core.types import Answer, Run, RunRequest, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Talker, response, text_of
-from tests.support.aio import run
 
 KINDS = pytest.mark.parametrize("kind", ["socket", "http"])
 Work = Callable[[Talker, dict[str, Any]], Awaitable[Any]]
@@ -84,48 +83,42 @@ async def failing(painter: Talker, asked: dict[str, Any]) -> Any:
 
 
 @KINDS
-def test_an_agent_answers_at_once_or_later_asks_and_fails_over_its_connection(kind: str) -> None:
-    async def main() -> None:
-        async with rig() as there:
-            for work in (at_once, later):
-                done = await ran(there, kind, work)
-                assert done.status is RunStatus.SUCCESS, done.failure
-                assert bytes(done.output) == b'{"message":"red blue"}'
-                assert next(event.delta for event in await events(there, done, e.PartDelta)) == "red "
-                told = [event.data["message"] for event in await events(there, done, e.Custom)]
-                assert told == (["half"] if work is at_once else [])
-            done = await ran(there, kind, asking, Answer(value={"message": "green"}))
-            assert bytes(done.output) == b'{"message":"in green"}'
-            done = await ran(there, kind, failing)
-            assert done.status is RunStatus.ERROR and done.failure is not None
-            assert (done.failure.code, done.failure.message) == ("agent_failed", "no paint")
-
-    run(main())
+async def test_an_agent_answers_at_once_or_later_asks_and_fails_over_its_connection(kind: str) -> None:
+    async with rig() as there:
+        for work in (at_once, later):
+            done = await ran(there, kind, work)
+            assert done.status is RunStatus.SUCCESS, done.failure
+            assert bytes(done.output) == b'{"message":"red blue"}'
+            assert next(event.delta for event in await events(there, done, e.PartDelta)) == "red "
+            told = [event.data["message"] for event in await events(there, done, e.Custom)]
+            assert told == (["half"] if work is at_once else [])
+        done = await ran(there, kind, asking, Answer(value={"message": "green"}))
+        assert bytes(done.output) == b'{"message":"in green"}'
+        done = await ran(there, kind, failing)
+        assert done.status is RunStatus.ERROR and done.failure is not None
+        assert (done.failure.code, done.failure.message) == ("agent_failed", "no paint")
 
 
-def test_an_agent_that_leaves_fails_its_acknowledged_runs_and_hears_of_cancelled_ones() -> None:
-    async def main() -> None:
-        async with rig() as there:
-            async with there.socket(hello=AGENT) as painter:
+async def test_an_agent_that_leaves_fails_its_acknowledged_runs_and_hears_of_cancelled_ones() -> None:
+    async with rig() as there:
+        async with there.socket(hello=AGENT) as painter:
 
-                async def taken(params: dict[str, Any]) -> Any:
-                    await painter.tell("agent/message", **about(params, "update", "so far"))
-                    return {}
+            async def taken(params: dict[str, Any]) -> Any:
+                await painter.tell("agent/message", **about(params, "update", "so far"))
+                return {}
 
-                painter.on["agent/message"] = taken
-                await painter.register("painter")
-                request = RunRequest(agent="painter", protocol="test", input={"message": "paint"})
-                first, second = [await there.engine.runs.start(request) for _ in range(2)]
-                for each in (first, second):
-                    async with there.engine.runs.watch(each.id) as watch:
-                        while not await events(there, each, e.PartDelta):
-                            await next_batch(watch, 10)
-                await there.engine.runs.cancel(first.id, reason="enough")
-                (told,) = await painter.hears("notifications/cancelled")
-                assert told["_meta"]["correlationId"] == first.id
-                ended = await there.engine.runs.wait(first.id, timeout=30)
-                assert ended is not None and ended.status is RunStatus.CANCELLED
-            ended = await there.engine.runs.wait(second.id, timeout=30)
-            assert ended is not None and ended.failure is not None and ended.failure.code == "agent_gone"
-
-    run(main())
+            painter.on["agent/message"] = taken
+            await painter.register("painter")
+            request = RunRequest(agent="painter", protocol="test", input={"message": "paint"})
+            first, second = [await there.engine.runs.start(request) for _ in range(2)]
+            for each in (first, second):
+                async with there.engine.runs.watch(each.id) as watch:
+                    while not await events(there, each, e.PartDelta):
+                        await next_batch(watch, 10)
+            await there.engine.runs.cancel(first.id, reason="enough")
+            (told,) = await painter.hears("notifications/cancelled")
+            assert told["_meta"]["correlationId"] == first.id
+            ended = await there.engine.runs.wait(first.id, timeout=30)
+            assert ended is not None and ended.status is RunStatus.CANCELLED
+        ended = await there.engine.runs.wait(second.id, timeout=30)
+        assert ended is not None and ended.failure is not None and ended.failure.code == "agent_gone"

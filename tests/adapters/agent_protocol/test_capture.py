@@ -13,7 +13,6 @@ from gateway.core import events as e
 from tests.adapters.agent_protocol.support import AGENT
 from tests.adapters.agent_protocol.test_outbound import plans, texts
 from tests.support import raw_http
-from tests.support.aio import run
 from tests.support.context import context
 
 CAPTURE = Path(__file__).parents[2] / "peers" / "captures" / "e2b-py-client_py-server.txt"
@@ -40,36 +39,33 @@ def recorded() -> Recorded:
     return found
 
 
-def test_a_run_against_what_was_recorded_says_what_the_agent_said() -> None:
-    async def scene() -> None:
-        answers = recorded()
+async def test_a_run_against_what_was_recorded_says_what_the_agent_said() -> None:
+    answers = recorded()
 
-        async def handle(exchange: raw_http.Exchange) -> None:
-            queue = answers.get((exchange.method, urlsplit(exchange.target).path))
-            if not queue:
-                await exchange.answer(b'{"message":"not recorded"}', "404 X", Content_Type="application/json")
-                return
-            status, kind, body = queue.popleft() if len(queue) > 1 else queue[0]
-            await exchange.answer(body, f"{status} X", Content_Type=kind)
+    async def handle(exchange: raw_http.Exchange) -> None:
+        queue = answers.get((exchange.method, urlsplit(exchange.target).path))
+        if not queue:
+            await exchange.answer(b'{"message":"not recorded"}', "404 X", Content_Type="application/json")
+            return
+        status, kind, body = queue.popleft() if len(queue) > 1 else queue[0]
+        await exchange.answer(body, f"{status} X", Content_Type=kind)
 
-        async with raw_http.serving(handle) as server:
-            outbound = AgentProtocolOutbound(AgentProtocolTarget(protocol="agent_protocol", url=server.url))
-            try:
-                await outbound.describe()
-                made = context(AGENT, "Write 'Hello world!' to hi.txt.")
-                await outbound.run(made)
-            finally:
-                await outbound.aclose()
-        assert texts(made) == ["out 1: 1", "out 2: 2", "out 3: 3"]
-        names = ["Write 'Hello world!' to hi.txt.", "Next 1", "Next 2"]
-        assert plans(made) == [[(name, "completed") for name in names]]
-        assert isinstance(made.end, e.RunFinished)
-        assert made.run.upstream is not None
-        assert made.run.upstream["task_id"] == TASK
-        assert made.run.upstream["artifacts"] == ["914543b6-be21-4064-958a-95314360ed33"]
-        assert made.losses == {"artifact_unavailable": 1}  # it was never downloaded, so it is not in the recording
-
-    run(scene())
+    async with raw_http.serving(handle) as server:
+        outbound = AgentProtocolOutbound(AgentProtocolTarget(protocol="agent_protocol", url=server.url))
+        try:
+            await outbound.describe()
+            made = context(AGENT, "Write 'Hello world!' to hi.txt.")
+            await outbound.run(made)
+        finally:
+            await outbound.aclose()
+    assert texts(made) == ["out 1: 1", "out 2: 2", "out 3: 3"]
+    names = ["Write 'Hello world!' to hi.txt.", "Next 1", "Next 2"]
+    assert plans(made) == [[(name, "completed") for name in names]]
+    assert isinstance(made.end, e.RunFinished)
+    assert made.run.upstream is not None
+    assert made.run.upstream["task_id"] == TASK
+    assert made.run.upstream["artifacts"] == ["914543b6-be21-4064-958a-95314360ed33"]
+    assert made.losses == {"artifact_unavailable": 1}  # it was never downloaded, so it is not in the recording
 
 
 def test_the_recording_holds_the_quirks_that_are_dealt_with() -> None:

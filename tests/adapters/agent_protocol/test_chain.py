@@ -16,7 +16,6 @@ from gateway.core.types import Interrupt, RunQuery
 from tests.adapters.agent_protocol.fake_agent import Agent, calling, says
 from tests.adapters.agent_protocol.support import Client, app, say, serving
 from tests.support import raw_http
-from tests.support.aio import run
 from tests.support.context import DECLINED, context
 
 COLOUR = Interrupt(
@@ -68,69 +67,57 @@ async def chain(drive: str) -> AsyncIterator[tuple[Client, AgentProtocolOutbound
 
 
 @DRIVES
-def test_an_inner_question_is_asked_once_and_a_wrong_answer_is_told_what_would_fit(drive: str) -> None:
-    async def scene() -> None:
-        async with chain(drive) as (client, _, _inner):
-            task = await client.task("paint")
-            asked = await client.step(task)
-            assert (asked["status"], asked["is_last"]) == ("completed", False)
-            assert asked["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
-            assert asked["additional_output"]["interrupt"]["answer_schema"] == COLOUR.answer_schema
-            wrong = await client.call("POST", f"/tasks/{task}/steps", json={"input": "green"})
-            assert wrong.status_code == 422
-            assert "red, blue" in wrong.json()["message"]
-            noted = await client.step(task, "blue")
-            assert noted["additional_output"]["interrupt"]["kind"] == "note"
-            done = await client.step(task, "a wall")
-            assert (done["output"], done["is_last"]) == ("blue: a wall", True)
-
-    run(scene())
+async def test_an_inner_question_is_asked_once_and_a_wrong_answer_is_told_what_would_fit(drive: str) -> None:
+    async with chain(drive) as (client, _, _inner):
+        task = await client.task("paint")
+        asked = await client.step(task)
+        assert (asked["status"], asked["is_last"]) == ("completed", False)
+        assert asked["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
+        assert asked["additional_output"]["interrupt"]["answer_schema"] == COLOUR.answer_schema
+        wrong = await client.call("POST", f"/tasks/{task}/steps", json={"input": "green"})
+        assert wrong.status_code == 422
+        assert "red, blue" in wrong.json()["message"]
+        noted = await client.step(task, "blue")
+        assert noted["additional_output"]["interrupt"]["kind"] == "note"
+        done = await client.step(task, "a wall")
+        assert (done["output"], done["is_last"]) == ("blue: a wall", True)
 
 
-def test_a_client_of_another_protocol_answers_in_the_agents_own_form() -> None:
-    async def scene() -> None:
-        async with chain("all") as (_, outbound, _inner):
-            answers = [{"colour": "red"}, {"message": "a door"}]
-            ctx = context(await outbound.describe(), "paint", answers=answers)
-            await outbound.run(ctx)
-            assert [asked.kind for asked in ctx.asked] == ["colour", "note"]
-            assert isinstance(ctx.end, e.RunFinished)
-            assert str(ctx.output).count("red: a door") == 1
-
-    run(scene())
+async def test_a_client_of_another_protocol_answers_in_the_agents_own_form() -> None:
+    async with chain("all") as (_, outbound, _inner):
+        answers = [{"colour": "red"}, {"message": "a door"}]
+        ctx = context(await outbound.describe(), "paint", answers=answers)
+        await outbound.run(ctx)
+        assert [asked.kind for asked in ctx.asked] == ["colour", "note"]
+        assert isinstance(ctx.end, e.RunFinished)
+        assert str(ctx.output).count("red: a door") == 1
 
 
-def test_declining_ends_the_run_with_a_loss_and_the_next_run_has_a_new_task() -> None:
-    async def scene() -> None:
-        async with chain("all") as (_, outbound, inner):
-            ctx = context(await outbound.describe(), "paint", thread="t", answers=[DECLINED])
-            await outbound.run(ctx)
-            assert isinstance(ctx.end, e.RunFinished)
-            assert ctx.losses == {"decline_not_in_protocol": 1}
-            known = ctx.upstream_thread
-            again = context(ctx.agent, "paint", thread="t", upstream_thread=known, answers=[DECLINED])
-            await outbound.run(again)
-            assert again.asked[0].kind == "colour"
-            assert len(await inner.runs.list(RunQuery(limit=10))) == 2
-
-    run(scene())
+async def test_declining_ends_the_run_with_a_loss_and_the_next_run_has_a_new_task() -> None:
+    async with chain("all") as (_, outbound, inner):
+        ctx = context(await outbound.describe(), "paint", thread="t", answers=[DECLINED])
+        await outbound.run(ctx)
+        assert isinstance(ctx.end, e.RunFinished)
+        assert ctx.losses == {"decline_not_in_protocol": 1}
+        known = ctx.upstream_thread
+        again = context(ctx.agent, "paint", thread="t", upstream_thread=known, answers=[DECLINED])
+        await outbound.run(again)
+        assert again.asked[0].kind == "colour"
+        assert len(await inner.runs.list(RunQuery(limit=10))) == 2
 
 
-def test_an_answer_that_only_the_agent_refuses_is_asked_for_again_with_its_reason() -> None:
-    async def scene() -> None:
-        question = {"id": "i", "kind": "colour", "message": "Which?", "answer_schema": {"type": "string"}}
-        plan: list[dict[str, Any]] = [
-            {"output": "hm", "additional_output": {"interrupt": question}},
-            {"output": "done"},
-        ]
-        agent = Agent(plan=plan)
-        agent.override["POST /tasks/t1/steps"] = [None, says(422, {"message": "no such colour"}), None]
-        async with calling(agent) as (outbound, _):
-            ctx = context(await outbound.describe(), "paint", answers=["mauve", "red"])
-            await outbound.run(ctx)
-            assert [asked.message for asked in ctx.asked] == ["Which?", "no such colour\n\nWhich?"]
-            assert len({asked.id for asked in ctx.asked}) == 2
-            assert [body["input"] for body in agent.posted()] == ["paint", "mauve", "red"]
-            assert isinstance(ctx.end, e.RunFinished)
-
-    run(scene())
+async def test_an_answer_that_only_the_agent_refuses_is_asked_for_again_with_its_reason() -> None:
+    question = {"id": "i", "kind": "colour", "message": "Which?", "answer_schema": {"type": "string"}}
+    plan: list[dict[str, Any]] = [
+        {"output": "hm", "additional_output": {"interrupt": question}},
+        {"output": "done"},
+    ]
+    agent = Agent(plan=plan)
+    agent.override["POST /tasks/t1/steps"] = [None, says(422, {"message": "no such colour"}), None]
+    async with calling(agent) as (outbound, _):
+        ctx = context(await outbound.describe(), "paint", answers=["mauve", "red"])
+        await outbound.run(ctx)
+        assert [asked.message for asked in ctx.asked] == ["Which?", "no such colour\n\nWhich?"]
+        assert len({asked.id for asked in ctx.asked}) == 2
+        assert [body["input"] for body in agent.posted()] == ["paint", "mauve", "red"]
+        assert isinstance(ctx.end, e.RunFinished)

@@ -23,74 +23,62 @@ async def painter(context: Any) -> None:
     await context.drain()
 
 
-def test_an_uploaded_file_comes_back_as_it_was() -> None:
-    async def scene() -> None:
-        async with serving(echo) as (client, _):
-            task = await client.task()
-            files = {"file": ("up.txt", b"up\x00loaded", "text/plain")}
-            made = await client.call("POST", f"/tasks/{task}/artifacts", files=files, data={"relative_path": "sub/dir"})
-            assert made.status_code == 200
-            artifact = made.json()
-            told = {"agent_created": False, "file_name": "up.txt", "relative_path": "sub/dir"}
-            made_at = {name: artifact[name] for name in ("created_at", "modified_at")}
-            assert all(datetime.fromisoformat(at).tzinfo is UTC for at in made_at.values())
-            assert artifact == told | {"artifact_id": artifact["artifact_id"]} | made_at
-            got = await client.call("GET", f"/tasks/{task}/artifacts/{artifact['artifact_id']}")
-            assert got.content == b"up\x00loaded"
-            assert got.headers["content-type"] == "text/plain"
-            assert got.headers["content-disposition"] == 'attachment; filename="up.txt"'
-            assert got.headers["x-content-type-options"] == "nosniff"
-            assert got.headers["content-length"] == "9"
-            assert (await client.get(f"/tasks/{task}"))["artifacts"] == [artifact]
-            assert (await client.get(f"/tasks/{task}/artifacts"))["artifacts"] == [artifact]
-
-    run(scene())
+async def test_an_uploaded_file_comes_back_as_it_was() -> None:
+    async with serving(echo) as (client, _):
+        task = await client.task()
+        files = {"file": ("up.txt", b"up\x00loaded", "text/plain")}
+        made = await client.call("POST", f"/tasks/{task}/artifacts", files=files, data={"relative_path": "sub/dir"})
+        assert made.status_code == 200
+        artifact = made.json()
+        told = {"agent_created": False, "file_name": "up.txt", "relative_path": "sub/dir"}
+        made_at = {name: artifact[name] for name in ("created_at", "modified_at")}
+        assert all(datetime.fromisoformat(at).tzinfo is UTC for at in made_at.values())
+        assert artifact == told | {"artifact_id": artifact["artifact_id"]} | made_at
+        got = await client.call("GET", f"/tasks/{task}/artifacts/{artifact['artifact_id']}")
+        assert got.content == b"up\x00loaded"
+        assert got.headers["content-type"] == "text/plain"
+        assert got.headers["content-disposition"] == 'attachment; filename="up.txt"'
+        assert got.headers["x-content-type-options"] == "nosniff"
+        assert got.headers["content-length"] == "9"
+        assert (await client.get(f"/tasks/{task}"))["artifacts"] == [artifact]
+        assert (await client.get(f"/tasks/{task}/artifacts"))["artifacts"] == [artifact]
 
 
-def test_the_agents_files_belong_to_the_step_and_the_task() -> None:
-    async def scene() -> None:
-        async with serving(painter) as (client, _):
-            task = await client.task()
-            step = await client.step(task)
-            (artifact,) = step["artifacts"]
-            assert artifact["agent_created"] and artifact["created_at"] and artifact["modified_at"]
-            assert (artifact["file_name"], artifact["relative_path"]) == ("out.txt", "a/b")
-            assert step["additional_output"] is None
-            assert (await client.get(f"/tasks/{task}"))["artifacts"] == [artifact]
-            got = await client.call("GET", f"/tasks/{task}/artifacts/{artifact['artifact_id']}")
-            assert got.content == b"made"
-
-    run(scene())
+async def test_the_agents_files_belong_to_the_step_and_the_task() -> None:
+    async with serving(painter) as (client, _):
+        task = await client.task()
+        step = await client.step(task)
+        (artifact,) = step["artifacts"]
+        assert artifact["agent_created"] and artifact["created_at"] and artifact["modified_at"]
+        assert (artifact["file_name"], artifact["relative_path"]) == ("out.txt", "a/b")
+        assert step["additional_output"] is None
+        assert (await client.get(f"/tasks/{task}"))["artifacts"] == [artifact]
+        got = await client.call("GET", f"/tasks/{task}/artifacts/{artifact['artifact_id']}")
+        assert got.content == b"made"
 
 
-def test_artifacts_come_in_pages() -> None:
-    async def scene() -> None:
-        async with serving(echo) as (client, _):
-            task = await client.task()
-            for n in range(3):
-                await client.call("POST", f"/tasks/{task}/artifacts", files={"file": (f"{n}.txt", b"x")})
-            page = await client.get(f"/tasks/{task}/artifacts?current_page=2&page_size=2")
-            assert [a["file_name"] for a in page["artifacts"]] == ["2.txt"]
-            assert page["pagination"] == {"total_items": 3, "total_pages": 2, "current_page": 2, "page_size": 2}
-
-    run(scene())
+async def test_artifacts_come_in_pages() -> None:
+    async with serving(echo) as (client, _):
+        task = await client.task()
+        for n in range(3):
+            await client.call("POST", f"/tasks/{task}/artifacts", files={"file": (f"{n}.txt", b"x")})
+        page = await client.get(f"/tasks/{task}/artifacts?current_page=2&page_size=2")
+        assert [a["file_name"] for a in page["artifacts"]] == ["2.txt"]
+        assert page["pagination"] == {"total_items": 3, "total_pages": 2, "current_page": 2, "page_size": 2}
 
 
 @pytest.mark.parametrize(
     "path",
     ["../up", "a/../../b", "..", "/etc", "C:/windows", "c:up", "a\\b", "..\\up", "a\x00b", "a\nb", "x" * 1025],
 )
-def test_a_path_that_may_lead_out_is_refused_and_nothing_is_kept(path: str) -> None:
-    async def scene() -> None:
-        async with serving(echo) as (client, _):
-            task = await client.task()
-            files = {"file": ("up.txt", b"x")}
-            response = await client.call("POST", f"/tasks/{task}/artifacts", files=files, data={"relative_path": path})
-            assert response.status_code == 422
-            assert "relative_path" in response.json()["message"]
-            assert (await client.get(f"/tasks/{task}"))["artifacts"] == []
-
-    run(scene())
+async def test_a_path_that_may_lead_out_is_refused_and_nothing_is_kept(path: str) -> None:
+    async with serving(echo) as (client, _):
+        task = await client.task()
+        files = {"file": ("up.txt", b"x")}
+        response = await client.call("POST", f"/tasks/{task}/artifacts", files=files, data={"relative_path": path})
+        assert response.status_code == 422
+        assert "relative_path" in response.json()["message"]
+        assert (await client.get(f"/tasks/{task}"))["artifacts"] == []
 
 
 @pytest.mark.parametrize(
@@ -148,39 +136,33 @@ def test_what_is_no_content_type_is_bytes(value: str | None) -> None:
     ],
     ids=["no file", "text", "json", "no boundary", "garbage", "two files", "path as file"],
 )
-def test_a_form_without_one_file_is_refused(options: dict[str, Any]) -> None:
-    async def scene() -> None:
-        async with serving(echo) as (client, _):
-            task = await client.task()
-            response = await client.call("POST", f"/tasks/{task}/artifacts", **options)
-            assert response.status_code == 422
-            assert response.json()["message"]
-
-    run(scene())
+async def test_a_form_without_one_file_is_refused(options: dict[str, Any]) -> None:
+    async with serving(echo) as (client, _):
+        task = await client.task()
+        response = await client.call("POST", f"/tasks/{task}/artifacts", **options)
+        assert response.status_code == 422
+        assert response.json()["message"]
 
 
-def test_a_file_over_the_limit_is_refused_announced_or_not() -> None:
+async def test_a_file_over_the_limit_is_refused_announced_or_not() -> None:
     async def pieces() -> Any:
         yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
         for _ in range(20):
             yield b"x" * 65536
         yield b"\r\n--b--\r\n"
 
-    async def scene() -> None:
-        async with serving(echo, max_upload=1000) as (client, _):
-            task = await client.task()
-            path = f"/tasks/{task}/artifacts"
-            chunked = {"content-type": "multipart/form-data; boundary=b"}
-            responses = [
-                await client.call("POST", path, files={"file": ("x", b"x" * 1001)}),
-                await client.call("POST", path, files={"file": ("x", b"x" * 200_000)}),
-                await client.call("POST", path, content=pieces(), headers=chunked),
-            ]
-            assert [response.status_code for response in responses] == [413, 413, 413]
-            assert (await client.call("POST", path, files={"file": ("x", b"x" * 1000)})).status_code == 200
-            assert len((await client.get(f"/tasks/{task}"))["artifacts"]) == 1
-
-    run(scene())
+    async with serving(echo, max_upload=1000) as (client, _):
+        task = await client.task()
+        path = f"/tasks/{task}/artifacts"
+        chunked = {"content-type": "multipart/form-data; boundary=b"}
+        responses = [
+            await client.call("POST", path, files={"file": ("x", b"x" * 1001)}),
+            await client.call("POST", path, files={"file": ("x", b"x" * 200_000)}),
+            await client.call("POST", path, content=pieces(), headers=chunked),
+        ]
+        assert [response.status_code for response in responses] == [413, 413, 413]
+        assert (await client.call("POST", path, files={"file": ("x", b"x" * 1000)})).status_code == 200
+        assert len((await client.get(f"/tasks/{task}"))["artifacts"]) == 1
 
 
 def test_a_large_upload_takes_little_memory() -> None:
@@ -225,13 +207,10 @@ def test_a_large_upload_where_no_temporary_file_can_be_made_may_be_tried_again(
     assert str(tmp_path / "gone") in caplog.text
 
 
-def test_a_file_of_another_task_is_not_found() -> None:
-    async def scene() -> None:
-        async with serving(echo) as (client, _):
-            mine, other = await client.task(), await client.task()
-            up = await client.call("POST", f"/tasks/{other}/artifacts", files={"file": ("x", b"secret")})
-            response = await client.call("GET", f"/tasks/{mine}/artifacts/{up.json()['artifact_id']}")
-            assert response.status_code == 404
-            assert "not found" in response.json()["message"]
-
-    run(scene())
+async def test_a_file_of_another_task_is_not_found() -> None:
+    async with serving(echo) as (client, _):
+        mine, other = await client.task(), await client.task()
+        up = await client.call("POST", f"/tasks/{other}/artifacts", files={"file": ("x", b"secret")})
+        response = await client.call("GET", f"/tasks/{mine}/artifacts/{up.json()['artifact_id']}")
+        assert response.status_code == 404
+        assert "not found" in response.json()["message"]

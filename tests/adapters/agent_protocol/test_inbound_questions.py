@@ -45,48 +45,39 @@ async def asker(context: Any) -> None:
 
 
 @pytest.mark.parametrize("answer", ["blue", '{"colour": "blue"}'], ids=["words", "json"])
-def test_a_question_completes_a_step_and_the_next_steps_input_answers_it(answer: str) -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, _):
-            task = await client.task()
-            asked = await client.step(task)
-            assert asked["status"] == "completed"
-            assert not asked["is_last"]
-            assert asked["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
-            assert asked["additional_output"]["interrupt"] == msgspec.to_builtins(COLOUR)
-            painted = await client.step(task, answer)
-            assert painted["output"] == "Painted it blue."
-            assert painted["is_last"]
-            assert painted["input"] == "blue"
-            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [asked, painted]
-
-    run(scene())
+async def test_a_question_completes_a_step_and_the_next_steps_input_answers_it(answer: str) -> None:
+    async with serving(asker) as (client, _):
+        task = await client.task()
+        asked = await client.step(task)
+        assert asked["status"] == "completed"
+        assert not asked["is_last"]
+        assert asked["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
+        assert asked["additional_output"]["interrupt"] == msgspec.to_builtins(COLOUR)
+        painted = await client.step(task, answer)
+        assert painted["output"] == "Painted it blue."
+        assert painted["is_last"]
+        assert painted["input"] == "blue"
+        assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [asked, painted]
 
 
-def test_an_answer_may_come_as_additional_input() -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            painted = await client.step(task, None, additional_input={"colour": "red"})
-            assert painted["output"] == "Painted it red."
-
-    run(scene())
+async def test_an_answer_may_come_as_additional_input() -> None:
+    async with serving(asker) as (client, _):
+        task = await client.task()
+        await client.step(task)
+        painted = await client.step(task, None, additional_input={"colour": "red"})
+        assert painted["output"] == "Painted it red."
 
 
 @pytest.mark.parametrize("body", [{"input": "green"}, {"input": "yes"}, {}, {"additional_input": {"colour": 1}}])
-def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dict[str, Any]) -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            refused = await client.call("POST", f"/tasks/{task}/steps", json=body)
-            assert refused.status_code == 422
-            assert refused.json()["message"]
-            assert len((await client.get(f"/tasks/{task}/steps"))["steps"]) == 1
-            assert (await client.step(task, "red"))["output"] == "Painted it red."
-
-    run(scene())
+async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dict[str, Any]) -> None:
+    async with serving(asker) as (client, _):
+        task = await client.task()
+        await client.step(task)
+        refused = await client.call("POST", f"/tasks/{task}/steps", json=body)
+        assert refused.status_code == 422
+        assert refused.json()["message"]
+        assert len((await client.get(f"/tasks/{task}/steps"))["steps"]) == 1
+        assert (await client.step(task, "red"))["output"] == "Painted it red."
 
 
 @pytest.mark.parametrize(
@@ -98,7 +89,7 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dic
         ('{"optionId": "nope"}', "'nope' is not one of ['plant', 'skip', 'stop']", ["input", "optionId"]),
     ],
 )
-def test_a_permission_is_asked_with_its_options_and_a_wrong_answer_is_told_which_there_are(
+async def test_a_permission_is_asked_with_its_options_and_a_wrong_answer_is_told_which_there_are(
     answer: str, told: str, loc: list[str]
 ) -> None:
     async def script(context: Any) -> None:
@@ -106,21 +97,18 @@ def test_a_permission_is_asked_with_its_options_and_a_wrong_answer_is_told_which
         context.emit(*say(chosen.value["optionId"]), e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            shown = "1. Plant it\n2. Leave it\n3. Stop\n\nAnswer with one of these, or its number."
-            assert (await client.step(task))["output"] == f"{PERMISSION.message}\n\n{shown}"
-            refused = await client.call("POST", f"/tasks/{task}/steps", json={"input": answer})
-            said = refused.json()
-            assert (refused.status_code, said["detail"]) == (422, [{"loc": loc, "msg": said["message"]}])
-            assert told in said["message"]
-            assert (await client.step(task, "leave it"))["output"] == "skip"
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        shown = "1. Plant it\n2. Leave it\n3. Stop\n\nAnswer with one of these, or its number."
+        assert (await client.step(task))["output"] == f"{PERMISSION.message}\n\n{shown}"
+        refused = await client.call("POST", f"/tasks/{task}/steps", json={"input": answer})
+        said = refused.json()
+        assert (refused.status_code, said["detail"]) == (422, [{"loc": loc, "msg": said["message"]}])
+        assert told in said["message"]
+        assert (await client.step(task, "leave it"))["output"] == "skip"
 
 
-def test_words_that_answer_nothing_are_told_what_does() -> None:
+async def test_words_that_answer_nothing_are_told_what_does() -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -130,16 +118,13 @@ def test_words_that_answer_nothing_are_told_what_does() -> None:
     async def script(context: Any) -> None:
         await context.ask(Interrupt(id="q", kind="input", answer_schema=schema))
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            refused = await client.call("POST", f"/tasks/{task}/steps", json={"input": "old"})
-            assert refused.status_code == 422
-            assert '"required":["name","age"]' in refused.json()["message"]
-            assert refused.json()["detail"][0]["loc"] == ["input"]
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        await client.step(task)
+        refused = await client.call("POST", f"/tasks/{task}/steps", json={"input": "old"})
+        assert refused.status_code == 422
+        assert '"required":["name","age"]' in refused.json()["message"]
+        assert refused.json()["detail"][0]["loc"] == ["input"]
 
 
 def test_a_schema_that_refers_elsewhere_fetches_nothing_and_hinders_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +146,7 @@ def test_a_schema_that_refers_elsewhere_fetches_nothing_and_hinders_no_answer(mo
     assert fetched == []
 
 
-def test_the_draft_that_is_asked_about_is_told_before_the_question() -> None:
+async def test_the_draft_that_is_asked_about_is_told_before_the_question() -> None:
     async def script(context: Any) -> None:
         context.emit(
             e.MessageStarted(message="m"),
@@ -177,15 +162,12 @@ def test_the_draft_that_is_asked_about_is_told_before_the_question() -> None:
         )
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            asked = await client.step(task)
-            assert asked["output"].startswith("Dear Ada\n\nSend it?\n\n1. Yes\n2. No\n\n")
-            assert asked["additional_output"]["data"] == [{"message": "Dear Ada"}]
-            assert (await client.step(task, "yes"))["output"] == "Dear Ada (True)"
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        asked = await client.step(task)
+        assert asked["output"].startswith("Dear Ada\n\nSend it?\n\n1. Yes\n2. No\n\n")
+        assert asked["additional_output"]["data"] == [{"message": "Dear Ada"}]
+        assert (await client.step(task, "yes"))["output"] == "Dear Ada (True)"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +186,7 @@ def test_the_draft_that_is_asked_about_is_told_before_the_question() -> None:
         ({"type": "array"}, "[1, 2]", [1, 2]),
     ],
 )
-def test_words_become_what_the_question_wants(schema: dict[str, Any], words: str, value: Any) -> None:
+async def test_words_become_what_the_question_wants(schema: dict[str, Any], words: str, value: Any) -> None:
     got: list[Any] = []
 
     async def script(context: Any) -> None:
@@ -212,17 +194,14 @@ def test_words_become_what_the_question_wants(schema: dict[str, Any], words: str
         context.emit(e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            assert (await client.step(task, words))["is_last"]
-            assert got == [value]
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        await client.step(task)
+        assert (await client.step(task, words))["is_last"]
+        assert got == [value]
 
 
-def test_several_open_questions_are_answered_oldest_first() -> None:
+async def test_several_open_questions_are_answered_oldest_first() -> None:
     async def script(context: Any) -> None:
         one = asyncio.ensure_future(context.ask(Interrupt(id="a", kind="input", message="one?")))
         two = asyncio.ensure_future(context.ask(Interrupt(id="b", kind="input", message="two?")))
@@ -230,41 +209,35 @@ def test_several_open_questions_are_answered_oldest_first() -> None:
         context.emit(*say(" ".join(answers)), e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, gateway):
-            task = await client.task()
-            first = await client.step(task)
-            assert first["output"] == "one?"
-            (only,) = await gateway.runs.list(RunQuery(thread=task))
-            await until(lambda: len(gateway.live[only.id].run.interrupts) == 2)
-            second = await client.step(task, "1")
-            assert (second["output"], second["is_last"], second["input"]) == ("two?", False, "1")
-            third = await client.step(task, "2")
-            assert (third["output"], third["is_last"], third["input"]) == ("1 2", True, "2")
-            assert [s["status"] for s in (await client.get(f"/tasks/{task}/steps"))["steps"]] == ["completed"] * 3
-
-    run(scene())
+    async with serving(script) as (client, gateway):
+        task = await client.task()
+        first = await client.step(task)
+        assert first["output"] == "one?"
+        (only,) = await gateway.runs.list(RunQuery(thread=task))
+        await until(lambda: len(gateway.live[only.id].run.interrupts) == 2)
+        second = await client.step(task, "1")
+        assert (second["output"], second["is_last"], second["input"]) == ("two?", False, "1")
+        third = await client.step(task, "2")
+        assert (third["output"], third["is_last"], third["input"]) == ("1 2", True, "2")
+        assert [s["status"] for s in (await client.get(f"/tasks/{task}/steps"))["steps"]] == ["completed"] * 3
 
 
-def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_anew() -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, gateway):
-            task = await client.task()
-            asked = await client.step(task)
-            (only,) = await gateway.runs.list(RunQuery(thread=task))
-            await gateway.runs.cancel(only.id, reason="enough", wait=True)
-            (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
-            assert step["step_id"] == asked["step_id"]
-            assert step["is_last"]
-            assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
-            again = await client.step(task)
-            assert again["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
-
-    run(scene())
+async def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_anew() -> None:
+    async with serving(asker) as (client, gateway):
+        task = await client.task()
+        asked = await client.step(task)
+        (only,) = await gateway.runs.list(RunQuery(thread=task))
+        await gateway.runs.cancel(only.id, reason="enough", wait=True)
+        (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
+        assert step["step_id"] == asked["step_id"]
+        assert step["is_last"]
+        assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
+        again = await client.step(task)
+        assert again["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
 
 
 @pytest.mark.parametrize("final", [None, "I\n\nIt is blue.", "It is blue.", "I\n\nIt is blue"])
-def test_the_last_step_says_what_is_new_in_the_final_result(final: str | None) -> None:
+async def test_the_last_step_says_what_is_new_in_the_final_result(final: str | None) -> None:
     async def script(context: Any) -> None:
         context.emit(*say("I", "p1", "m1"))
         await context.ask(Interrupt(id="q", kind="input", message="?"))
@@ -273,17 +246,14 @@ def test_the_last_step_says_what_is_new_in_the_final_result(final: str | None) -
         context.emit(e.RunFinished(output=output))
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            said = (await client.step(task, "x"))["output"]
-            assert said == ("It is blue" if final and not final.endswith(".") else "It is blue.")
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        await client.step(task)
+        said = (await client.step(task, "x"))["output"]
+        assert said == ("It is blue" if final and not final.endswith(".") else "It is blue.")
 
 
-def test_a_sentence_and_a_tool_call_that_go_on_after_the_question_are_told_where_they_belong() -> None:
+async def test_a_sentence_and_a_tool_call_that_go_on_after_the_question_are_told_where_they_belong() -> None:
     async def script(context: Any) -> None:
         context.emit(
             e.ToolCallStarted(call="c", name="paint", input={"wall": 1}), e.PartDelta(part="p", delta="I will paint ")
@@ -293,22 +263,19 @@ def test_a_sentence_and_a_tool_call_that_go_on_after_the_question_are_told_where
         context.emit(e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            first = await client.step(task)
-            assert first["output"] == "I will paint \n\nWhich colour?"
-            call = {"call": "c", "name": "paint", "kind": "other", "input": {"wall": 1}, "status": "running"}
-            assert first["additional_output"]["tool_calls"] == [call]
-            second = await client.step(task, "blue")
-            assert second["output"] == "it blue."
-            assert second["additional_output"]["tool_calls"] == [call | {"status": "completed", "output": "dry"}]
-            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [first, second]
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        first = await client.step(task)
+        assert first["output"] == "I will paint \n\nWhich colour?"
+        call = {"call": "c", "name": "paint", "kind": "other", "input": {"wall": 1}, "status": "running"}
+        assert first["additional_output"]["tool_calls"] == [call]
+        second = await client.step(task, "blue")
+        assert second["output"] == "it blue."
+        assert second["additional_output"]["tool_calls"] == [call | {"status": "completed", "output": "dry"}]
+        assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [first, second]
 
 
-def test_text_that_is_replaced_after_the_question_is_not_told_twice() -> None:
+async def test_text_that_is_replaced_after_the_question_is_not_told_twice() -> None:
     async def script(context: Any) -> None:
         context.emit(e.PartDelta(part="p", delta="One. "))
         await context.ask(Interrupt(id="q", kind="input", message="?"))
@@ -316,17 +283,14 @@ def test_text_that_is_replaced_after_the_question_is_not_told_twice() -> None:
         context.emit(e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            assert (await client.step(task, "go on"))["output"] == "Two."
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        await client.step(task)
+        assert (await client.step(task, "go on"))["output"] == "Two."
 
 
 @pytest.mark.parametrize("parts", [("p", "p", "p"), ("p", "r", "s"), ("p", "p", "r")])
-def test_a_message_that_goes_on_after_each_of_two_questions_is_told_once(parts: tuple[str, ...]) -> None:
+async def test_a_message_that_goes_on_after_each_of_two_questions_is_told_once(parts: tuple[str, ...]) -> None:
     async def script(context: Any) -> None:
         for part, text in zip(parts, ("One, ", "two, ", "three."), strict=True):
             context.emit(e.PartStarted(part=part, message="m"), e.PartDelta(part=part, delta=text))
@@ -336,10 +300,7 @@ def test_a_message_that_goes_on_after_each_of_two_questions_is_told_once(parts: 
         context.emit(e.PartDelta(part="q", delta="Done."), e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            told = [(await client.step(task, "go on"))["output"] for _ in parts]
-            assert told == ["One, \n\n?", "two, \n\n?", "three.\n\nDone."]
-
-    run(scene())
+    async with serving(script) as (client, _):
+        task = await client.task()
+        told = [(await client.step(task, "go on"))["output"] for _ in parts]
+        assert told == ["One, \n\n?", "two, \n\n?", "three.\n\nDone."]

@@ -24,18 +24,15 @@ STEPS = "POST /tasks/t1/steps"
 DONE = {"task_id": "t1", "step_id": "t1s1", "status": "completed", "output": "done", "is_last": True, "artifacts": []}
 
 
-def test_a_planless_agent_that_never_says_is_last_ends_where_it_has_no_step_left() -> None:
-    async def scene() -> None:
-        plan: list[dict[str, Any]] = [{"output": "1"}, {"output": "2", "is_last": False}]
-        async with calling(Agent(plan=plan)) as (outbound, agent):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert texts(made) == ["1", "2"]
-            assert isinstance(made.end, e.RunFinished)
-            assert len(agent.posted()) == 3
-            assert made.losses == {"is_last_missing": 1}
-
-    run(scene())
+async def test_a_planless_agent_that_never_says_is_last_ends_where_it_has_no_step_left() -> None:
+    plan: list[dict[str, Any]] = [{"output": "1"}, {"output": "2", "is_last": False}]
+    async with calling(Agent(plan=plan)) as (outbound, agent):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ["1", "2"]
+        assert isinstance(made.end, e.RunFinished)
+        assert len(agent.posted()) == 3
+        assert made.losses == {"is_last_missing": 1}
 
 
 @pytest.mark.parametrize(
@@ -48,45 +45,35 @@ def test_a_planless_agent_that_never_says_is_last_ends_where_it_has_no_step_left
     ],
     ids=["500 text", "error object", "404", "the last step again"],
 )
-def test_a_step_after_the_last_is_no_failure(one_too_many: Any) -> None:
-    async def scene() -> None:
-        agent = Agent(plan=[{"output": "done", "is_last": False}], override={STEPS: [None, one_too_many]})
-        async with calling(agent) as (outbound, _):
-            made = context(AGENT, "x")
+async def test_a_step_after_the_last_is_no_failure(one_too_many: Any) -> None:
+    agent = Agent(plan=[{"output": "done", "is_last": False}], override={STEPS: [None, one_too_many]})
+    async with calling(agent) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ["done"]
+        assert isinstance(made.end, e.RunFinished)
+        assert made.losses == {"is_last_missing": 1}
+
+
+async def test_a_second_step_that_fails_is_a_failure() -> None:
+    agent = Agent(plan=THREE, override={STEPS: [None, says(500, "boom", "text/plain")]})
+    async with calling(agent) as (outbound, _):
+        made = context(AGENT, "x")
+        with pytest.raises(AgentFailed, match="500 to a step: boom"):
             await outbound.run(made)
-            assert texts(made) == ["done"]
-            assert isinstance(made.end, e.RunFinished)
-            assert made.losses == {"is_last_missing": 1}
-
-    run(scene())
-
-
-def test_a_second_step_that_fails_is_a_failure() -> None:
-    async def scene() -> None:
-        agent = Agent(plan=THREE, override={STEPS: [None, says(500, "boom", "text/plain")]})
-        async with calling(agent) as (outbound, _):
-            made = context(AGENT, "x")
-            with pytest.raises(AgentFailed, match="500 to a step: boom"):
-                await outbound.run(made)
-            assert texts(made) == ["thought"]
-
-    run(scene())
+        assert texts(made) == ["thought"]
 
 
 @pytest.mark.parametrize("status", [401, 409, 422, 503])
-def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(status: int) -> None:
+async def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(status: int) -> None:
     """Another gateway's step may be a question, which no step without input answers."""
-
-    async def scene() -> None:
-        plan = [{"output": "Is it right?", "is_last": False}]
-        agent = Agent(plan=plan, override={STEPS: [None, says(status, {"message": "the agent asks: Is it right?"})]})
-        async with calling(agent) as (outbound, _):
-            made = context(AGENT, "x")
-            error = {409: Conflict, 503: AgentGone}.get(status, AgentFailed)
-            with pytest.raises(error, match=f"{status} to a step: the agent asks"):
-                await outbound.run(made)
-
-    run(scene())
+    plan = [{"output": "Is it right?", "is_last": False}]
+    agent = Agent(plan=plan, override={STEPS: [None, says(status, {"message": "the agent asks: Is it right?"})]})
+    async with calling(agent) as (outbound, _):
+        made = context(AGENT, "x")
+        error = {409: Conflict, 503: AgentGone}.get(status, AgentFailed)
+        with pytest.raises(error, match=f"{status} to a step: the agent asks"):
+            await outbound.run(made)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +105,14 @@ def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(sta
         ),
     ],
 )
-def test_a_first_step_that_goes_wrong_is_the_agents_error(answer: Any, error: type[Exception], message: str) -> None:
-    async def scene() -> None:
-        async with calling(Agent(override={STEPS: answer})) as (outbound, agent):
-            made = context(AGENT, "x")
-            with pytest.raises(error, match=message):
-                await outbound.run(made)
-            assert len(agent.posted()) == 1
-
-    run(scene())
+async def test_a_first_step_that_goes_wrong_is_the_agents_error(
+    answer: Any, error: type[Exception], message: str
+) -> None:
+    async with calling(Agent(override={STEPS: answer})) as (outbound, agent):
+        made = context(AGENT, "x")
+        with pytest.raises(error, match=message):
+            await outbound.run(made)
+        assert len(agent.posted()) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,137 +124,107 @@ def test_a_first_step_that_goes_wrong_is_the_agents_error(answer: Any, error: ty
         (says(200, {"task_id": ".."}), AgentBroken, "as an id"),
     ],
 )
-def test_a_task_that_goes_wrong_is_the_agents_error(answer: Any, error: type[Exception], message: str) -> None:
-    async def scene() -> None:
-        async with calling(Agent(override={"POST /tasks": answer})) as (outbound, _):
-            with pytest.raises(error, match=message):
-                await outbound.run(context(AGENT, "x"))
-
-    run(scene())
+async def test_a_task_that_goes_wrong_is_the_agents_error(answer: Any, error: type[Exception], message: str) -> None:
+    async with calling(Agent(override={"POST /tasks": answer})) as (outbound, _):
+        with pytest.raises(error, match=message):
+            await outbound.run(context(AGENT, "x"))
 
 
-def test_an_answer_is_read_whatever_it_says_its_type_is() -> None:
-    async def scene() -> None:
-        lying = says(200, json.dumps(DONE), "text/html")
-        async with calling(Agent(override={STEPS: lying})) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert texts(made) == ["done"]
-
-    run(scene())
+async def test_an_answer_is_read_whatever_it_says_its_type_is() -> None:
+    lying = says(200, json.dumps(DONE), "text/html")
+    async with calling(Agent(override={STEPS: lying})) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ["done"]
 
 
-def test_an_output_that_is_no_string_is_shown_as_json() -> None:
-    async def scene() -> None:
-        async with calling(Agent(override={STEPS: says(200, {**DONE, "output": {"a": [1]}})})) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert texts(made) == ['{"a":[1]}']
-
-    run(scene())
+async def test_an_output_that_is_no_string_is_shown_as_json() -> None:
+    async with calling(Agent(override={STEPS: says(200, {**DONE, "output": {"a": [1]}})})) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ['{"a":[1]}']
 
 
-def test_a_step_without_output_says_nothing() -> None:
-    async def scene() -> None:
-        async with calling(Agent(plan=[{"output": None}])) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert made.said(e.PartStarted) == []
-            assert isinstance(made.end, e.RunFinished)
-
-    run(scene())
+async def test_a_step_without_output_says_nothing() -> None:
+    async with calling(Agent(plan=[{"output": None}])) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert made.said(e.PartStarted) == []
+        assert isinstance(made.end, e.RunFinished)
 
 
-def test_a_step_answered_before_it_is_done_is_looked_at_until_it_is() -> None:
-    async def scene() -> None:
-        running = {**DONE, "status": "running", "output": None, "is_last": False}
-        agent = Agent(
-            override={
-                STEPS: says(200, running),
-                "GET /tasks/t1/steps/t1s1": [says(200, running), says(500, b""), says(200, DONE)],
-                "GET /tasks/t1/steps": says(200, [running]),
-            }
-        )
-        async with calling(agent) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert texts(made) == ["done"]
-            assert len(agent.posted()) == 1
-
-    run(scene())
-
-
-def test_a_server_that_answers_any_step_with_the_first_one_is_seen_through() -> None:
-    async def scene() -> None:
-        other = {**DONE, "step_id": "t1s0"}
-        running = {**DONE, "status": "running", "is_last": False}
-        agent = Agent(
-            override={
-                STEPS: says(200, running),
-                "GET /tasks/t1/steps/t1s1": says(200, other),
-                "GET /tasks/t1/steps": says(200, {"steps": [other, DONE], "pagination": {"total_items": 2}}),
-            }
-        )
-        async with calling(agent) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert [m.message for m in made.said(e.MessageStarted)] == ["t1s1"]
-
-    run(scene())
-
-
-def test_lists_are_read_to_the_end_though_total_pages_is_floored() -> None:
-    async def scene() -> None:
-        plan = [{"name": f"s{n}", "output": str(n)} for n in range(5)]
-        async with calling(Agent(plan=plan)) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert plans(made)[-1] == [(f"s{n}", "completed") for n in range(5)]
-
-    run(scene())
-
-
-def test_a_server_that_ignores_pages_is_read_once() -> None:
-    async def scene() -> None:
-        same = says(200, {"steps": [DONE], "pagination": {"total_items": 99, "total_pages": 9}})
-        async with calling(Agent(override={"GET /tasks/t1/steps": same})) as (outbound, agent):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert plans(made) == [[("Step 1", "completed")]]
-            assert agent.asked.count("GET /tasks/t1/steps") == 4
-
-    run(scene())
-
-
-def test_old_servers_list_ids_and_their_steps_are_asked_for() -> None:
-    async def scene() -> None:
-        agent = Agent(prefix="", plan=THREE[:1], files={"a": b"A"})
-        agent.plan = [{**THREE[0], "artifacts": ["a"]}]
-        agent.override = {
-            "GET /tasks/t1/steps": says(200, ["t1s1"]),
-            "GET /tasks/t1/artifacts": says(404, {"detail": "Not Found"}),
-            "GET /tasks/t1/artifact": says(200, ["a"]),
+async def test_a_step_answered_before_it_is_done_is_looked_at_until_it_is() -> None:
+    running = {**DONE, "status": "running", "output": None, "is_last": False}
+    agent = Agent(
+        override={
+            STEPS: says(200, running),
+            "GET /tasks/t1/steps/t1s1": [says(200, running), says(500, b""), says(200, DONE)],
+            "GET /tasks/t1/steps": says(200, [running]),
         }
-        async with calling(agent) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert plans(made)[-1] == [("Think", "completed")]
-            assert "GET /tasks/t1/artifact/a" in agent.asked
-            assert [(a.name, data) for a, data in made.artifacts] == [("a", b"A")]
-
-    run(scene())
+    )
+    async with calling(agent) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ["done"]
+        assert len(agent.posted()) == 1
 
 
-def test_a_list_of_steps_that_cannot_be_had_is_a_loss_and_no_more() -> None:
-    async def scene() -> None:
-        async with calling(Agent(override={"GET /tasks/t1/steps": says(404, b"")})) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert texts(made) == ["done"]
-            assert made.said(e.PlanUpdated) == []
-            assert set(made.losses) == {"plan_unavailable"}
+async def test_a_server_that_answers_any_step_with_the_first_one_is_seen_through() -> None:
+    other = {**DONE, "step_id": "t1s0"}
+    running = {**DONE, "status": "running", "is_last": False}
+    agent = Agent(
+        override={
+            STEPS: says(200, running),
+            "GET /tasks/t1/steps/t1s1": says(200, other),
+            "GET /tasks/t1/steps": says(200, {"steps": [other, DONE], "pagination": {"total_items": 2}}),
+        }
+    )
+    async with calling(agent) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert [m.message for m in made.said(e.MessageStarted)] == ["t1s1"]
 
-    run(scene())
+
+async def test_lists_are_read_to_the_end_though_total_pages_is_floored() -> None:
+    plan = [{"name": f"s{n}", "output": str(n)} for n in range(5)]
+    async with calling(Agent(plan=plan)) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert plans(made)[-1] == [(f"s{n}", "completed") for n in range(5)]
+
+
+async def test_a_server_that_ignores_pages_is_read_once() -> None:
+    same = says(200, {"steps": [DONE], "pagination": {"total_items": 99, "total_pages": 9}})
+    async with calling(Agent(override={"GET /tasks/t1/steps": same})) as (outbound, agent):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert plans(made) == [[("Step 1", "completed")]]
+        assert agent.asked.count("GET /tasks/t1/steps") == 4
+
+
+async def test_old_servers_list_ids_and_their_steps_are_asked_for() -> None:
+    agent = Agent(prefix="", plan=THREE[:1], files={"a": b"A"})
+    agent.plan = [{**THREE[0], "artifacts": ["a"]}]
+    agent.override = {
+        "GET /tasks/t1/steps": says(200, ["t1s1"]),
+        "GET /tasks/t1/artifacts": says(404, {"detail": "Not Found"}),
+        "GET /tasks/t1/artifact": says(200, ["a"]),
+    }
+    async with calling(agent) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert plans(made)[-1] == [("Think", "completed")]
+        assert "GET /tasks/t1/artifact/a" in agent.asked
+        assert [(a.name, data) for a, data in made.artifacts] == [("a", b"A")]
+
+
+async def test_a_list_of_steps_that_cannot_be_had_is_a_loss_and_no_more() -> None:
+    async with calling(Agent(override={"GET /tasks/t1/steps": says(404, b"")})) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ["done"]
+        assert made.said(e.PlanUpdated) == []
+        assert set(made.losses) == {"plan_unavailable"}
 
 
 # --- where the agent is ---------------------------------------------------------------------------------------------
@@ -289,24 +245,18 @@ def test_a_list_of_steps_that_cannot_be_had_is_a_loss_and_no_more() -> None:
         ("/many/poet/ap/v1", "/many/ap/v1", {"agent": "poet"}),
     ],
 )
-def test_the_agent_is_found_below_its_address(prefix: str, path: str, options: dict[str, Any]) -> None:
-    async def scene() -> None:
-        async with calling(Agent(prefix=prefix), path=path, **options) as (outbound, _):
+async def test_the_agent_is_found_below_its_address(prefix: str, path: str, options: dict[str, Any]) -> None:
+    async with calling(Agent(prefix=prefix), path=path, **options) as (outbound, _):
+        await outbound.describe()
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert texts(made) == ["done"]
+
+
+async def test_an_address_without_an_agent_says_what_was_tried() -> None:
+    async with calling(Agent(prefix="/elsewhere")) as (outbound, _):
+        with pytest.raises(NotFound, match="404 for /ap/v1/agent/tasks and /agent/tasks"):
             await outbound.describe()
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert texts(made) == ["done"]
-
-    run(scene())
-
-
-def test_an_address_without_an_agent_says_what_was_tried() -> None:
-    async def scene() -> None:
-        async with calling(Agent(prefix="/elsewhere")) as (outbound, _):
-            with pytest.raises(NotFound, match="404 for /ap/v1/agent/tasks and /agent/tasks"):
-                await outbound.describe()
-
-    run(scene())
 
 
 @pytest.mark.parametrize(
@@ -319,37 +269,28 @@ def test_an_address_without_an_agent_says_what_was_tried() -> None:
         (says(200, "hello", "text/html"), AgentBroken),
     ],
 )
-def test_an_agent_that_is_not_well_cannot_be_described(answer: Any, error: type[Exception]) -> None:
-    async def scene() -> None:
-        async with calling(Agent(override={"GET /tasks": answer})) as (outbound, _):
-            with pytest.raises(error):
-                await outbound.describe()
-
-    run(scene())
-
-
-def test_an_agent_that_cannot_list_its_tasks_is_there_all_the_same() -> None:
-    async def scene() -> None:
-        async with calling(Agent(override={"GET /tasks": says(405, b"")})) as (outbound, _):
+async def test_an_agent_that_is_not_well_cannot_be_described(answer: Any, error: type[Exception]) -> None:
+    async with calling(Agent(override={"GET /tasks": answer})) as (outbound, _):
+        with pytest.raises(error):
             await outbound.describe()
+
+
+async def test_an_agent_that_cannot_list_its_tasks_is_there_all_the_same() -> None:
+    async with calling(Agent(override={"GET /tasks": says(405, b"")})) as (outbound, _):
+        await outbound.describe()
+        await outbound.run(context(AGENT, "x"))
+
+
+async def test_an_agent_that_is_down_is_gone() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    outbound = AgentProtocolOutbound(AgentProtocolTarget(protocol="agent_protocol", url=url))
+    try:
+        with pytest.raises(AgentGone):
+            await outbound.describe()
+        with pytest.raises(AgentGone):
             await outbound.run(context(AGENT, "x"))
-
-    run(scene())
-
-
-def test_an_agent_that_is_down_is_gone() -> None:
-    async def scene() -> None:
-        url = f"http://127.0.0.1:{free_port()}"
-        outbound = AgentProtocolOutbound(AgentProtocolTarget(protocol="agent_protocol", url=url))
-        try:
-            with pytest.raises(AgentGone):
-                await outbound.describe()
-            with pytest.raises(AgentGone):
-                await outbound.run(context(AGENT, "x"))
-        finally:
-            await outbound.aclose()
-
-    run(scene())
+    finally:
+        await outbound.aclose()
 
 
 async def given_up(agent: Agent, asked: str) -> None:
@@ -375,30 +316,24 @@ def test_a_step_that_is_running_for_ever_is_given_up() -> None:
     run(given_up(agent, look), 1000, loop_factory=Clock)
 
 
-def test_an_agent_that_dies_in_mid_step_is_gone_and_the_step_is_not_sent_again() -> None:
-    async def scene() -> None:
-        async def dies(exchange: Any) -> None:
-            exchange.reset()
+async def test_an_agent_that_dies_in_mid_step_is_gone_and_the_step_is_not_sent_again() -> None:
+    async def dies(exchange: Any) -> None:
+        exchange.reset()
 
-        async with calling(Agent(override={STEPS: dies})) as (outbound, agent):
-            with pytest.raises(AgentGone):
-                await outbound.run(context(AGENT, "x"))
-            assert len(agent.posted()) == 1
-
-    run(scene())
+    async with calling(Agent(override={STEPS: dies})) as (outbound, agent):
+        with pytest.raises(AgentGone):
+            await outbound.run(context(AGENT, "x"))
+        assert len(agent.posted()) == 1
 
 
-def test_a_file_that_breaks_off_is_not_kept() -> None:
-    async def scene() -> None:
-        async def half(exchange: Any) -> None:
-            await exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
-            exchange.writer.close()
+async def test_a_file_that_breaks_off_is_not_kept() -> None:
+    async def half(exchange: Any) -> None:
+        await exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        exchange.writer.close()
 
-        plan = [{"output": "done", "artifacts": [file("a.txt")]}]
-        async with calling(Agent(plan=plan, override={"GET /tasks/t1/artifacts/a": half})) as (outbound, _):
-            made = context(AGENT, "x")
-            await outbound.run(made)
-            assert made.artifacts == []
-            assert made.losses == {"artifact_unavailable": 1}
-
-    run(scene())
+    plan = [{"output": "done", "artifacts": [file("a.txt")]}]
+    async with calling(Agent(plan=plan, override={"GET /tasks/t1/artifacts/a": half})) as (outbound, _):
+        made = context(AGENT, "x")
+        await outbound.run(made)
+        assert made.artifacts == []
+        assert made.losses == {"artifact_unavailable": 1}

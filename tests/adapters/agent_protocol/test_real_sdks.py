@@ -103,38 +103,32 @@ async def painter(context: Any) -> None:
     await context.drain()
 
 
-def test_the_real_client_gets_through_all_its_operations() -> None:
-    async def scene() -> None:
-        async with served(painter) as url:
-            said = await _client("all", url, "--input", "a haiku", "--additional-input", '{"k": 1}')
-            errors = {line["op"]: line["error"]["status"] for line in said if "error" in line}
-            assert len(errors) == 6
-            assert all(op.endswith("(unknown)") and status == 404 for op, status in errors.items())
-            by_op = {line["op"]: line["result"] for line in said if "result" in line}
-            for op, schema in (("get_agent_task", "Task"), ("get_agent_task_step", "Step")):
-                check({key: value for key, value in by_op[op].items() if value is not None}, schema)
-            assert by_op["get_agent_task"]["additional_input"] == {"k": 1}
-            assert by_op["execute_agent_task_step"]["output"] == "painted: a haiku"
-            assert by_op["upload_agent_task_artifacts"]["relative_path"] == "sub/dir"
-            assert [a["agent_created"] for a in by_op["list_agent_task_artifacts"]["artifacts"]] == [True, False]
-            downloads = [line["result"] for line in said if line["op"] == "download_agent_task_artifact"]
-            assert downloads == ["made", "uploaded"]
-
-    run(scene())
+async def test_the_real_client_gets_through_all_its_operations() -> None:
+    async with served(painter) as url:
+        said = await _client("all", url, "--input", "a haiku", "--additional-input", '{"k": 1}')
+        errors = {line["op"]: line["error"]["status"] for line in said if "error" in line}
+        assert len(errors) == 6
+        assert all(op.endswith("(unknown)") and status == 404 for op, status in errors.items())
+        by_op = {line["op"]: line["result"] for line in said if "result" in line}
+        for op, schema in (("get_agent_task", "Task"), ("get_agent_task_step", "Step")):
+            check({key: value for key, value in by_op[op].items() if value is not None}, schema)
+        assert by_op["get_agent_task"]["additional_input"] == {"k": 1}
+        assert by_op["execute_agent_task_step"]["output"] == "painted: a haiku"
+        assert by_op["upload_agent_task_artifacts"]["relative_path"] == "sub/dir"
+        assert [a["agent_created"] for a in by_op["list_agent_task_artifacts"]["artifacts"]] == [True, False]
+        downloads = [line["result"] for line in said if line["op"] == "download_agent_task_artifact"]
+        assert downloads == ["made", "uploaded"]
 
 
-def test_the_real_client_answers_a_question_with_its_next_step() -> None:
-    async def scene() -> None:
-        async with served(asker) as url:
-            steps = [
-                line["result"]
-                for line in await _client("steps", url, "--step-input", "go", "--step-input", "red")
-                if line["op"] == "execute_agent_task_step"
-            ]
-            assert [step["output"] for step in steps] == [
-                f"Let me ask.\n\nWhich colour?\n\n{CHOICES}",
-                "Painted it red.",
-            ]
-            assert [step["is_last"] for step in steps] == [False, True]
-
-    run(scene())
+async def test_the_real_client_answers_a_question_with_its_next_step() -> None:
+    async with served(asker) as url:
+        steps = [
+            line["result"]
+            for line in await _client("steps", url, "--step-input", "go", "--step-input", "red")
+            if line["op"] == "execute_agent_task_step"
+        ]
+        assert [step["output"] for step in steps] == [
+            f"Let me ask.\n\nWhich colour?\n\n{CHOICES}",
+            "Painted it red.",
+        ]
+        assert [step["is_last"] for step in steps] == [False, True]

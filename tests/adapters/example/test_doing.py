@@ -17,7 +17,6 @@ from gateway.access import Authenticator, identifying
 from gateway.agents.entry import Entry
 from gateway.config import Route
 from gateway.routing import served
-from tests.support.aio import run
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import engine
 
@@ -54,45 +53,36 @@ async def lines(client: httpx2.AsyncClient, **body: Any) -> list[Any]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_an_agent_that_remembers_a_thread_is_told_its_id_and_each_file_once() -> None:
-    async def case() -> None:
-        told: list[Any] = []
-        async with between(told, remembers=True, files=["image/*"]) as client:
-            thread = (await client.post("/threads")).json()["thread"]
-            await lines(client, thread=thread, files=[PICTURE])
-            await lines(client, thread=thread)
-        first, second = told
-        assert first["thread"] == second["thread"] == thread
-        assert first["files"] == [PICTURE] and "files" not in second
-        assert second["input"] == {"message": "Go"}
-
-    run(case())
+async def test_an_agent_that_remembers_a_thread_is_told_its_id_and_each_file_once() -> None:
+    told: list[Any] = []
+    async with between(told, remembers=True, files=["image/*"]) as client:
+        thread = (await client.post("/threads")).json()["thread"]
+        await lines(client, thread=thread, files=[PICTURE])
+        await lines(client, thread=thread)
+    first, second = told
+    assert first["thread"] == second["thread"] == thread
+    assert first["files"] == [PICTURE] and "files" not in second
+    assert second["input"] == {"message": "Go"}
 
 
-def test_an_agent_that_remembers_nothing_gets_the_earlier_turn_in_its_input() -> None:
-    async def case() -> None:
-        told: list[Any] = []
-        async with between(told) as client:
-            thread = (await client.post("/threads")).json()["thread"]
-            await lines(client, thread=thread)
-            await lines(client, thread=thread)
-            refused = await client.post("/poet", json={"input": {"message": "Go"}, "files": [PICTURE]})
-        assert "assistant: Here." in told[1]["input"]["message"]
-        assert refused.status_code == 422 and "file" in refused.text
-
-    run(case())
+async def test_an_agent_that_remembers_nothing_gets_the_earlier_turn_in_its_input() -> None:
+    told: list[Any] = []
+    async with between(told) as client:
+        thread = (await client.post("/threads")).json()["thread"]
+        await lines(client, thread=thread)
+        await lines(client, thread=thread)
+        refused = await client.post("/poet", json={"input": {"message": "Go"}, "files": [PICTURE]})
+    assert "assistant: Here." in told[1]["input"]["message"]
+    assert refused.status_code == 422 and "file" in refused.text
 
 
-def test_a_file_of_an_agents_is_fetched_by_its_run_s_client_and_nobody_else() -> None:
-    async def case() -> None:
-        async with between([]) as client:
-            (file,) = [line["file"] for line in await lines(client) if "file" in line]
-            assert (file["name"], file["size"]) == ("b.txt", 1)
-            got = await client.get(f"/files/{file['id']}")
-            assert got.content == b"b" and got.headers["x-content-type-options"] == "nosniff"
-            foreign = await client.get(f"/files/{file['id']}", headers={"authorization": "Bearer bob-token"})
-            nobody = await client.get("/agents", headers={"authorization": "Bearer stolen"})
-        assert foreign.status_code == 404
-        assert nobody.status_code == 401 and "invalid_token" in nobody.headers["www-authenticate"]
-
-    run(case())
+async def test_a_file_of_an_agents_is_fetched_by_its_run_s_client_and_nobody_else() -> None:
+    async with between([]) as client:
+        (file,) = [line["file"] for line in await lines(client) if "file" in line]
+        assert (file["name"], file["size"]) == ("b.txt", 1)
+        got = await client.get(f"/files/{file['id']}")
+        assert got.content == b"b" and got.headers["x-content-type-options"] == "nosniff"
+        foreign = await client.get(f"/files/{file['id']}", headers={"authorization": "Bearer bob-token"})
+        nobody = await client.get("/agents", headers={"authorization": "Bearer stolen"})
+    assert foreign.status_code == 404
+    assert nobody.status_code == 401 and "invalid_token" in nobody.headers["www-authenticate"]

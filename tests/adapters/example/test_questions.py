@@ -10,7 +10,6 @@ import pytest
 from adapters.example.options import ExampleTarget
 from adapters.example.outbound import ExampleOutbound
 from gateway.core.types import Answer, Outcome, Run, RunRequest
-from tests.support.aio import run
 from tests.support.context import FakeContext
 from tests.support.raw_http import Exchange, serving
 
@@ -18,31 +17,28 @@ ASK = b'{"ask": {"id": "q1", "question": "Sure?"}}\n'
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DECLINED, Outcome.CANCELLED])
-def test_an_agent_whose_question_was_refused_or_waved_away_is_told_so(outcome: Outcome) -> None:
+async def test_an_agent_whose_question_was_refused_or_waved_away_is_told_so(outcome: Outcome) -> None:
     """Else it would wait for ever, and its run with it."""
     told: list[Any] = []
     asked: list[Exchange] = []
 
-    async def case() -> None:
-        async def agent(exchange: Exchange) -> None:
-            if exchange.target.endswith("/answer"):
-                told.append(json.loads(exchange.body))
-                await exchange.answer(b"{}")
-                await asked[0].say(b'{"done": null}\n')
-                asked[0].writer.close()
-            else:
-                asked.append(exchange)
-                await exchange.say(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + ASK)
-                await exchange.gone()
+    async def agent(exchange: Exchange) -> None:
+        if exchange.target.endswith("/answer"):
+            told.append(json.loads(exchange.body))
+            await exchange.answer(b"{}")
+            await asked[0].say(b'{"done": null}\n')
+            asked[0].writer.close()
+        else:
+            asked.append(exchange)
+            await exchange.say(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + ASK)
+            await exchange.gone()
 
-        async with serving(agent) as server:
-            outbound = ExampleOutbound(ExampleTarget(protocol="example", url=server.url))
-            request = RunRequest(agent="a", input={}, protocol="example")
-            given = Run(id="r", request=request, created_at=1.0, updated_at=1.0)
-            context = FakeContext(await outbound.describe(), given)
-            context.answers = [Answer(outcome=outcome)]
-            await outbound.run(context)
-            await outbound.aclose()
-        assert told == [{"run": "r", "id": "q1", "answer": None, "declined": True}]
-
-    run(case())
+    async with serving(agent) as server:
+        outbound = ExampleOutbound(ExampleTarget(protocol="example", url=server.url))
+        request = RunRequest(agent="a", input={}, protocol="example")
+        given = Run(id="r", request=request, created_at=1.0, updated_at=1.0)
+        context = FakeContext(await outbound.describe(), given)
+        context.answers = [Answer(outcome=outcome)]
+        await outbound.run(context)
+        await outbound.aclose()
+    assert told == [{"run": "r", "id": "q1", "answer": None, "declined": True}]

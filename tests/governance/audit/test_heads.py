@@ -62,84 +62,75 @@ def test_a_head_is_a_number_and_a_hash(text: str, head: LogHead | None) -> None:
         LogHead.parse(text)
 
 
-def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
-    async def body() -> None:
-        url = f"sqlite:///{tmp_path}/s.db"
-        with pytest.raises(Invalid):
-            await stored_heads("nonsense://", None)
-        store = open_store(url)
-        await store.open()
-        records = EngineRecords(store)
-        one, two = KeptHead(records, "one"), KeptHead(records, "two")
-        with pytest.raises(NotFound, match=r"no log$"):
-            await stored_heads(url, None)
-        await one.keep(1, HASH)
-        await records.keep("another", "two", {"seq": 9, "hash": HASH}, owner=OWNER)
-        assert await one.newest() == LogHead(1, HASH) and await two.newest() is None
-        assert await stored_heads(url, None) == await stored_heads(url, "one") == {1: LogHead(1, HASH)}
-        with pytest.raises(NotFound, match="no log two"):
-            await stored_heads(url, "two")
-        await two.keep(5, HASH)
-        await one.keep(2, HASH)
-        assert (await one.newest(), await two.newest()) == (LogHead(2, HASH), LogHead(5, HASH))
-        assert await stored_heads(url, "two") == {1: LogHead(5, HASH)}
-        with pytest.raises(Invalid, match="several logs, name one: one, two"):
-            await stored_heads(url, None)
-        wrong: list[dict[str, Any]] = [
-            {},
-            {"seq": 1},
-            {"hash": HASH},
-            {"seq": "x", "hash": HASH},
-            {"seq": 1, "hash": "x"},
-        ]
-        for data in wrong:
-            await records.keep(SCOPE, "one", data, owner=OWNER)
-            for found in (one.newest(), stored_heads(url, "one")):
-                with pytest.raises(Invalid, match="what the store has for the audit log one is no head"):
-                    await found
-        await store.close()
-        (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 40)
-        with pytest.raises(Unavailable):
-            await stored_heads(f"sqlite:///{tmp_path}/file", "one")
-
-    run(body())
+async def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with pytest.raises(Invalid):
+        await stored_heads("nonsense://", None)
+    store = open_store(url)
+    await store.open()
+    records = EngineRecords(store)
+    one, two = KeptHead(records, "one"), KeptHead(records, "two")
+    with pytest.raises(NotFound, match=r"no log$"):
+        await stored_heads(url, None)
+    await one.keep(1, HASH)
+    await records.keep("another", "two", {"seq": 9, "hash": HASH}, owner=OWNER)
+    assert await one.newest() == LogHead(1, HASH) and await two.newest() is None
+    assert await stored_heads(url, None) == await stored_heads(url, "one") == {1: LogHead(1, HASH)}
+    with pytest.raises(NotFound, match="no log two"):
+        await stored_heads(url, "two")
+    await two.keep(5, HASH)
+    await one.keep(2, HASH)
+    assert (await one.newest(), await two.newest()) == (LogHead(2, HASH), LogHead(5, HASH))
+    assert await stored_heads(url, "two") == {1: LogHead(5, HASH)}
+    with pytest.raises(Invalid, match="several logs, name one: one, two"):
+        await stored_heads(url, None)
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"seq": 1},
+        {"hash": HASH},
+        {"seq": "x", "hash": HASH},
+        {"seq": 1, "hash": "x"},
+    ]
+    for data in wrong:
+        await records.keep(SCOPE, "one", data, owner=OWNER)
+        for found in (one.newest(), stored_heads(url, "one")):
+            with pytest.raises(Invalid, match="what the store has for the audit log one is no head"):
+                await found
+    await store.close()
+    (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 40)
+    with pytest.raises(Unavailable):
+        await stored_heads(f"sqlite:///{tmp_path}/file", "one")
 
 
-def test_the_store_has_a_head_for_each_log_of_a_folder(tmp_path: Path) -> None:
-    async def body() -> None:
-        url = f"sqlite:///{tmp_path}/s.db"
-        store = open_store(url)
-        await store.open()
-        records = EngineRecords(store)
-        for folder, number in (("/logs/a", 1), ("/logs/a", 2), ("/logs/a", 12), ("/logs/b", 3)):
-            await KeptHead(records, head_name(folder, number)).keep(number, HASH)
-        assert head_name("/logs/a", 1) == "/logs/a", "as a store of before has it"
-        assert await kept_numbers(records, "/logs/a") == {1, 2, 12}
-        assert await kept_numbers(records, "/logs/b") == {3} and await kept_numbers(records, "/logs") == set()
-        await store.close()
-        assert await stored_heads(url, "/logs/a") == {number: LogHead(number, HASH) for number in (1, 2, 12)}
-
-    run(body())
+async def test_the_store_has_a_head_for_each_log_of_a_folder(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    store = open_store(url)
+    await store.open()
+    records = EngineRecords(store)
+    for folder, number in (("/logs/a", 1), ("/logs/a", 2), ("/logs/a", 12), ("/logs/b", 3)):
+        await KeptHead(records, head_name(folder, number)).keep(number, HASH)
+    assert head_name("/logs/a", 1) == "/logs/a", "as a store of before has it"
+    assert await kept_numbers(records, "/logs/a") == {1, 2, 12}
+    assert await kept_numbers(records, "/logs/b") == {3} and await kept_numbers(records, "/logs") == set()
+    await store.close()
+    assert await stored_heads(url, "/logs/a") == {number: LogHead(number, HASH) for number in (1, 2, 12)}
 
 
-def test_a_store_that_cannot_be_closed_gives_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body() -> None:
-        url = f"sqlite:///{tmp_path}/s.db"
-        store = open_store(url)
-        await store.open()
-        await KeptHead(EngineRecords(store), "one").keep(1, HASH)
-        await store.close()
-        close = type(store).close
+async def test_a_store_that_cannot_be_closed_gives_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    store = open_store(url)
+    await store.open()
+    await KeptHead(EngineRecords(store), "one").keep(1, HASH)
+    await store.close()
+    close = type(store).close
 
-        async def fails(own: Any) -> None:
-            await close(own)
-            raise TooLarge("the disk is gone")
+    async def fails(own: Any) -> None:
+        await close(own)
+        raise TooLarge("the disk is gone")
 
-        monkeypatch.setattr(type(store), "close", fails)
-        with pytest.raises(Unavailable, match="the disk is gone"):
-            await stored_heads(url, "one")
-
-    run(body())
+    monkeypatch.setattr(type(store), "close", fails)
+    with pytest.raises(Unavailable, match="the disk is gone"):
+        await stored_heads(url, "one")
 
 
 def test_what_was_recorded_cannot_be_changed_by_whoever_has_it() -> None:
@@ -171,7 +162,7 @@ def test_what_was_recorded_cannot_be_changed_by_whoever_has_it() -> None:
         ("action", "ab", []),
     ],
 )
-def test_an_event_has_the_lengths_and_shapes_of_the_specification(
+async def test_an_event_has_the_lengths_and_shapes_of_the_specification(
     tmp_path: Path, field: str, longest: str, wrong: list[str]
 ) -> None:
     def made(value: str) -> AuditEvent:
@@ -181,14 +172,11 @@ def test_an_event_has_the_lengths_and_shapes_of_the_specification(
         whole = {"actor": Actor("a"), "subject": AuditSubject("tool"), "policy": AppliedPolicy("ab")}[name]
         return event(**{name: msgspec.structs.replace(whole, **{member: value})})
 
-    async def body() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            await log.append(made(longest))
-            for value in wrong:
-                with pytest.raises(Invalid):
-                    await log.append(made(value))
-
-    run(body())
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        await log.append(made(longest))
+        for value in wrong:
+            with pytest.raises(Invalid):
+                await log.append(made(value))
 
 
 def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(tmp_path: Path) -> None:

@@ -79,44 +79,40 @@ def test_entries_are_in_the_order_of_calls_over_rotations_and_restarts(tmp_path:
     ]
 
 
-def test_nothing_is_acknowledged_before_it_is_on_disk_and_the_loop_does_not_wait(tmp_path: Path, disk: Disk) -> None:
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            disk.go.clear()
-            disk.reached.clear()
-            first = log.append(event(1))
-            await asyncio.to_thread(disk.reached.wait, 60)
-            rest = [log.append(event(number)) for number in range(500)]  # all this while the disk stands still
-            assert not first.done() and log.head is None
-            before = disk.syncs
-            disk.go.set()
-            await asyncio.gather(first, *rest)
-            assert disk.syncs - before <= 2, "one sync is for all that waited"
-            assert log.head == rest[-1].result().head
+async def test_nothing_is_acknowledged_before_it_is_on_disk_and_the_loop_does_not_wait(
+    tmp_path: Path, disk: Disk
+) -> None:
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        disk.go.clear()
+        disk.reached.clear()
+        first = log.append(event(1))
+        await asyncio.to_thread(disk.reached.wait, 60)
+        rest = [log.append(event(number)) for number in range(500)]  # all this while the disk stands still
+        assert not first.done() and log.head is None
+        before = disk.syncs
+        disk.go.set()
+        await asyncio.gather(first, *rest)
+        assert disk.syncs - before <= 2, "one sync is for all that waited"
+        assert log.head == rest[-1].result().head
 
-    run(scenario())
 
-
-def test_what_a_killed_process_left_is_on_disk_before_anybody_is_told_of_it(tmp_path: Path, disk: Disk) -> None:
+async def test_what_a_killed_process_left_is_on_disk_before_anybody_is_told_of_it(tmp_path: Path, disk: Disk) -> None:
     write_log(tmp_path, 2)
     told: list[int] = []
 
     async def on_head(seq: int, _value: str) -> None:
         told.append(seq)
 
-    async def scenario() -> None:
-        disk.go.clear()
-        disk.reached.clear()
-        log = AuditLog(log_path(tmp_path, 1), on_head=on_head)
-        opening = asyncio.ensure_future(log.open())
-        await asyncio.to_thread(disk.reached.wait, 60)
-        assert not opening.done() and told == []
-        disk.go.set()
-        await opening
-        await log.aclose()
-        assert told == [1]
-
-    run(scenario())
+    disk.go.clear()
+    disk.reached.clear()
+    log = AuditLog(log_path(tmp_path, 1), on_head=on_head)
+    opening = asyncio.ensure_future(log.open())
+    await asyncio.to_thread(disk.reached.wait, 60)
+    assert not opening.done() and told == []
+    disk.go.set()
+    await opening
+    await log.aclose()
+    assert told == [1]
 
 
 def test_a_full_disk_refuses_and_a_disk_with_room_again_takes(tmp_path: Path, disk: Disk) -> None:
@@ -136,7 +132,7 @@ def test_a_full_disk_refuses_and_a_disk_with_room_again_takes(tmp_path: Path, di
     assert verify(files_of(tmp_path)).mistakes == []
 
 
-def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
+async def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_more_files(path: Path, *, new: bool = False) -> int:
@@ -146,21 +142,18 @@ def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
 
     create = files.create
 
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1), rotate_bytes=500) as log:
-            for number in range(4):
-                await log.append(event(number))
-            before = len(files_of(tmp_path))
-            monkeypatch.setattr(files, "create", no_more_files)
-            for number in range(4):
-                await log.append(event(number))
-            assert len(files_of(tmp_path)) == before
-            monkeypatch.setattr(files, "create", create)
-            await log.append(event())
-            assert len(files_of(tmp_path)) == before + 1
-            assert verify(files_of(tmp_path), head=log.head).mistakes == []
-
-    run(scenario())
+    async with AuditLog(log_path(tmp_path, 1), rotate_bytes=500) as log:
+        for number in range(4):
+            await log.append(event(number))
+        before = len(files_of(tmp_path))
+        monkeypatch.setattr(files, "create", no_more_files)
+        for number in range(4):
+            await log.append(event(number))
+        assert len(files_of(tmp_path)) == before
+        monkeypatch.setattr(files, "create", create)
+        await log.append(event())
+        assert len(files_of(tmp_path)) == before + 1
+        assert verify(files_of(tmp_path), head=log.head).mistakes == []
 
 
 @pytest.mark.parametrize(
@@ -172,55 +165,48 @@ def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
         lambda path: path.rename(path.with_name("elsewhere")) and path.write_bytes(b"x" * 400),
     ],
 )
-def test_a_file_that_somebody_else_touched_is_not_written_to_again(
+async def test_a_file_that_somebody_else_touched_is_not_written_to_again(
     tmp_path: Path, tamper: Callable[[Path], object]
 ) -> None:
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            await log.append(event())
-            tamper(log.path)
-            for _ in range(2):
-                with pytest.raises(AuditBroken):
-                    await log.append(event())
-
-    run(scenario())
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        await log.append(event())
+        tamper(log.path)
+        for _ in range(2):
+            with pytest.raises(AuditBroken):
+                await log.append(event())
 
 
-def test_an_event_that_is_none_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_that_is_none_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "WAITING_BYTES", 100_000)
 
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            bad = msgspec.structs.replace(event(), action="NO")
-            first, wrong, last = log.append(event(1)), log.append(bad), log.append(event(2))
-            assert ((await first).seq, (await last).seq) == (0, 1)
-            with pytest.raises(Invalid, match="action"):
-                await wrong
-            with pytest.raises(Invalid, match="interlingua"):
-                log.append(event(metadata={"interlingua": {}}))
-            with pytest.raises(Invalid, match="Unicode"):
-                log.append(msgspec.structs.replace(event(), actor=Actor("\ud800")))
-            with pytest.raises(TooLarge):
-                log.append(event(input={"text": "x" * 200_000}))
-
-    run(scenario())
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        bad = msgspec.structs.replace(event(), action="NO")
+        first, wrong, last = log.append(event(1)), log.append(bad), log.append(event(2))
+        assert ((await first).seq, (await last).seq) == (0, 1)
+        with pytest.raises(Invalid, match="action"):
+            await wrong
+        with pytest.raises(Invalid, match="interlingua"):
+            log.append(event(metadata={"interlingua": {}}))
+        with pytest.raises(Invalid, match="Unicode"):
+            log.append(msgspec.structs.replace(event(), actor=Actor("\ud800")))
+        with pytest.raises(TooLarge):
+            log.append(event(input={"text": "x" * 200_000}))
 
 
-def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_may_wait_is_refused_at_once(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_module, "WAITING_BYTES", 2_000)
 
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            disk.go.clear()
-            taken: list[asyncio.Future[AuditEntry]] = []
-            with pytest.raises(Unavailable, match="cannot keep up"):
-                while len(taken) < 100:
-                    taken.append(log.append(event(input={"text": "x" * 300})))
-            disk.go.set()
-            await asyncio.gather(*taken)
-            await log.append(event())
-
-    run(scenario())
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        disk.go.clear()
+        taken: list[asyncio.Future[AuditEntry]] = []
+        with pytest.raises(Unavailable, match="cannot keep up"):
+            while len(taken) < 100:
+                taken.append(log.append(event(input={"text": "x" * 300})))
+        disk.go.set()
+        await asyncio.gather(*taken)
+        await log.append(event())
 
 
 def test_what_is_recorded_is_the_event_of_the_moment_of_the_call(tmp_path: Path) -> None:
@@ -236,43 +222,37 @@ def test_what_is_recorded_is_the_event_of_the_moment_of_the_call(tmp_path: Path)
     assert b'"input":{"n":1e+21,"to":"ada"}' in line and line == canonical(msgspec.json.decode(line))
 
 
-def test_a_caller_that_was_cancelled_takes_nothing_back(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            log.append(event(1)).cancel()
-            assert (await log.append(event(2))).seq == 1
-
-    run(scenario())
+async def test_a_caller_that_was_cancelled_takes_nothing_back(tmp_path: Path) -> None:
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        log.append(event(1)).cancel()
+        assert (await log.append(event(2))).seq == 1
 
 
-def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_path: Path, disk: Disk) -> None:
-    async def scenario() -> None:
-        before = asyncio.all_tasks()
-        log = AuditLog(tmp_path / "deep" / "audit.jsonl")
-        with pytest.raises(Unavailable):
-            log.append(event())
-        await log.aclose()
-        await log.open()
-        log.keep(Terms(days=1))
-        disk.go.clear()
-        disk.reached.clear()
-        waiting = [log.append(event(0))]
-        await asyncio.to_thread(disk.reached.wait, 60)
-        waiting += [log.append(event(number)) for number in range(1, 50)]
-        closing = asyncio.ensure_future(log.aclose())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(closing), 0.01)
-        disk.go.set()
-        await closing
-        await log.aclose()
-        assert [each.result().seq for each in waiting] == list(range(50))
-        with pytest.raises(Unavailable):
-            log.append(event())
-        assert (tmp_path / "deep" / "audit.jsonl").stat().st_mode & 0o077 == 0
-        left = asyncio.all_tasks() - before
-        assert not left or not (await asyncio.wait(left, timeout=60))[1], "what removes old files has stopped"
-
-    run(scenario())
+async def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_path: Path, disk: Disk) -> None:
+    before = asyncio.all_tasks()
+    log = AuditLog(tmp_path / "deep" / "audit.jsonl")
+    with pytest.raises(Unavailable):
+        log.append(event())
+    await log.aclose()
+    await log.open()
+    log.keep(Terms(days=1))
+    disk.go.clear()
+    disk.reached.clear()
+    waiting = [log.append(event(0))]
+    await asyncio.to_thread(disk.reached.wait, 60)
+    waiting += [log.append(event(number)) for number in range(1, 50)]
+    closing = asyncio.ensure_future(log.aclose())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(closing), 0.01)
+    disk.go.set()
+    await closing
+    await log.aclose()
+    assert [each.result().seq for each in waiting] == list(range(50))
+    with pytest.raises(Unavailable):
+        log.append(event())
+    assert (tmp_path / "deep" / "audit.jsonl").stat().st_mode & 0o077 == 0
+    left = asyncio.all_tasks() - before
+    assert not left or not (await asyncio.wait(left, timeout=60))[1], "what removes old files has stopped"
 
 
 def test_a_log_and_all_folders_that_are_made_for_it_are_its_owners_alone(tmp_path: Path) -> None:

@@ -54,17 +54,14 @@ def test_a_log_that_is_closed_has_its_last_entry_in_a_signed_pointer(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_a_pointer_that_is_wanted_again_is_that_of_now(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with AuditLog(log_path(tmp_path, 1), signer=EntrySigner(KEY)) as log:
-            log.keep(Terms(pointer=True))
-            await log.append(event(0))
-            log.keep(Terms())
-            head = (await log.append(event(1))).head
-            log.keep(Terms(pointer=True))
-        assert read(path_for(log.path), None) == head
-
-    run(story())
+async def test_a_pointer_that_is_wanted_again_is_that_of_now(tmp_path: Path) -> None:
+    async with AuditLog(log_path(tmp_path, 1), signer=EntrySigner(KEY)) as log:
+        log.keep(Terms(pointer=True))
+        await log.append(event(0))
+        log.keep(Terms())
+        head = (await log.append(event(1))).head
+        log.keep(Terms(pointer=True))
+    assert read(path_for(log.path), None) == head
 
 
 @pytest.mark.parametrize("key", ["headSeq", "headHash", "pinnedAt", "chain", "signature"])
@@ -119,13 +116,10 @@ def test_a_pointer_that_is_forged_is_a_mistake(tmp_path: Path, pointer: tuple[Pa
     assert code == 1 and "head-pointer.json:signature signature.invalid" in told
 
 
-def test_without_a_key_there_is_no_pointer(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as log:
-            with pytest.raises(Invalid, match="no key to sign the head pointer"):
-                log.keep(Terms(pointer=True))
-
-    run(scenario())
+async def test_without_a_key_there_is_no_pointer(tmp_path: Path) -> None:
+    async with AuditLog(log_path(tmp_path, 1)) as log:
+        with pytest.raises(Invalid, match="no key to sign the head pointer"):
+            log.keep(Terms(pointer=True))
 
 
 def test_a_log_goes_on_where_its_pointer_cannot_be_written(tmp_path: Path) -> None:

@@ -117,15 +117,12 @@ def test_more_than_was_said_to_be_removed_is_missing(tmp_path: Path, clock: Cloc
     assert mistake.code == "chain.seq_gap" and "before entry 8" in mistake.what
 
 
-def test_a_file_that_cannot_be_read_stays_and_those_after_it_do(tmp_path: Path, clock: Clock) -> None:
-    async def scenario() -> None:
-        await days_of(tmp_path, clock, 6)
-        first, second = files_of(tmp_path)[:2]
-        second.write_bytes(second.read_bytes().replace(b'"n":1', b'"n":7'))
-        assert first.name not in await tidied(tmp_path, clock, 2)
-        assert names(tmp_path)[0] == second.name and len(names(tmp_path)) >= 5
-
-    run(scenario())
+async def test_a_file_that_cannot_be_read_stays_and_those_after_it_do(tmp_path: Path, clock: Clock) -> None:
+    await days_of(tmp_path, clock, 6)
+    first, second = files_of(tmp_path)[:2]
+    second.write_bytes(second.read_bytes().replace(b'"n":1', b'"n":7'))
+    assert first.name not in await tidied(tmp_path, clock, 2)
+    assert names(tmp_path)[0] == second.name and len(names(tmp_path)) >= 5
 
 
 def test_an_entry_that_is_known_and_older_than_the_log_cannot_be_vouched_for(tmp_path: Path, clock: Clock) -> None:
@@ -144,57 +141,51 @@ def test_an_entry_that_is_known_and_older_than_the_log_cannot_be_vouched_for(tmp
         assert mistake.code == "chain.truncated" and "the log begins with entry 4" in mistake.what
 
 
-def test_a_log_that_nothing_was_written_to_for_long_is_emptied_too_and_opens_again(
+async def test_a_log_that_nothing_was_written_to_for_long_is_emptied_too_and_opens_again(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as opened:
-            opened.keep(Terms(days=1))
-            last = await write(opened, 3)
-        clock.now += 30 * DAY
-        async with AuditLog(log_path(tmp_path, 1), head=last) as opened:
-            opened.keep(Terms(days=1))
-            await until(lambda: opened.head is not None and opened.head.seq == 3)
-        clock.now += DAY / 2
-        async with AuditLog(log_path(tmp_path, 1), head=last) as opened:
-            opened.keep(Terms(days=1))
-            await until(lambda: opened.head is not None and opened.head.seq == 4)
-            await gone(tmp_path, 1)
-        (left,) = files_of(tmp_path)
-        assert b'"n":' not in left.read_bytes()
-        async with AuditLog(log_path(tmp_path, 1)) as opened:
-            assert opened.head is not None and opened.head.seq == 4
-            assert (await opened.append(event())).seq == 5
-        report = verify([left])
-        assert report.mistakes == [] and report.removed == last
-        left.write_bytes(b"".join(left.read_bytes().splitlines(keepends=True)[:1]))
-        with pytest.raises(AuditBroken, match=r"jsonl#L1:.* entries 0 to 2 are missing before entry 3"):
-            await AuditLog(log_path(tmp_path, 1)).open()
-
-    run(scenario())
+    async with AuditLog(log_path(tmp_path, 1)) as opened:
+        opened.keep(Terms(days=1))
+        last = await write(opened, 3)
+    clock.now += 30 * DAY
+    async with AuditLog(log_path(tmp_path, 1), head=last) as opened:
+        opened.keep(Terms(days=1))
+        await until(lambda: opened.head is not None and opened.head.seq == 3)
+    clock.now += DAY / 2
+    async with AuditLog(log_path(tmp_path, 1), head=last) as opened:
+        opened.keep(Terms(days=1))
+        await until(lambda: opened.head is not None and opened.head.seq == 4)
+        await gone(tmp_path, 1)
+    (left,) = files_of(tmp_path)
+    assert b'"n":' not in left.read_bytes()
+    async with AuditLog(log_path(tmp_path, 1)) as opened:
+        assert opened.head is not None and opened.head.seq == 4
+        assert (await opened.append(event())).seq == 5
+    report = verify([left])
+    assert report.mistakes == [] and report.removed == last
+    left.write_bytes(b"".join(left.read_bytes().splitlines(keepends=True)[:1]))
+    with pytest.raises(AuditBroken, match=r"jsonl#L1:.* entries 0 to 2 are missing before entry 3"):
+        await AuditLog(log_path(tmp_path, 1)).open()
 
 
-def test_nothing_goes_before_the_entry_that_says_so_is_known_elsewhere(tmp_path: Path, clock: Clock) -> None:
-    async def scenario() -> None:
-        await days_of(tmp_path, clock, 4)
-        there, kept, go = len(names(tmp_path)), list[int](), asyncio.Event()
+async def test_nothing_goes_before_the_entry_that_says_so_is_known_elsewhere(tmp_path: Path, clock: Clock) -> None:
+    await days_of(tmp_path, clock, 4)
+    there, kept, go = len(names(tmp_path)), list[int](), asyncio.Event()
 
-        async def on_head(seq: int, _value: str) -> None:
-            if seq > 7:
-                await go.wait()
-            kept.append(seq)
+    async def on_head(seq: int, _value: str) -> None:
+        if seq > 7:
+            await go.wait()
+        kept.append(seq)
 
-        opened = AuditLog(log_path(tmp_path, 1), on_head=on_head)
-        await opened.open()
-        opened.keep(Terms(days=2))
-        await until(lambda: opened.head is not None and opened.head.seq == 8)
-        assert len(names(tmp_path)) >= there and max(kept, default=0) <= 7
-        go.set()
-        await gone(tmp_path, there - 1)
-        assert kept[-1] >= 8
-        await opened.aclose()
-
-    run(scenario())
+    opened = AuditLog(log_path(tmp_path, 1), on_head=on_head)
+    await opened.open()
+    opened.keep(Terms(days=2))
+    await until(lambda: opened.head is not None and opened.head.seq == 8)
+    assert len(names(tmp_path)) >= there and max(kept, default=0) <= 7
+    go.set()
+    await gone(tmp_path, there - 1)
+    assert kept[-1] >= 8
+    await opened.aclose()
 
 
 async def tidied(folder: Path, clock: Clock, days: int) -> list[str]:
@@ -230,21 +221,18 @@ def test_a_clock_that_was_set_far_ahead_removes_nothing_for_a_day_and_says_so(
     assert report.mistakes == [] and report.removed is not None and report.removed.seq == 7
 
 
-def test_a_clock_that_was_ahead_for_an_hour_has_removed_nothing_and_what_is_old_goes_once_it_is_right(
+async def test_a_clock_that_was_ahead_for_an_hour_has_removed_nothing_and_what_is_old_goes_once_it_is_right(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async def scenario() -> None:
-        await days_of(tmp_path, clock, 4)
-        before = names(tmp_path)
-        clock.now += 4000 * DAY
-        await tidied(tmp_path, clock, 30)
-        clock.now -= 4000 * DAY
-        assert (await tidied(tmp_path, clock, 30))[: len(before) - 1] == before[:-1]
-        assert names(tmp_path)[0] == before[0]
-        clock.now += 40 * DAY
-        assert before[0] not in await tidied(tmp_path, clock, 30)
-
-    run(scenario())
+    await days_of(tmp_path, clock, 4)
+    before = names(tmp_path)
+    clock.now += 4000 * DAY
+    await tidied(tmp_path, clock, 30)
+    clock.now -= 4000 * DAY
+    assert (await tidied(tmp_path, clock, 30))[: len(before) - 1] == before[:-1]
+    assert names(tmp_path)[0] == before[0]
+    clock.now += 40 * DAY
+    assert before[0] not in await tidied(tmp_path, clock, 30)
 
 
 def test_what_is_too_old_is_looked_for_every_hour(tmp_path: Path, clock: Clock) -> None:
@@ -263,49 +251,40 @@ def test_what_is_too_old_is_looked_for_every_hour(tmp_path: Path, clock: Clock) 
     run(scenario(), 2 * retention.EVERY_SECONDS, loop_factory=LoopClock)
 
 
-def test_a_term_that_is_taken_back_removes_nothing(tmp_path: Path, clock: Clock) -> None:
-    async def scenario() -> None:
-        await days_of(tmp_path, clock, 6)
-        async with AuditLog(log_path(tmp_path, 1)) as opened:
-            before = asyncio.all_tasks()
-            opened.keep(Terms(days=3))
-            left = asyncio.all_tasks() - before
-            opened.keep(Terms())
-            assert left and not (await asyncio.wait(left, timeout=60))[1]
-        assert len(names(tmp_path)) == 6
-
-    run(scenario())
+async def test_a_term_that_is_taken_back_removes_nothing(tmp_path: Path, clock: Clock) -> None:
+    await days_of(tmp_path, clock, 6)
+    async with AuditLog(log_path(tmp_path, 1)) as opened:
+        before = asyncio.all_tasks()
+        opened.keep(Terms(days=3))
+        left = asyncio.all_tasks() - before
+        opened.keep(Terms())
+        assert left and not (await asyncio.wait(left, timeout=60))[1]
+    assert len(names(tmp_path)) == 6
 
 
-def test_without_a_term_nothing_goes_and_files_are_as_long_as_they_may_be(tmp_path: Path, clock: Clock) -> None:
-    async def scenario() -> None:
-        async with AuditLog(log_path(tmp_path, 1)) as opened:
-            for _ in range(5):
-                await write(opened, 1)
-                clock.now += 100 * DAY
-        assert names(tmp_path) == ["audit-log.jsonl"]
-
-    run(scenario())
+async def test_without_a_term_nothing_goes_and_files_are_as_long_as_they_may_be(tmp_path: Path, clock: Clock) -> None:
+    async with AuditLog(log_path(tmp_path, 1)) as opened:
+        for _ in range(5):
+            await write(opened, 1)
+            clock.now += 100 * DAY
+    assert names(tmp_path) == ["audit-log.jsonl"]
 
 
-def test_a_crash_at_any_file_leaves_a_log_that_is_right(tmp_path: Path, clock: Clock) -> None:
-    async def scenario() -> None:
-        await days_of(tmp_path, clock, 6)
-        there = files_of(tmp_path)
-        data = {path: path.read_bytes() for path in there}
-        async with AuditLog(log_path(tmp_path, 1)) as opened:
-            opened.keep(Terms(days=2))
-            await gone(tmp_path, 3)
-        for left in itertools.count():
-            removed = [path for path in there if not path.exists()]
-            assert verify(files_of(tmp_path)).mistakes == [], left
-            async with AuditLog(log_path(tmp_path, 1)):
-                pass
-            if not removed:
-                return
-            removed[-1].write_bytes(data[removed[-1]])
-
-    run(scenario())
+async def test_a_crash_at_any_file_leaves_a_log_that_is_right(tmp_path: Path, clock: Clock) -> None:
+    await days_of(tmp_path, clock, 6)
+    there = files_of(tmp_path)
+    data = {path: path.read_bytes() for path in there}
+    async with AuditLog(log_path(tmp_path, 1)) as opened:
+        opened.keep(Terms(days=2))
+        await gone(tmp_path, 3)
+    for left in itertools.count():
+        removed = [path for path in there if not path.exists()]
+        assert verify(files_of(tmp_path)).mistakes == [], left
+        async with AuditLog(log_path(tmp_path, 1)):
+            pass
+        if not removed:
+            return
+        removed[-1].write_bytes(data[removed[-1]])
 
 
 def test_a_day_is_what_a_file_holds(tmp_path: Path, clock: Clock) -> None:

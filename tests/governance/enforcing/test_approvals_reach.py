@@ -486,7 +486,7 @@ def test_an_approval_that_comes_to_another_gateway_process_is_judged_and_recorde
     assert [record["approval"] for record in records(tmp_path, "approval.granted")] == ["ann"]
 
 
-def test_a_question_of_before_a_restart_that_is_asked_again_is_the_same_question(tmp_path: Path) -> None:
+async def test_a_question_of_before_a_restart_that_is_asked_again_is_the_same_question(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         await context.set_upstream({"id": 1})
         await permission(context, "send")
@@ -496,17 +496,14 @@ def test_a_question_of_before_a_restart_that_is_asked_again_is_the_same_question
         assert answer is not None and grants(answer)
         context.emit(e.RunFinished())
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.asked(one := await at.start())
-        async with house(tmp_path, script, attach=attach) as at:
-            judge = at.engine.live[one.id].interceptor.judge  # type: ignore[union-attr]
-            await until(lambda: "permission-1" in judge._asked)
-            await asks(at, one, "permission-1")
-            await at.answer(one, ALLOW, ANN)
-            await at.ended(one)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.asked(one := await at.start())
+    async with house(tmp_path, script, attach=attach) as at:
+        judge = at.engine.live[one.id].interceptor.judge  # type: ignore[union-attr]
+        await until(lambda: "permission-1" in judge._asked)
+        await asks(at, one, "permission-1")
+        await at.answer(one, ALLOW, ANN)
+        await at.ended(one)
 
 
 def test_an_act_that_waits_for_an_agents_question_ends_when_the_run_is_stopped(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ OFFERED = sorted({name for kind in RunContext.__mro__ for name in vars(kind) if 
 
 
 @pytest.mark.parametrize("name", OFFERED)
-def test_what_no_rule_is_about_is_passed_on_as_it_is(name: str) -> None:
+async def test_what_no_rule_is_about_is_passed_on_as_it_is(name: str) -> None:
     offered = inspect.getattr_static(RunContext, name)
     engine = create_autospec(RunContext, instance=True)
     context = RuledRun(engine, SimpleNamespace())  # type: ignore[arg-type]
@@ -32,24 +32,21 @@ def test_what_no_rule_is_about_is_passed_on_as_it_is(name: str) -> None:
         assert getattr(context, name) is getattr(engine, name)
         return
 
-    async def scene() -> None:
-        signature = inspect.signature(offered)
-        taken = [each for each in signature.parameters.values() if each.name != "self"]
-        for wanted in ([each for each in taken if each.default is each.empty], taken):
-            by_place = [object() for each in wanted if each.kind is not each.KEYWORD_ONLY]
-            by_name = {each.name: object() for each in wanted if each.kind is each.KEYWORD_ONLY}
-            answer = getattr(context, name)(*by_place, **by_name)
-            if inspect.isawaitable(answer):
-                answer = await answer
-            asked = getattr(engine, name)
-            assert answer is (None if signature.return_annotation == "None" else asked.return_value)
-            heard = signature.bind(None, *asked.call_args.args, **asked.call_args.kwargs)
-            said = signature.bind(None, *by_place, **by_name)
-            heard.apply_defaults()
-            said.apply_defaults()
-            assert heard == said
-
-    run(scene())
+    signature = inspect.signature(offered)
+    taken = [each for each in signature.parameters.values() if each.name != "self"]
+    for wanted in ([each for each in taken if each.default is each.empty], taken):
+        by_place = [object() for each in wanted if each.kind is not each.KEYWORD_ONLY]
+        by_name = {each.name: object() for each in wanted if each.kind is each.KEYWORD_ONLY}
+        answer = getattr(context, name)(*by_place, **by_name)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        asked = getattr(engine, name)
+        assert answer is (None if signature.return_annotation == "None" else asked.return_value)
+        heard = signature.bind(None, *asked.call_args.args, **asked.call_args.kwargs)
+        said = signature.bind(None, *by_place, **by_name)
+        heard.apply_defaults()
+        said.apply_defaults()
+        assert heard == said
 
 
 @pytest.mark.parametrize("judged", [False, True])
@@ -82,7 +79,7 @@ def test_an_agent_works_on_a_governed_route_as_on_any(tmp_path: Path, judged: bo
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_a_run_on_a_governed_route_is_cancelled_and_goes_on_after_a_restart(tmp_path: Path, judged: bool) -> None:
+async def test_a_run_on_a_governed_route_is_cancelled_and_goes_on_after_a_restart(tmp_path: Path, judged: bool) -> None:
     async def works(context: RunContext) -> None:
         await context.set_upstream({"id": 7}, thread={"of": "t"})
         await until(lambda: context.cancelled)
@@ -92,15 +89,12 @@ def test_a_run_on_a_governed_route_is_cancelled_and_goes_on_after_a_restart(tmp_
         await works(context)
         context.emit(e.RunCancelled(reason="told to"))
 
-    async def scene() -> None:
-        binding = documents(tmp_path) if judged else bind(manifest(tmp_path / "scripted"), tmp_path)
-        async with house(tmp_path, works, binding=binding) as at:
-            one = await at.start()
-            await until(lambda: at.engine.live[one.id].run.upstream is not None)
-        async with house(tmp_path, works, attach=again, binding=binding) as at:
-            await until(lambda: bool(at.outbound.contexts))
-            await at.engine.runs.cancel(one.id, wait=True)
-            await at.ended(one, RunStatus.CANCELLED)
-            assert at.outbound.cancels == 1
-
-    run(scene())
+    binding = documents(tmp_path) if judged else bind(manifest(tmp_path / "scripted"), tmp_path)
+    async with house(tmp_path, works, binding=binding) as at:
+        one = await at.start()
+        await until(lambda: at.engine.live[one.id].run.upstream is not None)
+    async with house(tmp_path, works, attach=again, binding=binding) as at:
+        await until(lambda: bool(at.outbound.contexts))
+        await at.engine.runs.cancel(one.id, wait=True)
+        await at.ended(one, RunStatus.CANCELLED)
+        assert at.outbound.cancels == 1

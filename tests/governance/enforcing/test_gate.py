@@ -27,23 +27,20 @@ def texts(events: list[e.Event]) -> list[Any]:
     return [event.delta for event in events if isinstance(event, e.PartDelta)]
 
 
-def test_what_stands_before_a_call_that_waits_is_shown_at_once(tmp_path: Path) -> None:
+async def test_what_stands_before_a_call_that_waits_is_shown_at_once(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         context.emit(e.PartDelta(part="text", delta="before"), e.ToolCallStarted(call="c1", name="send"))
         await context.drain()
         context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.asked(one := await at.start())
-            assert await at.shown(one) == ["before", "? approval-c1"]
-            await at.answer(one, YES)
-            await at.ended(one)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.asked(one := await at.start())
+        assert await at.shown(one) == ["before", "? approval-c1"]
+        await at.answer(one, YES)
+        await at.ended(one)
 
 
-def test_an_agent_was_heard_by_whatever_it_said_also_if_that_waits_at_the_gate(tmp_path: Path) -> None:
+async def test_an_agent_was_heard_by_whatever_it_said_also_if_that_waits_at_the_gate(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         before = context.heard
         context.emit(e.ToolCallStarted(call="c1", name="send"))
@@ -56,16 +53,13 @@ def test_an_agent_was_heard_by_whatever_it_said_also_if_that_waits_at_the_gate(t
         assert heard == sorted({*heard})
         context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.asked(one := await at.start())
-            await at.answer(one, YES)
-            await at.ended(one)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.asked(one := await at.start())
+        await at.answer(one, YES)
+        await at.ended(one)
 
 
-def test_what_waits_for_nothing_is_shown_at_once_and_refused_at_once(tmp_path: Path) -> None:
+async def test_what_waits_for_nothing_is_shown_at_once_and_refused_at_once(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         before = logged(context)
         context.emit(e.PartDelta(part="text", delta="text"), e.Custom(name="wire", data={"of": "no call"}))
@@ -79,17 +73,14 @@ def test_what_waits_for_nothing_is_shown_at_once_and_refused_at_once(tmp_path: P
         assert logged(context) == before + 1
         context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.ended(await at.start())
-        (result,) = [line["output"] for line in audited(tmp_path) if line["action"] == "tool.result"]
-        assert result == {"result": "a part of it"}
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.ended(await at.start())
+    (result,) = [line["output"] for line in audited(tmp_path) if line["action"] == "tool.result"]
+    assert result == {"result": "a part of it"}
 
 
 @pytest.mark.parametrize("described", [{"arguments": {"to": "y"}}, {"risk": 3}])
-def test_an_update_with_news_of_its_call_waits_until_they_are_recorded(
+async def test_an_update_with_news_of_its_call_waits_until_they_are_recorded(
     tmp_path: Path, described: dict[str, Any]
 ) -> None:
     async def script(context: RunContext) -> None:
@@ -107,15 +98,12 @@ def test_an_update_with_news_of_its_call_waits_until_they_are_recorded(
             assert told(tmp_path)[lines:] == ["tool.call read"] and logged(context) == before + 1
         context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            one = await at.start()
-            if "risk" in described:
-                await at.asked(one)
-                await at.answer(one, YES)
-            await at.ended(one)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        one = await at.start()
+        if "risk" in described:
+            await at.asked(one)
+            await at.answer(one, YES)
+        await at.ended(one)
 
 
 def test_an_update_of_a_call_that_never_started_is_judged_by_its_name(tmp_path: Path) -> None:
@@ -170,21 +158,20 @@ def test_a_call_that_its_agent_has_only_announced_when_the_run_ends_is_refused_a
     assert told(tmp_path)[2:] == ["tool.refused send", "operator.completed"]
 
 
-def test_what_an_agent_says_after_it_was_stopped_is_counted(tmp_path: Path) -> None:
+async def test_what_an_agent_says_after_it_was_stopped_is_counted(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         context.emit(e.ToolCallStarted(call="c1", name="drop"))
         await until(lambda: context.cancelled)
         context.emit(e.PartDelta(part="text", delta="one"), e.PartDelta(part="text", delta="two"))
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            found = await at.ended(one := await at.start(), RunStatus.ERROR)
-            assert found.losses["late_event"] == 2 and texts(await at.events(one)) == []
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        found = await at.ended(one := await at.start(), RunStatus.ERROR)
+        assert found.losses["late_event"] == 2 and texts(await at.events(one)) == []
 
 
-def test_a_gate_that_fails_ends_the_run_and_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gate_that_fails_ends_the_run_and_shows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a fault of ours")
 
@@ -192,15 +179,12 @@ def test_a_gate_that_fails_ends_the_run_and_shows_nothing(tmp_path: Path, monkey
         context.emit(e.ToolCallStarted(call="c1", name="read"), e.PartDelta(part="text", delta="behind"))
         await until(lambda: context.cancelled)
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            monkeypatch.setattr(PolicyRules, "call", fails)
-            found = await at.ended(one := await at.start(), RunStatus.ERROR)
-            assert found.failure is not None and found.failure.message == "internal error"
-            assert await at.shown(one) == ["RunFailed"]
-        verified(tmp_path)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        monkeypatch.setattr(PolicyRules, "call", fails)
+        found = await at.ended(one := await at.start(), RunStatus.ERROR)
+        assert found.failure is not None and found.failure.message == "internal error"
+        assert await at.shown(one) == ["RunFailed"]
+    verified(tmp_path)
 
 
 def test_only_what_adds_to_the_result_of_a_call_that_is_over_is_recorded_as_one(tmp_path: Path) -> None:
@@ -252,20 +236,17 @@ def test_a_call_has_one_end_with_what_came_of_it(tmp_path: Path, said: list[e.Ev
     assert results(tmp_path) == [recorded]
 
 
-def test_a_call_that_was_rejected_ends_the_run_if_its_agent_does_not_wait_for_that(tmp_path: Path) -> None:
+async def test_a_call_that_was_rejected_ends_the_run_if_its_agent_does_not_wait_for_that(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         context.emit(e.ToolCallStarted(call="c1", name="send"))
         context.emit(e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.asked(one := await at.start())
-            await at.answer(one, NO)
-            found = await at.ended(one, RunStatus.ERROR)
-            assert found.failure is not None and found.failure.code == "denied"
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.asked(one := await at.start())
+        await at.answer(one, NO)
+        found = await at.ended(one, RunStatus.ERROR)
+        assert found.failure is not None and found.failure.code == "denied"
 
 
 SENT = e.ToolCallEnded(call="c1", output="sent")
@@ -281,7 +262,7 @@ SENT = e.ToolCallEnded(call="c1", output="sent")
     ],
     ids=["made", "made at the end of the run", "failed", "left open"],
 )
-def test_an_agent_that_makes_a_call_although_it_was_rejected_is_stopped(
+async def test_an_agent_that_makes_a_call_although_it_was_rejected_is_stopped(
     tmp_path: Path, said: list[list[e.Event]], made: bool
 ) -> None:
     async def script(context: RunContext) -> None:
@@ -291,31 +272,25 @@ def test_an_agent_that_makes_a_call_although_it_was_rejected_is_stopped(
             context.emit(*events)
             await context.drain()
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.asked(one := await at.start())
-            await at.answer(one, REJECT)
-            await at.ended(one, RunStatus.ERROR if made else RunStatus.SUCCESS)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.asked(one := await at.start())
+        await at.answer(one, REJECT)
+        await at.ended(one, RunStatus.ERROR if made else RunStatus.SUCCESS)
 
 
-def test_what_is_said_of_a_call_that_nobody_told_of_is_counted_and_not_shown(tmp_path: Path) -> None:
+async def test_what_is_said_of_a_call_that_nobody_told_of_is_counted_and_not_shown(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         context.emit(e.Custom(name="wire", data={"toolCallId": "nobody's", "rawOutput": "x"}), e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            found = await at.ended(one := await at.start())
-            assert found.losses["tool_refused"] == 1
-            assert not [event for event in await at.events(one) if isinstance(event, e.Custom)]
-        async with house(tmp_path / "other", script, half=Scripted) as at:
-            found = await at.ended(one := await at.start())
-            assert not found.losses, "a half without rules has no words about calls"
-            assert [event for event in await at.events(one) if isinstance(event, e.Custom)]
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        found = await at.ended(one := await at.start())
+        assert found.losses["tool_refused"] == 1
+        assert not [event for event in await at.events(one) if isinstance(event, e.Custom)]
+    async with house(tmp_path / "other", script, half=Scripted) as at:
+        found = await at.ended(one := await at.start())
+        assert not found.losses, "a half without rules has no words about calls"
+        assert [event for event in await at.events(one) if isinstance(event, e.Custom)]
 
 
 @pytest.mark.parametrize(("risk", "recorded"), [(None, 2), (1, 1)])

@@ -176,14 +176,11 @@ def test_nothing_is_done_before_its_log_is_open(tmp_path: Path) -> None:
         run(RouteGovernor(documents(tmp_path), Journal(never, spend=spends_nothing)).opened("t"))
 
 
-def test_of_a_run_without_a_thread_nothing_is_remembered(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling("read")) as at:
-            it: Any = at.engine.agents.extension("scripted", "test", "governor")
-            await at.ended(one := await at.start())
-            assert it.session(one.id).state is None
-
-    run(scene())
+async def test_of_a_run_without_a_thread_nothing_is_remembered(tmp_path: Path) -> None:
+    async with house(tmp_path, calling("read")) as at:
+        it: Any = at.engine.agents.extension("scripted", "test", "governor")
+        await at.ended(one := await at.start())
+        assert it.session(one.id).state is None
 
 
 def test_a_route_without_rules_before_or_after_a_reload_keeps_the_rules_of_its_runs(tmp_path: Path) -> None:

@@ -82,23 +82,20 @@ def test_an_operator_without_a_posture_is_kept_to_its_tools_and_nothing_is_recor
     assert not list(tmp_path.rglob("audit-log*"))
 
 
-def test_an_agent_publishes_the_question_that_its_rules_may_ask(tmp_path: Path) -> None:
+async def test_an_agent_publishes_the_question_that_its_rules_may_ask(tmp_path: Path) -> None:
     documents(tmp_path)
     (tmp_path / "routes.yaml").write_text(
         json.dumps({"routes": [{"name": "a", "target": NOBODY, "manifest": "scripted/ACP.md"}]})
     )
 
-    async def scene() -> None:
-        app = App(load(tmp_path / "routes.yaml"))
-        await app.start()
-        agent = await app.gateway.agents.get("a", "example")
-        assert agent.capabilities.interrupts and APPROVAL in [spec.kind for spec in agent.interrupts]
-        await app.stop()
-
-    run(scene())
+    app = App(load(tmp_path / "routes.yaml"))
+    await app.start()
+    agent = await app.gateway.agents.get("a", "example")
+    assert agent.capabilities.interrupts and APPROVAL in [spec.kind for spec in agent.interrupts]
+    await app.stop()
 
 
-def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_needs(tmp_path: Path) -> None:
+async def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_needs(tmp_path: Path) -> None:
     documents(tmp_path / "one")
     documents(tmp_path / "two")
     file = tmp_path / "routes.yaml"
@@ -116,75 +113,69 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         await log.aclose()
         return False
 
-    async def scene() -> None:
-        table()
-        app = App(load(file))
-        await app.start()
-        assert governor_named(app.gateway.agents, "free", "example") is None
-        table(a="one", b="one")  # the first that are governed come later
+    table()
+    app = App(load(file))
+    await app.start()
+    assert governor_named(app.gateway.agents, "free", "example") is None
+    table(a="one", b="one")  # the first that are governed come later
+    await app.reload(load(file))
+    assert await is_taken("one")
+    for name in ("a", "b"):
+        governor = governor_named(app.gateway.agents, name, "example")
+        assert governor is not None
+        await governor.opened(f"session of {name}")
+    assert told(tmp_path / "one") == ["operator.invoked", "operator.invoked"]
+    (tmp_path / "two" / "audit-log.jsonl").mkdir()
+    table(a="two")
+    with pytest.raises(Unavailable, match="cannot be opened"):
         await app.reload(load(file))
-        assert await is_taken("one")
-        for name in ("a", "b"):
-            governor = governor_named(app.gateway.agents, name, "example")
-            assert governor is not None
-            await governor.opened(f"session of {name}")
-        assert told(tmp_path / "one") == ["operator.invoked", "operator.invoked"]
-        (tmp_path / "two" / "audit-log.jsonl").mkdir()
-        table(a="two")
-        with pytest.raises(Unavailable, match="cannot be opened"):
-            await app.reload(load(file))
-        assert governor_named(app.gateway.agents, "b", "example") is not None, "the old table stays"
-        (tmp_path / "two" / "audit-log.jsonl").rmdir()
-        before = governor_named(app.gateway.agents, "a", "example")
-        await app.reload(load(file))
-        assert isinstance(before, RouteGovernor) and before.next is governor_named(
-            app.gateway.agents, "a", "example"
-        ), "it judges runs that go on"
-        assert await is_taken("two") and not await is_taken("one")
-        await app.stop()
-        assert not await is_taken("two")
-
-    run(scene())
+    assert governor_named(app.gateway.agents, "b", "example") is not None, "the old table stays"
+    (tmp_path / "two" / "audit-log.jsonl").rmdir()
+    before = governor_named(app.gateway.agents, "a", "example")
+    await app.reload(load(file))
+    assert isinstance(before, RouteGovernor) and before.next is governor_named(app.gateway.agents, "a", "example"), (
+        "it judges runs that go on"
+    )
+    assert await is_taken("two") and not await is_taken("one")
+    await app.stop()
+    assert not await is_taken("two")
 
 
-def test_a_reload_ends_nothing_of_a_run_that_is_being_taken_over(
+async def test_a_reload_ends_nothing_of_a_run_that_is_being_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents(tmp_path)
     file = tmp_path / "routes.yaml"
     file.write_text(json.dumps({"routes": [{"name": "a", "target": NOBODY, "manifest": "scripted/ACP.md"}]}))
 
-    async def scene() -> None:
-        reached, go = asyncio.Event(), asyncio.Event()
-        app = App(load(file))
-        await app.start()
-        governor = governor_named(app.gateway.agents, "a", "example")
-        assert isinstance(governor, RouteGovernor)
-        async with AuditLog(log_path(tmp_path, 2)) as dead:
-            running = {"operator": "o", "session": "s", "before": None, "after": "running", "why": None}
-            await dead.append(aip44.transition(**running))  # type: ignore[arg-type]
+    reached, go = asyncio.Event(), asyncio.Event()
+    app = App(load(file))
+    await app.start()
+    governor = governor_named(app.gateway.agents, "a", "example")
+    assert isinstance(governor, RouteGovernor)
+    async with AuditLog(log_path(tmp_path, 2)) as dead:
+        running = {"operator": "o", "session": "s", "before": None, "after": "running", "why": None}
+        await dead.append(aip44.transition(**running))  # type: ignore[arg-type]
 
-        async def slow(recovery: Recovery, claimed: Claimed) -> bool:
-            await claimed([])
-            reached.set()
-            await go.wait()
-            governor.session("s").goes_on("running", ())
-            return True
+    async def slow(recovery: Recovery, claimed: Claimed) -> bool:
+        await claimed([])
+        reached.set()
+        await go.wait()
+        governor.session("s").goes_on("running", ())
+        return True
 
-        monkeypatch.setattr(Recovery, "take_up", slow)
-        adopting = asyncio.ensure_future(app.gateway.adopt())
-        await reached.wait()
-        reloading = asyncio.ensure_future(app.reload(load(file)))
-        await asyncio.wait({reloading}, timeout=0.2)
-        go.set()
-        await asyncio.gather(adopting, reloading)
-        assert len((tmp_path / "audit-log-2.jsonl").read_bytes().splitlines()) == 1
-        await app.stop()
-
-    run(scene())
+    monkeypatch.setattr(Recovery, "take_up", slow)
+    adopting = asyncio.ensure_future(app.gateway.adopt())
+    await reached.wait()
+    reloading = asyncio.ensure_future(app.reload(load(file)))
+    await asyncio.wait({reloading}, timeout=0.2)
+    go.set()
+    await asyncio.gather(adopting, reloading)
+    assert len((tmp_path / "audit-log-2.jsonl").read_bytes().splitlines()) == 1
+    await app.stop()
 
 
-def test_a_reload_that_needs_a_log_no_more_lets_go_of_what_is_just_being_taken_over_with_it(
+async def test_a_reload_that_needs_a_log_no_more_lets_go_of_what_is_just_being_taken_over_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents(tmp_path)
@@ -192,34 +183,31 @@ def test_a_reload_that_needs_a_log_no_more_lets_go_of_what_is_just_being_taken_o
     file.write_text(json.dumps({"routes": [{"name": "a", "target": NOBODY, "manifest": "scripted/ACP.md"}]}))
     bare.write_text("routes: []\n")
 
-    async def scene() -> None:
-        reached, go, opened = asyncio.Event(), asyncio.Event(), AuditLog.open
-        app = App(load(file))
-        await app.start()
-        async with AuditLog(log_path(tmp_path, 2)) as dead:
-            running = {"operator": "o", "session": "s", "before": None, "after": "running", "why": None}
-            await dead.append(aip44.transition(**running))  # type: ignore[arg-type]
+    reached, go, opened = asyncio.Event(), asyncio.Event(), AuditLog.open
+    app = App(load(file))
+    await app.start()
+    async with AuditLog(log_path(tmp_path, 2)) as dead:
+        running = {"operator": "o", "session": "s", "before": None, "after": "running", "why": None}
+        await dead.append(aip44.transition(**running))  # type: ignore[arg-type]
 
-        async def slow(log: AuditLog) -> None:
-            reached.set()
-            await go.wait()
-            await opened(log)
+    async def slow(log: AuditLog) -> None:
+        reached.set()
+        await go.wait()
+        await opened(log)
 
-        async def take_up(recovery: Recovery, claimed: Claimed) -> bool:
-            await claimed([])
-            return True
+    async def take_up(recovery: Recovery, claimed: Claimed) -> bool:
+        await claimed([])
+        return True
 
-        monkeypatch.setattr(Recovery, "take_up", take_up)
-        monkeypatch.setattr(AuditLog, "open", slow)
-        adopting = asyncio.ensure_future(app.gateway.adopt())
-        await reached.wait()
-        reloading = asyncio.ensure_future(app.reload(load(bare)))
-        await asyncio.wait({reloading}, timeout=0.2)
-        go.set()
-        await asyncio.gather(adopting, reloading)
-        for number in (1, 2):
-            async with AuditLog(log_path(tmp_path, number)):
-                pass
-        await app.stop()
-
-    run(scene())
+    monkeypatch.setattr(Recovery, "take_up", take_up)
+    monkeypatch.setattr(AuditLog, "open", slow)
+    adopting = asyncio.ensure_future(app.gateway.adopt())
+    await reached.wait()
+    reloading = asyncio.ensure_future(app.reload(load(bare)))
+    await asyncio.wait({reloading}, timeout=0.2)
+    go.set()
+    await asyncio.gather(adopting, reloading)
+    for number in (1, 2):
+        async with AuditLog(log_path(tmp_path, number)):
+            pass
+    await app.stop()

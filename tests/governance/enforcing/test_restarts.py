@@ -41,44 +41,38 @@ WAITING = ["operator.invoked", "operator.running", f"approval.requested {TURN}",
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_a_turn_that_waits_for_somebodys_word_waits_over_a_restart(tmp_path: Path, approved: bool) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            one = await at.start()
-            question = (await at.asked(one)).interrupts
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            assert (await at.asked(one)).interrupts == question
-            assert not at.outbound.contexts
-            await at.answer(one, YES if approved else NO)
-            found = await at.ended(one, RunStatus.SUCCESS if approved else RunStatus.ERROR)
-            assert len(at.outbound.contexts) == approved
-            assert found.failure is None or "the turn was not approved" in found.failure.message
-        yes = [f"approval.granted {TURN}", "operator.resumed", "operator.completed"]
-        no = [f"approval.rejected {TURN}", "operator.resumed", "operator.interrupted"]
-        assert told(tmp_path) == [*WAITING, *(yes if approved else no)]
-        verified(tmp_path)
-
-    run(scene())
+async def test_a_turn_that_waits_for_somebodys_word_waits_over_a_restart(tmp_path: Path, approved: bool) -> None:
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        one = await at.start()
+        question = (await at.asked(one)).interrupts
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        assert (await at.asked(one)).interrupts == question
+        assert not at.outbound.contexts
+        await at.answer(one, YES if approved else NO)
+        found = await at.ended(one, RunStatus.SUCCESS if approved else RunStatus.ERROR)
+        assert len(at.outbound.contexts) == approved
+        assert found.failure is None or "the turn was not approved" in found.failure.message
+    yes = [f"approval.granted {TURN}", "operator.resumed", "operator.completed"]
+    no = [f"approval.rejected {TURN}", "operator.resumed", "operator.interrupted"]
+    assert told(tmp_path) == [*WAITING, *(yes if approved else no)]
+    verified(tmp_path)
 
 
-def test_a_turn_is_approved_with_its_whole_input_and_both_questions_outlive_a_restart(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            one = await at.start(input={}, prompt="")
-            assert [asked.kind for asked in (await at.asked(one)).interrupts] == ["input"]
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            await at.asked(one)
-            await at.answer(one, {"message": "Hello"})
-            await until(lambda: [asked.kind for asked in at.engine.live[one.id].run.interrupts] == [APPROVAL])
-            assert not at.outbound.contexts
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            assert [asked.kind for asked in (await at.asked(one)).interrupts] == [APPROVAL]
-            await at.answer(one, YES)
-            found = await at.ended(one, RunStatus.SUCCESS)
-            assert (found.request.input, len(at.outbound.contexts)) == ({"message": "Hello"}, 1)
-        verified(tmp_path)
-
-    run(scene())
+async def test_a_turn_is_approved_with_its_whole_input_and_both_questions_outlive_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        one = await at.start(input={}, prompt="")
+        assert [asked.kind for asked in (await at.asked(one)).interrupts] == ["input"]
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        await at.asked(one)
+        await at.answer(one, {"message": "Hello"})
+        await until(lambda: [asked.kind for asked in at.engine.live[one.id].run.interrupts] == [APPROVAL])
+        assert not at.outbound.contexts
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        assert [asked.kind for asked in (await at.asked(one)).interrupts] == [APPROVAL]
+        await at.answer(one, YES)
+        found = await at.ended(one, RunStatus.SUCCESS)
+        assert (found.request.input, len(at.outbound.contexts)) == ({"message": "Hello"}, 1)
+    verified(tmp_path)
 
 
 def test_a_turn_that_waits_for_its_input_only_is_nothing_to_approve(tmp_path: Path) -> None:
@@ -94,25 +88,22 @@ def test_a_turn_that_waits_for_its_input_only_is_nothing_to_approve(tmp_path: Pa
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_the_word_that_was_given_before_a_restart_counts(
+async def test_the_word_that_was_given_before_a_restart_counts(
     tmp_path: Path, approved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        with monkeypatch.context() as patch:
-            for of, last in ((LiveRun, "_sent"), (RunRecord, "conclude")):
-                patch.setattr(of, last, _dies)  # the gateway does, before
-            async with house(tmp_path, calling(), autonomy="gated") as at:
-                one = await at.start()
-                await at.asked(one)
-                await at.answer(one, YES if approved else NO)
+    with monkeypatch.context() as patch:
+        for of, last in ((LiveRun, "_sent"), (RunRecord, "conclude")):
+            patch.setattr(of, last, _dies)  # the gateway does, before
         async with house(tmp_path, calling(), autonomy="gated") as at:
-            await at.ended(one, RunStatus.SUCCESS if approved else RunStatus.ERROR)
-            assert len(at.outbound.contexts) == approved
-        assert [line for line in told(tmp_path) if line.endswith(TURN)] == [
-            f"approval.requested {TURN}", f"approval.{'granted' if approved else 'rejected'} {TURN}",
-        ]  # fmt: skip
-
-    run(scene())
+            one = await at.start()
+            await at.asked(one)
+            await at.answer(one, YES if approved else NO)
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        await at.ended(one, RunStatus.SUCCESS if approved else RunStatus.ERROR)
+        assert len(at.outbound.contexts) == approved
+    assert [line for line in told(tmp_path) if line.endswith(TURN)] == [
+        f"approval.requested {TURN}", f"approval.{'granted' if approved else 'rejected'} {TURN}",
+    ]  # fmt: skip
 
 
 def taken(folder: Path) -> bool:
@@ -132,38 +123,32 @@ async def _dies(*_: object) -> None:
     raise asyncio.CancelledError
 
 
-def test_a_turn_that_was_sent_before_the_gateway_stopped_is_not_sent_again(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, _never, autonomy="gated") as at:
-            one = await at.start()
-            await at.asked(one)
-            await at.answer(one, YES)
-            await until(lambda: bool(at.outbound.contexts))
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            found = await at.ended(one, RunStatus.ERROR)
-            assert found.failure is not None and found.failure.code == "outcome_unknown"
-            assert not at.outbound.contexts
-
-    run(scene())
+async def test_a_turn_that_was_sent_before_the_gateway_stopped_is_not_sent_again(tmp_path: Path) -> None:
+    async with house(tmp_path, _never, autonomy="gated") as at:
+        one = await at.start()
+        await at.asked(one)
+        await at.answer(one, YES)
+        await until(lambda: bool(at.outbound.contexts))
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        found = await at.ended(one, RunStatus.ERROR)
+        assert found.failure is not None and found.failure.code == "outcome_unknown"
+        assert not at.outbound.contexts
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_turn_that_is_cancelled_while_it_waits_is_never_sent(tmp_path: Path, restarted: bool) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            one = await at.start()
-            await at.asked(one)
-            if not restarted:
-                await at.engine.runs.cancel(one.id, wait=True)
-        async with house(tmp_path, calling(), autonomy="gated") as at:
-            if restarted:
-                await at.engine.runs.cancel(one.id, wait=True)
-            await at.ended(one, RunStatus.CANCELLED)
-            assert not at.outbound.contexts and not at.outbound.cancels
-        assert audited(tmp_path)[-1]["action"] == "operator.interrupted"
-        assert not [each for each in told(tmp_path) if each.startswith("tool.")], "a turn is no tool call"
-
-    run(scene())
+async def test_a_turn_that_is_cancelled_while_it_waits_is_never_sent(tmp_path: Path, restarted: bool) -> None:
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        one = await at.start()
+        await at.asked(one)
+        if not restarted:
+            await at.engine.runs.cancel(one.id, wait=True)
+    async with house(tmp_path, calling(), autonomy="gated") as at:
+        if restarted:
+            await at.engine.runs.cancel(one.id, wait=True)
+        await at.ended(one, RunStatus.CANCELLED)
+        assert not at.outbound.contexts and not at.outbound.cancels
+    assert audited(tmp_path)[-1]["action"] == "operator.interrupted"
+    assert not [each for each in told(tmp_path) if each.startswith("tool.")], "a turn is no tool call"
 
 
 # --- what was begun and has no end ---------------------------------------------------------------------------------
@@ -231,55 +216,49 @@ BEGUN = ["operator.invoked", "operator.running"]
         (ending, e.ToolCallEnded, ["tool.call read", "tool.result read"], []),
     ],
 )
-def test_a_call_that_was_open_is_recorded_as_over_once_and_its_outcome_as_unknown(
+async def test_a_call_that_was_open_is_recorded_as_over_once_and_its_outcome_as_unknown(
     tmp_path: Path, script: Script, lost: type[e.Event], before: list[str], after: list[str]
 ) -> None:
-    async def scene() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LiveRun, "emit", hidden(lost))
-            one = await killed(tmp_path, script, [*BEGUN, *before], shown=True, thread="t")
-        for _ in range(2):
-            async with house(tmp_path, calling()) as at:
-                await at.ended(one, RunStatus.ERROR)
-        assert told(tmp_path) == [*BEGUN, *before, *after, "operator.interrupted"]
-        if after:
-            line = audited(tmp_path)[-2]
-            assert line["output"]["error"]["code"] == "outcome_unknown"
-            assert line["metadata"]["aip44"]["audit"]["session"] == "t"
-        verified(tmp_path)
-
-    run(scene())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LiveRun, "emit", hidden(lost))
+        one = await killed(tmp_path, script, [*BEGUN, *before], shown=True, thread="t")
+    for _ in range(2):
+        async with house(tmp_path, calling()) as at:
+            await at.ended(one, RunStatus.ERROR)
+    assert told(tmp_path) == [*BEGUN, *before, *after, "operator.interrupted"]
+    if after:
+        line = audited(tmp_path)[-2]
+        assert line["output"]["error"]["code"] == "outcome_unknown"
+        assert line["metadata"]["aip44"]["audit"]["session"] == "t"
+    verified(tmp_path)
 
 
 @pytest.mark.parametrize("tool", ["read", "send"])
-def test_what_no_run_goes_on_with_is_recorded_as_over_at_the_start(tmp_path: Path, tool: str) -> None:
+async def test_what_no_run_goes_on_with_is_recorded_as_over_at_the_start(tmp_path: Path, tool: str) -> None:
     async def agent(context: RunContext) -> None:
         context.emit(e.ToolCallStarted(call="c1", name=tool, kind="edit", input={"to": "ann"}))
         await context.drain()
         await asyncio.Event().wait()
 
-    async def scene() -> None:
-        waits = ["approval.requested send", "operator.suspended"] if tool == "send" else []
-        begun = [*BEGUN, f"tool.call {tool}", *waits]
-        await killed(tmp_path, agent, begun)
-        forget_runs(tmp_path)
-        for _ in range(2):
-            async with house(tmp_path, calling()):
-                pass
-        end = f"tool.{'result' if tool == 'read' else 'refused'} {tool}"
-        assert told(tmp_path) == [*begun, end, "operator.interrupted"]
-        lines = audited(tmp_path)
-        assert lines[-2]["input" if tool == "send" else "output"] == (
-            {"to": "ann"} if tool == "send" else {"error": UNKNOWN}
-        )
-        last = lines[-1]["metadata"]["aip44"]["audit"]
-        assert (last["from"], last["to"]) == ("suspended" if waits else "running", "interrupted")
-        verified(tmp_path)
-
-    run(scene())
+    waits = ["approval.requested send", "operator.suspended"] if tool == "send" else []
+    begun = [*BEGUN, f"tool.call {tool}", *waits]
+    await killed(tmp_path, agent, begun)
+    forget_runs(tmp_path)
+    for _ in range(2):
+        async with house(tmp_path, calling()):
+            pass
+    end = f"tool.{'result' if tool == 'read' else 'refused'} {tool}"
+    assert told(tmp_path) == [*begun, end, "operator.interrupted"]
+    lines = audited(tmp_path)
+    assert lines[-2]["input" if tool == "send" else "output"] == (
+        {"to": "ann"} if tool == "send" else {"error": UNKNOWN}
+    )
+    last = lines[-1]["metadata"]["aip44"]["audit"]
+    assert (last["from"], last["to"]) == ("suspended" if waits else "running", "interrupted")
+    verified(tmp_path)
 
 
-def test_a_gateway_that_dies_while_it_records_what_is_over_records_the_rest_once(
+async def test_a_gateway_that_dies_while_it_records_what_is_over_records_the_rest_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def agent(context: RunContext) -> None:
@@ -288,75 +267,66 @@ def test_a_gateway_that_dies_while_it_records_what_is_over_records_the_rest_once
             await context.governed.act("fs.read", {"path": path}, risk=0)
         await asyncio.Event().wait()
 
-    async def scene() -> None:
-        called = [*BEGUN, *3 * ["tool.call fs.read"]]
-        await killed(tmp_path, agent, called)
-        forget_runs(tmp_path)
-        write, left = files.write, 2
+    called = [*BEGUN, *3 * ["tool.call fs.read"]]
+    await killed(tmp_path, agent, called)
+    forget_runs(tmp_path)
+    write, left = files.write, 2
 
-        def written(fd: int, data: bytes) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            write(fd, data)
+    def written(fd: int, data: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(fd, data)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(audit_log, "BATCH_EVENTS", 1)
-            patch.setattr(files, "write", written)
-            async with house(tmp_path, calling()):
-                pass
-        assert told(tmp_path) == [*called, *2 * ["tool.result fs.read"]]
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_log, "BATCH_EVENTS", 1)
+        patch.setattr(files, "write", written)
         async with house(tmp_path, calling()):
             pass
-        assert told(tmp_path) == [*called, *3 * ["tool.result fs.read"], "operator.interrupted"]
-        ended = [line["metadata"]["aip44"]["audit"]["call"] for line in audited(tmp_path)[5:8]]
-        assert len({*ended}) == 3
-        verified(tmp_path)
+    assert told(tmp_path) == [*called, *2 * ["tool.result fs.read"]]
+    async with house(tmp_path, calling()):
+        pass
+    assert told(tmp_path) == [*called, *3 * ["tool.result fs.read"], "operator.interrupted"]
+    ended = [line["metadata"]["aip44"]["audit"]["call"] for line in audited(tmp_path)[5:8]]
+    assert len({*ended}) == 3
+    verified(tmp_path)
 
-    run(scene())
 
-
-def test_what_could_not_be_recorded_at_the_start_comes_before_the_sessions_next_event(
+async def test_what_could_not_be_recorded_at_the_start_comes_before_the_sessions_next_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        called = [*BEGUN, "tool.call fs.read"]
-        await killed(tmp_path, acting, called, thread="t")
-        forget_runs(tmp_path)
-        async with contextlib.AsyncExitStack() as stack:
-            with monkeypatch.context() as patch:
-                patch.setattr(Enforcement, "settle", _nothing)
-                at = await stack.enter_async_context(house(tmp_path, calling()))
-            assert told(tmp_path) == called
+    called = [*BEGUN, "tool.call fs.read"]
+    await killed(tmp_path, acting, called, thread="t")
+    forget_runs(tmp_path)
+    async with contextlib.AsyncExitStack() as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr(Enforcement, "settle", _nothing)
+            at = await stack.enter_async_context(house(tmp_path, calling()))
+        assert told(tmp_path) == called
+        await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        await at.ended(await at.start(thread="t"))
+    over = ["tool.result fs.read", "operator.interrupted"]
+    assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
+
+
+async def test_nothing_happens_in_a_session_while_what_was_begun_in_it_cannot_be_recorded_as_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = [*BEGUN, "tool.call fs.read"]
+    await killed(tmp_path, acting, called, thread="t")
+    forget_runs(tmp_path)
+    async with contextlib.AsyncExitStack() as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditLog, "append", refusing("tool.result"))
+            at = await stack.enter_async_context(house(tmp_path, calling()))
             await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            await at.ended(await at.start(thread="t"))
-        over = ["tool.result fs.read", "operator.interrupted"]
-        assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
-
-    run(scene())
-
-
-def test_nothing_happens_in_a_session_while_what_was_begun_in_it_cannot_be_recorded_as_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene() -> None:
-        called = [*BEGUN, "tool.call fs.read"]
-        await killed(tmp_path, acting, called, thread="t")
-        forget_runs(tmp_path)
-        async with contextlib.AsyncExitStack() as stack:
-            with monkeypatch.context() as patch:
-                patch.setattr(AuditLog, "append", refusing("tool.result"))
-                at = await stack.enter_async_context(house(tmp_path, calling()))
-                await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-                with pytest.raises(Unavailable, match="cannot be audited"):
-                    await at.start(thread="t")
-            assert told(tmp_path) == [*called, "operator.interrupted"]
-            await at.ended(await at.start(thread="t"))
-        works = ["operator.running", "operator.completed"]
-        assert told(tmp_path) == [*called, "operator.interrupted", "tool.result fs.read", *works]
-
-    run(scene())
+            with pytest.raises(Unavailable, match="cannot be audited"):
+                await at.start(thread="t")
+        assert told(tmp_path) == [*called, "operator.interrupted"]
+        await at.ended(await at.start(thread="t"))
+    works = ["operator.running", "operator.completed"]
+    assert told(tmp_path) == [*called, "operator.interrupted", "tool.result fs.read", *works]
 
 
 def refusing(action: str, session: str = "") -> Callable[[AuditLog, AuditEvent], Any]:
@@ -371,26 +341,22 @@ def refusing(action: str, session: str = "") -> Callable[[AuditLog, AuditEvent],
     return appended
 
 
-def test_a_log_that_is_opened_by_a_reload_says_at_once_what_is_over(
+async def test_a_log_that_is_opened_by_a_reload_says_at_once_what_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What can be recorded is, although the reload fails for the rest."""
-
-    async def scene() -> None:
-        folder = tmp_path / "one"
-        before = await two_begun(folder)
-        async with house(tmp_path / "two", calling()) as at:
-            with monkeypatch.context() as patch:
-                patch.setattr(AuditLog, "append", refusing("operator.interrupted", "a"))
-                with pytest.raises(Unavailable, match="cannot be audited"):
-                    await at.enforcement.prepare([documents(folder)])
-            ends = ["tool.result fs.read", "tool.result fs.read", "operator.interrupted"]
-            assert sorted(told(folder)[before:]) == sorted(ends)
-            await at.enforcement.prepare([documents(folder)])
-        assert sorted(told(folder)[before:]) == sorted([*ends, "operator.interrupted"])
-        verified(folder)
-
-    run(scene())
+    folder = tmp_path / "one"
+    before = await two_begun(folder)
+    async with house(tmp_path / "two", calling()) as at:
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditLog, "append", refusing("operator.interrupted", "a"))
+            with pytest.raises(Unavailable, match="cannot be audited"):
+                await at.enforcement.prepare([documents(folder)])
+        ends = ["tool.result fs.read", "tool.result fs.read", "operator.interrupted"]
+        assert sorted(told(folder)[before:]) == sorted(ends)
+        await at.enforcement.prepare([documents(folder)])
+    assert sorted(told(folder)[before:]) == sorted([*ends, "operator.interrupted"])
+    verified(folder)
 
 
 async def two_begun(folder: Path) -> int:
@@ -403,7 +369,7 @@ async def two_begun(folder: Path) -> int:
     return len(told(folder))
 
 
-def test_a_reload_that_fails_for_one_session_waits_until_the_ends_of_others_are_on_disk(
+async def test_a_reload_that_fails_for_one_session_waits_until_the_ends_of_others_are_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "one"
@@ -421,55 +387,46 @@ def test_a_reload_that_fails_for_one_session_waits_until_the_ends_of_others_are_
         assert go.wait(60)
         sync(fd)
 
-    async def scene() -> None:
-        before = await two_begun(folder)
-        async with house(tmp_path / "two", calling()) as at:
-            monkeypatch.setattr(AuditLog, "append", appended)
-            preparing = asyncio.ensure_future(at.enforcement.prepare([documents(folder)]))
-            await asyncio.to_thread(syncing.wait, 60)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(preparing), 0.01)
-            go.set()
-            with pytest.raises(Unavailable, match="cannot be audited"):
-                await preparing
-            monkeypatch.undo()
-            assert told(folder)[before:] == ["tool.result fs.read", "operator.interrupted"]
-
-    run(scene())
+    before = await two_begun(folder)
+    async with house(tmp_path / "two", calling()) as at:
+        monkeypatch.setattr(AuditLog, "append", appended)
+        preparing = asyncio.ensure_future(at.enforcement.prepare([documents(folder)]))
+        await asyncio.to_thread(syncing.wait, 60)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(preparing), 0.01)
+        go.set()
+        with pytest.raises(Unavailable, match="cannot be audited"):
+            await preparing
+        monkeypatch.undo()
+        assert told(folder)[before:] == ["tool.result fs.read", "operator.interrupted"]
 
 
-def test_what_the_log_refuses_at_once_at_the_start_is_recorded_later(
+async def test_what_the_log_refuses_at_once_at_the_start_is_recorded_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        called = [*BEGUN, "tool.call fs.read"]
-        await killed(tmp_path, acting, called, thread="t")
-        forget_runs(tmp_path)
-        async with contextlib.AsyncExitStack() as stack:
-            with monkeypatch.context() as patch:
-                patch.setattr(AuditLog, "append", _full)
-                at = await stack.enter_async_context(house(tmp_path, calling()))
-            await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            await at.ended(await at.start(thread="t"))
-        over = ["tool.result fs.read", "operator.interrupted"]
-        assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
-
-    run(scene())
+    called = [*BEGUN, "tool.call fs.read"]
+    await killed(tmp_path, acting, called, thread="t")
+    forget_runs(tmp_path)
+    async with contextlib.AsyncExitStack() as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditLog, "append", _full)
+            at = await stack.enter_async_context(house(tmp_path, calling()))
+        await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        await at.ended(await at.start(thread="t"))
+    over = ["tool.result fs.read", "operator.interrupted"]
+    assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
 
 
 def _full(*_: object) -> None:
     raise Unavailable("the audit log cannot keep up")
 
 
-def test_a_run_without_calls_that_no_run_goes_on_with_is_recorded_as_over(tmp_path: Path) -> None:
-    async def scene() -> None:
-        await killed(tmp_path, _never, BEGUN)
-        forget_runs(tmp_path)
-        async with house(tmp_path, calling()):
-            pass
-        assert told(tmp_path) == [*BEGUN, "operator.interrupted"]
-
-    run(scene())
+async def test_a_run_without_calls_that_no_run_goes_on_with_is_recorded_as_over(tmp_path: Path) -> None:
+    await killed(tmp_path, _never, BEGUN)
+    forget_runs(tmp_path)
+    async with house(tmp_path, calling()):
+        pass
+    assert told(tmp_path) == [*BEGUN, "operator.interrupted"]
 
 
 @pytest.mark.parametrize(("asks", "state"), [(True, "suspended"), (False, "running")])
@@ -545,34 +502,28 @@ def test_a_run_that_could_not_be_stored_is_over_in_the_log(tmp_path: Path, monke
     assert audited(tmp_path)[2]["output"] == {"error": "the run was not started"}
 
 
-def test_a_gateway_that_stops_leaves_nothing_behind_that_waits_for_an_approval(tmp_path: Path) -> None:
+async def test_a_gateway_that_stops_leaves_nothing_behind_that_waits_for_an_approval(tmp_path: Path) -> None:
     async def agent(context: RunContext) -> None:
         context.emit(e.ToolCallStarted(call="c1", name="send"))
         await asyncio.Event().wait()
 
-    async def scene() -> None:
-        before = asyncio.all_tasks()
-        async with house(tmp_path, agent) as at:
-            await at.asked(await at.start())
-        assert asyncio.all_tasks() == before
-
-    run(scene())
+    before = asyncio.all_tasks()
+    async with house(tmp_path, agent) as at:
+        await at.asked(await at.start())
+    assert asyncio.all_tasks() == before
 
 
-def test_a_call_that_not_enough_people_have_approved_was_refused_and_has_no_result(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling("send"), quorum=2) as at:
-            one = await at.start()
-            await at.asked(one)
-            await at.answer(one, YES)
-            begun = told(tmp_path)
-        assert begun[-1] == "approval.granted send"
-        forget_runs(tmp_path)
-        async with house(tmp_path, calling(), quorum=2):
-            pass
-        assert told(tmp_path) == [*begun, "tool.refused send", "operator.interrupted"]
-
-    run(scene())
+async def test_a_call_that_not_enough_people_have_approved_was_refused_and_has_no_result(tmp_path: Path) -> None:
+    async with house(tmp_path, calling("send"), quorum=2) as at:
+        one = await at.start()
+        await at.asked(one)
+        await at.answer(one, YES)
+        begun = told(tmp_path)
+    assert begun[-1] == "approval.granted send"
+    forget_runs(tmp_path)
+    async with house(tmp_path, calling(), quorum=2):
+        pass
+    assert told(tmp_path) == [*begun, "tool.refused send", "operator.interrupted"]
 
 
 async def _nothing(_: object) -> None:
@@ -580,50 +531,44 @@ async def _nothing(_: object) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_session_that_is_known_from_before_a_restart_is_not_invoked_again(tmp_path: Path, closed: bool) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling()) as at:
-            governor = governor_named(at.engine.agents, "scripted", "test")
-            assert governor is not None
-            await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            await governor.opened("t", principal="ann", protocol="test")
-            await at.ended(await at.start(thread="t"))
-            if closed:
-                await governor.closed("t")
-        async with house(tmp_path, calling()) as at:
-            governor = governor_named(at.engine.agents, "scripted", "test")
-            assert governor is not None
-            await governor.opened("t", principal="ann", protocol="test")
-            await at.ended(await at.start(thread="t"))
-        again = ["audit.closed", "operator.invoked"] if closed else []
-        works = ["operator.running", "operator.completed"]
-        assert told(tmp_path) == ["operator.invoked", *works, *again, *works]
-
-    run(scene())
+async def test_a_session_that_is_known_from_before_a_restart_is_not_invoked_again(tmp_path: Path, closed: bool) -> None:
+    async with house(tmp_path, calling()) as at:
+        governor = governor_named(at.engine.agents, "scripted", "test")
+        assert governor is not None
+        await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        await governor.opened("t", principal="ann", protocol="test")
+        await at.ended(await at.start(thread="t"))
+        if closed:
+            await governor.closed("t")
+    async with house(tmp_path, calling()) as at:
+        governor = governor_named(at.engine.agents, "scripted", "test")
+        assert governor is not None
+        await governor.opened("t", principal="ann", protocol="test")
+        await at.ended(await at.start(thread="t"))
+    again = ["audit.closed", "operator.invoked"] if closed else []
+    works = ["operator.running", "operator.completed"]
+    assert told(tmp_path) == ["operator.invoked", *works, *again, *works]
 
 
-def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
+async def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        async with AuditLog(log_path(tmp_path, 1), rotate_bytes=1) as audit:  # a file for each line
-            await audit.append(aip44.transition(operator="o", session="s", before=None, after="running"))
-            for number in range(3):
-                who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
-                await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
-            await audit.append(aip44.tool_result(**who, result=1))
-        found = restoring.read([log_path(tmp_path, 1)], time.time())
-        assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
-        assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
-        monkeypatch.setattr(restoring, "READ_BYTES", 1)
-        assert restoring.read([log_path(tmp_path, 1)], time.time()) == found, "all of today is read"
-        later = restoring.read([log_path(tmp_path, 1)], time.time() + 2 * DAY)
-        assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
-
-    run(scene())
+    async with AuditLog(log_path(tmp_path, 1), rotate_bytes=1) as audit:  # a file for each line
+        await audit.append(aip44.transition(operator="o", session="s", before=None, after="running"))
+        for number in range(3):
+            who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
+            await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
+        await audit.append(aip44.tool_result(**who, result=1))
+    found = restoring.read([log_path(tmp_path, 1)], time.time())
+    assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
+    assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
+    monkeypatch.setattr(restoring, "READ_BYTES", 1)
+    assert restoring.read([log_path(tmp_path, 1)], time.time()) == found, "all of today is read"
+    later = restoring.read([log_path(tmp_path, 1)], time.time() + 2 * DAY)
+    assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
 
 
-def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
+async def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(self: SqliteStore, run_id: str, change: RunChange, **how: object) -> None:
@@ -633,18 +578,15 @@ def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
         monkeypatch.setattr(SqliteStore, "commit", full)
         context.emit(e.RunFinished())
 
-    async def scene() -> None:
-        async with house(tmp_path, agent) as at:
-            one = await at.start()
-            await at.until(one, RunStatus.ERROR)
-            monkeypatch.undo()
-        assert told(tmp_path) == [*BEGUN, "operator.completed", "operator.interrupted"]
-        assert audited(tmp_path)[-1]["output"]["error"]["code"] == "unavailable"
-
-    run(scene())
+    async with house(tmp_path, agent) as at:
+        one = await at.start()
+        await at.until(one, RunStatus.ERROR)
+        monkeypatch.undo()
+    assert told(tmp_path) == [*BEGUN, "operator.completed", "operator.interrupted"]
+    assert audited(tmp_path)[-1]["output"]["error"]["code"] == "unavailable"
 
 
-def test_a_call_whose_run_ended_in_the_log_and_not_in_the_store_when_the_gateway_was_killed_has_one_end(
+async def test_a_call_whose_run_ended_in_the_log_and_not_in_the_store_when_the_gateway_was_killed_has_one_end(
     tmp_path: Path,
 ) -> None:
     commit = SqliteStore.commit
@@ -659,20 +601,17 @@ def test_a_call_whose_run_ended_in_the_log_and_not_in_the_store_when_the_gateway
         await call(context, "read")
         context.emit(e.RunFinished())
 
-    async def scene() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LiveRun, "emit", hidden(e.ToolCallEnded))  # it would be written with the end of the run
-            patch.setattr(SqliteStore, "commit", dies)
-            one = await killed(tmp_path, agent, over, thread="t")
-        async with house(tmp_path, agent) as at:
-            await at.ended(one, RunStatus.ERROR)
-            assert told(tmp_path) == [*over, "operator.interrupted"]
-            await at.ended(await at.start(thread="t"))
-        again = ["operator.running", "tool.call read", "tool.result read", "operator.completed"]
-        assert told(tmp_path) == [*over, "operator.interrupted", *again], "a call of the next run is another"
-        verified(tmp_path)
-
-    run(scene())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LiveRun, "emit", hidden(e.ToolCallEnded))  # it would be written with the end of the run
+        patch.setattr(SqliteStore, "commit", dies)
+        one = await killed(tmp_path, agent, over, thread="t")
+    async with house(tmp_path, agent) as at:
+        await at.ended(one, RunStatus.ERROR)
+        assert told(tmp_path) == [*over, "operator.interrupted"]
+        await at.ended(await at.start(thread="t"))
+    again = ["operator.running", "tool.call read", "tool.result read", "operator.completed"]
+    assert told(tmp_path) == [*over, "operator.interrupted", *again], "a call of the next run is another"
+    verified(tmp_path)
 
 
 @pytest.mark.parametrize("another", [False, True], ids=["restarted", "taken over"])
@@ -764,16 +703,13 @@ def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_recor
 
 
 @pytest.mark.parametrize("ts", ["9999-12-31T23:59:59.999Z", "2099-01-01T00:00:00Z", "2026-11-27T10:00:00"])
-def test_a_line_in_a_neighbours_log_that_no_clock_has_dated_neither_stops_this_one_nor_takes_its_time_along(
+async def test_a_line_in_a_neighbours_log_that_no_clock_has_dated_neither_stops_this_one_nor_takes_its_time_along(
     tmp_path: Path, ts: str
 ) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, calling("read")) as at:
-            await at.ended(await at.start())
-        log_path(tmp_path, 2).write_text(f'{{"ts":"{ts}","action":"audit.note"}}\n')
-        async with house(tmp_path, calling("read")) as at:
-            await at.ended(await at.start())
-        assert told(tmp_path).count("operator.completed") == 2
-        assert all(line["ts"] < "2099" for line in audited(tmp_path))
-
-    run(scene())
+    async with house(tmp_path, calling("read")) as at:
+        await at.ended(await at.start())
+    log_path(tmp_path, 2).write_text(f'{{"ts":"{ts}","action":"audit.note"}}\n')
+    async with house(tmp_path, calling("read")) as at:
+        await at.ended(await at.start())
+    assert told(tmp_path).count("operator.completed") == 2
+    assert all(line["ts"] < "2099" for line in audited(tmp_path))

@@ -197,90 +197,78 @@ def test_a_log_that_a_living_process_writes_is_left_to_it_and_those_after_it_are
     verified(folder.path)
 
 
-def test_a_log_in_which_nothing_was_left_is_let_go_at_once_and_its_sessions_are_known(folder: Folder) -> None:
-    async def story() -> None:
-        await folder.died(2, moved("s", "running"), moved("s", "completed"))
-        await folder.died(3, moved("t", "suspended"))
-        journal = folder.journal()
-        await journal.open()
-        await journal.inherit()
-        assert folder.free(2) and not folder.free(3)
-        assert (journal.state("s"), journal.state("t")) == ("completed", "interrupted")
-        assert not journal.left("s") and journal.left("t")
-        await journal.aclose()
-
-    run(story())
+async def test_a_log_in_which_nothing_was_left_is_let_go_at_once_and_its_sessions_are_known(folder: Folder) -> None:
+    await folder.died(2, moved("s", "running"), moved("s", "completed"))
+    await folder.died(3, moved("t", "suspended"))
+    journal = folder.journal()
+    await journal.open()
+    await journal.inherit()
+    assert folder.free(2) and not folder.free(3)
+    assert (journal.state("s"), journal.state("t")) == ("completed", "interrupted")
+    assert not journal.left("s") and journal.left("t")
+    await journal.aclose()
 
 
-def test_of_a_session_that_this_process_goes_on_with_another_log_says_nothing(folder: Folder) -> None:
-    async def story() -> None:
-        await folder.died(2, moved("s", "suspended"), called("s", "c2"), moved("t", "running"))
-        await folder.died(3, moved("s", "resumed"))
-        journal = folder.journal()
-        await journal.open()
-        journal.moved("s", "running")
-        await journal.inherit()
-        assert not journal.left("s") and journal.state("s") == "running"
-        assert journal.left("t") and journal.state("t") == "interrupted"
-        assert not folder.free(2) and folder.free(3)
-        await journal.write("s", moved("s", "completed"))
-        assert folder.told(1)[-1] == "operator.completed s"
-        await journal.aclose()
-
-    run(story())
+async def test_of_a_session_that_this_process_goes_on_with_another_log_says_nothing(folder: Folder) -> None:
+    await folder.died(2, moved("s", "suspended"), called("s", "c2"), moved("t", "running"))
+    await folder.died(3, moved("s", "resumed"))
+    journal = folder.journal()
+    await journal.open()
+    journal.moved("s", "running")
+    await journal.inherit()
+    assert not journal.left("s") and journal.state("s") == "running"
+    assert journal.left("t") and journal.state("t") == "interrupted"
+    assert not folder.free(2) and folder.free(3)
+    await journal.write("s", moved("s", "completed"))
+    assert folder.told(1)[-1] == "operator.completed s"
+    await journal.aclose()
 
 
-def test_a_log_that_cannot_be_read_is_let_go_and_can_be_taken_over_later(
+async def test_a_log_that_cannot_be_read_is_let_go_and_can_be_taken_over_later(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(paths: list[Path], now: float) -> Any:
         raise OSError("the disk is gone")
 
-    async def story() -> None:
-        await folder.died(2, moved("s", "running"))
-        journal = folder.journal()
-        await journal.open()
-        with monkeypatch.context() as patch:
-            patch.setattr(journal_module, "read", broken)
-            with pytest.raises(Unavailable, match="cannot be read") as refused:
-                await journal.inherit()
-        assert str(log_path(folder.path, 2)) in str(refused.value) and refused.value.detail == "the disk is gone"
-        assert folder.free(2) and not journal.left("s")
-        await journal.inherit()
-        assert journal.left("s")
-        await journal.aclose()
-        with monkeypatch.context() as patch:
-            patch.setattr(journal_module, "read", broken)
-            with pytest.raises(Unavailable, match="cannot be read"):
-                await folder.journal().open()
-        assert folder.free(1)
-
-    run(story())
-
-
-def test_a_process_takes_the_first_log_that_nobody_writes_and_alone_it_makes_no_other(folder: Folder) -> None:
-    async def story() -> None:
-        async with AuditLog(log_path(folder.path, 1)):
-            journal = folder.journal()
+    await folder.died(2, moved("s", "running"))
+    journal = folder.journal()
+    await journal.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "read", broken)
+        with pytest.raises(Unavailable, match="cannot be read") as refused:
             await journal.inherit()
-            assert folder.made == [], "it is not open"
-            await journal.open()
-            await journal.write("s", moved("s", "running"))
-            await journal.aclose()
-        assert folder.told(2) == ["operator.running s"]
-        folder.made.clear()
-        alone = Journal(folder._make, spend=spends_nothing)
-        await alone.open()
-        await alone.open()
-        assert folder.made == [1]
-        await alone.aclose()
-        nothing = Journal(None, spend=spends_nothing)
-        await nothing.open()
-        await nothing.inherit()
-        await nothing.write("s", moved("s", "running"))
-        await nothing.aclose()
+    assert str(log_path(folder.path, 2)) in str(refused.value) and refused.value.detail == "the disk is gone"
+    assert folder.free(2) and not journal.left("s")
+    await journal.inherit()
+    assert journal.left("s")
+    await journal.aclose()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "read", broken)
+        with pytest.raises(Unavailable, match="cannot be read"):
+            await folder.journal().open()
+    assert folder.free(1)
 
-    run(story())
+
+async def test_a_process_takes_the_first_log_that_nobody_writes_and_alone_it_makes_no_other(folder: Folder) -> None:
+    async with AuditLog(log_path(folder.path, 1)):
+        journal = folder.journal()
+        await journal.inherit()
+        assert folder.made == [], "it is not open"
+        await journal.open()
+        await journal.write("s", moved("s", "running"))
+        await journal.aclose()
+    assert folder.told(2) == ["operator.running s"]
+    folder.made.clear()
+    alone = Journal(folder._make, spend=spends_nothing)
+    await alone.open()
+    await alone.open()
+    assert folder.made == [1]
+    await alone.aclose()
+    nothing = Journal(None, spend=spends_nothing)
+    await nothing.open()
+    await nothing.inherit()
+    await nothing.write("s", moved("s", "running"))
+    await nothing.aclose()
 
 
 def test_a_journal_is_closed_when_the_logs_that_it_lets_go_of_are_and_keeps_nothing_of_these(

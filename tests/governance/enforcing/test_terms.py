@@ -96,28 +96,22 @@ def test_what_a_policy_only_tells_is_in_the_record_of_the_call(tmp_path: Path) -
 # --- terms -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_posture_that_wants_a_signed_head_does_not_open_a_log_without_a_key(tmp_path: Path) -> None:
-    async def story() -> None:
-        with pytest.raises(Invalid, match=r"GOVERNANCE\.md:\d+ audit\.headPointerSign: has the log's head signed"):
-            async with house(tmp_path, calling(), audit={"headPointerSign": True}):
-                pass
-
-    run(story())
+async def test_a_posture_that_wants_a_signed_head_does_not_open_a_log_without_a_key(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"GOVERNANCE\.md:\d+ audit\.headPointerSign: has the log's head signed"):
+        async with house(tmp_path, calling(), audit={"headPointerSign": True}):
+            pass
 
 
 @pytest.mark.parametrize(
     ("posture", "key"),
     [({"signing": {"required": True}}, "signing.required"), ({"audit": {"headPointerSign": True}}, "headPointerSign")],
 )
-def test_what_cannot_be_done_with_a_log_that_is_open_is_refused_before_anything_is_changed(
+async def test_what_cannot_be_done_with_a_log_that_is_open_is_refused_before_anything_is_changed(
     tmp_path: Path, posture: dict[str, Any], key: str
 ) -> None:
-    async def story() -> None:
-        async with house(tmp_path, calling()) as at:
-            with pytest.raises(Invalid, match=key):
-                await at.enforcement.prepare([documents(tmp_path, **posture)])
-
-    run(story())
+    async with house(tmp_path, calling()) as at:
+        with pytest.raises(Invalid, match=key):
+            await at.enforcement.prepare([documents(tmp_path, **posture)])
 
 
 def test_a_signed_head_is_published_as_soon_as_the_posture_says_so(tmp_path: Path) -> None:
@@ -167,29 +161,28 @@ class Kept(AuditLog):
         ([Terms(algorithm="sha512"), Terms(algorithm="sha512", days=2)], Terms(algorithm="sha512")),
     ],
 )
-def test_of_a_log_that_several_share_nothing_goes_that_any_of_them_keeps(
+async def test_of_a_log_that_several_share_nothing_goes_that_any_of_them_keeps(
     tmp_path: Path, wanted: list[Terms], kept: Terms
 ) -> None:
-    async def story() -> None:
-        made = Kept(tmp_path)
+    made = Kept(tmp_path)
 
-        async def make(number: int) -> AuditLog:
-            return made
+    async def make(number: int) -> AuditLog:
+        return made
 
-        journal = Journal(make, spend=spends_nothing)
-        for index, terms in enumerate(wanted):
-            journal.want(tmp_path / str(index), terms)
-        await journal.open()
-        assert made.terms[-1] == kept
-        journal.want(tmp_path / "another", Terms(days=1000))
-        journal.forget_all_but([tmp_path / "another"])
-        assert made.terms[-1] == Terms(days=1000)
-        await journal.aclose()
-
-    run(story())
+    journal = Journal(make, spend=spends_nothing)
+    for index, terms in enumerate(wanted):
+        journal.want(tmp_path / str(index), terms)
+    await journal.open()
+    assert made.terms[-1] == kept
+    journal.want(tmp_path / "another", Terms(days=1000))
+    journal.forget_all_but([tmp_path / "another"])
+    assert made.terms[-1] == Terms(days=1000)
+    await journal.aclose()
 
 
-def test_a_changed_retention_is_that_of_the_log_that_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_changed_retention_is_that_of_the_log_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept: list[Any] = []
     keep = AuditLog.keep
 
@@ -203,20 +196,17 @@ def test_a_changed_retention_is_that_of_the_log_that_is_open(tmp_path: Path, mon
     table = tmp_path / "routes.yaml"
     table.write_text(json.dumps({"routes": [route]}))
 
-    async def story() -> None:
-        app = App(load(table))
-        await app.start()
-        assert kept[-1] == 30
-        text = (tmp_path / "GOVERNANCE.md").read_text()
-        (tmp_path / "GOVERNANCE.md").write_text(text.replace("days:30", "days:7"))
-        await app.reload(load(table))
-        assert kept[-1] == 7
-        await app.stop()
-
-    run(story())
+    app = App(load(table))
+    await app.start()
+    assert kept[-1] == 30
+    text = (tmp_path / "GOVERNANCE.md").read_text()
+    (tmp_path / "GOVERNANCE.md").write_text(text.replace("days:30", "days:7"))
+    await app.reload(load(table))
+    assert kept[-1] == 7
+    await app.stop()
 
 
-def test_the_terms_of_a_route_that_is_gone_keep_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_terms_of_a_route_that_is_gone_keep_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
     keep = AuditLog.keep
 
@@ -234,14 +224,11 @@ def test_the_terms_of_a_route_that_is_gone_keep_nothing(tmp_path: Path, monkeypa
         each = [{"name": name, "target": NOBODY, "manifest": f"{name}/scripted/ACP.md"} for name in names]
         table.write_text(json.dumps({"routes": each}))
 
-    async def story() -> None:
-        routes("a", "b")
-        app = App(load(table))
-        await app.start()
-        assert kept[-1] is None
-        routes("a")
-        await app.reload(load(table))
-        assert kept[-1] == 30
-        await app.stop()
-
-    run(story())
+    routes("a", "b")
+    app = App(load(table))
+    await app.start()
+    assert kept[-1] is None
+    routes("a")
+    await app.reload(load(table))
+    assert kept[-1] == 30
+    await app.stop()

@@ -150,7 +150,7 @@ def test_an_act_waits_for_the_answer_about_the_call_that_was_told(tmp_path: Path
     assert (made == ["made"]) is done is ("tool.result send" in told(tmp_path))
 
 
-def test_an_act_that_is_withdrawn_leaves_the_call_that_was_told_to_be_asked_about(tmp_path: Path) -> None:
+async def test_an_act_that_is_withdrawn_leaves_the_call_that_was_told_to_be_asked_about(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         act = asyncio.ensure_future(makes(context, "send"))
         await until(lambda: bool(context.run.interrupts))
@@ -162,15 +162,12 @@ def test_an_act_that_is_withdrawn_leaves_the_call_that_was_told_to_be_asked_abou
         context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with house(tmp_path, script, binding=mail(tmp_path, "send")) as at:
-            given = await at.start()
-            await until(lambda: "approval-c1" in {i.id for i in at.engine.live[given.id].run.interrupts})
-            await at.answer(given, YES, ANN)
-            await at.ended(given)
-            assert "call send" in await at.shown(given)
-
-    run(scene())
+    async with house(tmp_path, script, binding=mail(tmp_path, "send")) as at:
+        given = await at.start()
+        await until(lambda: "approval-c1" in {i.id for i in at.engine.live[given.id].run.interrupts})
+        await at.answer(given, YES, ANN)
+        await at.ended(given)
+        assert "call send" in await at.shown(given)
 
 
 def test_an_act_that_is_riskier_than_the_call_that_was_told_is_decided_anew(tmp_path: Path) -> None:

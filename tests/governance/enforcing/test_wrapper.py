@@ -21,7 +21,6 @@ from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.governance.enforcing.support import YES, Ruled, audited, call, documents, house, told, verified
 from tests.governance.support import spends_nothing
-from tests.support.aio import run
 from tests.support.scripted import Scripted, until
 
 NOTHING = msgspec.Raw(b"{}")
@@ -80,98 +79,80 @@ def test_it_offers_the_abilities_of_the_half_that_it_wraps_and_no_others(tmp_pat
     assert able.reachable is True and able.discovers is True
 
 
-def test_it_asks_of_an_agent_what_the_manifest_promises_and_closes_the_half_that_it_wraps(tmp_path: Path) -> None:
-    async def scene() -> None:
-        half = Scripted(silent)
-        promising = documents(tmp_path, aip44={"capabilities": {"agent": {"promptCapabilities": {"audio": True}}}})
-        able = Enforcement(Engine(open_store("sqlite://")).records, spends_nothing).wrap(half, promising)
-        assert "agent.promptCapabilities.audio" in able.unmet(half.agent)
-        await able.aclose()
-        assert half.closed
-
-    run(scene())
+async def test_it_asks_of_an_agent_what_the_manifest_promises_and_closes_the_half_that_it_wraps(tmp_path: Path) -> None:
+    half = Scripted(silent)
+    promising = documents(tmp_path, aip44={"capabilities": {"agent": {"promptCapabilities": {"audio": True}}}})
+    able = Enforcement(Engine(open_store("sqlite://")).records, spends_nothing).wrap(half, promising)
+    assert "agent.promptCapabilities.audio" in able.unmet(half.agent)
+    await able.aclose()
+    assert half.closed
 
 
-def test_a_threads_state_is_the_wrapped_halfs(tmp_path: Path) -> None:
-    async def scene() -> None:
-        half = Able()
-        able = wrapped(tmp_path, half)
-        assert (await able.read_thread({"id": 1})).values == {"id": 1}
-        (old,) = await able.read_history({}, limit=3, before="x")
-        assert (old.id, old.values) == ("x", 3)
-        assert await able.copy_thread({"id": 1}) == {"id": 1, "copied": True}
-        await able.update_thread({"id": 1}, base="b", values=2, messages=None)
-        assert half.log == [({"id": 1}, {"base": "b", "values": 2, "messages": None})]
-        able.on_change(print)
-        assert half.log[-1] is print
-
-    run(scene())
+async def test_a_threads_state_is_the_wrapped_halfs(tmp_path: Path) -> None:
+    half = Able()
+    able = wrapped(tmp_path, half)
+    assert (await able.read_thread({"id": 1})).values == {"id": 1}
+    (old,) = await able.read_history({}, limit=3, before="x")
+    assert (old.id, old.values) == ("x", 3)
+    assert await able.copy_thread({"id": 1}) == {"id": 1, "copied": True}
+    await able.update_thread({"id": 1}, base="b", values=2, messages=None)
+    assert half.log == [({"id": 1}, {"base": "b", "values": 2, "messages": None})]
+    able.on_change(print)
+    assert half.log[-1] is print
 
 
-def test_agents_that_are_found_at_a_governed_target_are_governed_by_its_rules(tmp_path: Path) -> None:
-    async def scene() -> None:
-        half = Able()
-        able = wrapped(tmp_path, half)
-        first = await able.discover()
-        assert [found.half for found in first.values()] == [*half.now.values()]
-        assert {found.governor for found in first.values()} == {able.governor}
-        half.now = {"two": half.now["two"], "one": Scripted(silent)}
-        second = await able.discover()
-        assert second["two"] is first["two"] and second["one"] is not first["one"]
-        del half.now["two"]
-        assert [*await able.discover()] == ["one"]
-
-    run(scene())
+async def test_agents_that_are_found_at_a_governed_target_are_governed_by_its_rules(tmp_path: Path) -> None:
+    half = Able()
+    able = wrapped(tmp_path, half)
+    first = await able.discover()
+    assert [found.half for found in first.values()] == [*half.now.values()]
+    assert {found.governor for found in first.values()} == {able.governor}
+    half.now = {"two": half.now["two"], "one": Scripted(silent)}
+    second = await able.discover()
+    assert second["two"] is first["two"] and second["one"] is not first["one"]
+    del half.now["two"]
+    assert [*await able.discover()] == ["one"]
 
 
-def test_a_half_that_knows_of_no_rules_is_relayed_nothing(tmp_path: Path) -> None:
-    async def scene() -> None:
-        half = Able()
-        able = wrapped(tmp_path, half)
-        context: Any = SimpleNamespace(agent=half.agent)
-        for way in (able.relay, able.forward):
-            with pytest.raises(Unsupported, match="agent scripted is governed"):
-                await way(context, "tools/call", NOTHING)
-        assert half.log == []
-
-    run(scene())
+async def test_a_half_that_knows_of_no_rules_is_relayed_nothing(tmp_path: Path) -> None:
+    half = Able()
+    able = wrapped(tmp_path, half)
+    context: Any = SimpleNamespace(agent=half.agent)
+    for way in (able.relay, able.forward):
+        with pytest.raises(Unsupported, match="agent scripted is governed"):
+            await way(context, "tools/call", NOTHING)
+    assert half.log == []
 
 
-def test_a_half_that_knows_of_rules_is_given_them_with_what_is_relayed(tmp_path: Path) -> None:
+async def test_a_half_that_knows_of_rules_is_given_them_with_what_is_relayed(tmp_path: Path) -> None:
     class Knows(Able, Ruled):
         pass
 
-    async def scene() -> None:
-        half = Knows()
-        able = wrapped(tmp_path, half)
-        context: Any = SimpleNamespace(agent=half.agent, thread=None, caller="me", callers=["me"], upstream_thread={})
-        assert await able.relay(context, "session/list", NOTHING) == NOTHING
-        await able.forward(context, "session/cancel", NOTHING)
-        for given, _ in half.log:
-            assert governor_of(given) is able.governor
-            assert (given.agent, given.thread, given.caller, given.callers) == (half.agent, None, "me", ["me"])
-        assert [method for _, method in half.log] == ["session/list", "session/cancel"]
-
-    run(scene())
+    half = Knows()
+    able = wrapped(tmp_path, half)
+    context: Any = SimpleNamespace(agent=half.agent, thread=None, caller="me", callers=["me"], upstream_thread={})
+    assert await able.relay(context, "session/list", NOTHING) == NOTHING
+    await able.forward(context, "session/cancel", NOTHING)
+    for given, _ in half.log:
+        assert governor_of(given) is able.governor
+        assert (given.agent, given.thread, given.caller, given.callers) == (half.agent, None, "me", ["me"])
+    assert [method for _, method in half.log] == ["session/list", "session/cancel"]
 
 
-def test_whoever_serves_clients_is_told_what_governs_an_agent(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with house(tmp_path, silent) as at:
-            half = at.engine.agents.configured[0].outbound
-            assert isinstance(half, GovernedOutbound)
-            assert governor_named(at.engine.agents, "scripted", "test") is half.governor
-            assert at.engine.agents.extension("scripted", "test", "something else") is None
-            with pytest.raises(NotFound):
-                governor_named(at.engine.agents, "nobody", "test")
-            await at.ended(await at.start())
-            context = at.outbound.contexts[0]
-            assert governor_of(context) is half.governor and run_governor_of(context) is not None
-
-    run(scene())
+async def test_whoever_serves_clients_is_told_what_governs_an_agent(tmp_path: Path) -> None:
+    async with house(tmp_path, silent) as at:
+        half = at.engine.agents.configured[0].outbound
+        assert isinstance(half, GovernedOutbound)
+        assert governor_named(at.engine.agents, "scripted", "test") is half.governor
+        assert at.engine.agents.extension("scripted", "test", "something else") is None
+        with pytest.raises(NotFound):
+            governor_named(at.engine.agents, "nobody", "test")
+        await at.ended(await at.start())
+        context = at.outbound.contexts[0]
+        assert governor_of(context) is half.governor and run_governor_of(context) is not None
 
 
-def test_what_an_agent_gives_behind_a_call_that_waits_is_shown_behind_it(tmp_path: Path) -> None:
+async def test_what_an_agent_gives_behind_a_call_that_waits_is_shown_behind_it(tmp_path: Path) -> None:
     """Files and notes take the way of the events."""
 
     async def script(context: RunContext) -> None:
@@ -181,51 +162,42 @@ def test_what_an_agent_gives_behind_a_call_that_waits_is_shown_behind_it(tmp_pat
         context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            await at.asked(one := await at.start())
-            kinds = [type(event) for event in await at.events(one)]
-            assert e.ArtifactAdded not in kinds and e.Custom not in kinds
-            await at.answer(one, YES)
-            await at.ended(one)
-            kinds = [type(event) for event in await at.events(one)]
-            wanted = [e.ToolCallStarted, e.ArtifactAdded, e.Custom, e.ToolCallEnded]
-            assert [kind for kind in kinds if kind in wanted] == wanted
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        await at.asked(one := await at.start())
+        kinds = [type(event) for event in await at.events(one)]
+        assert e.ArtifactAdded not in kinds and e.Custom not in kinds
+        await at.answer(one, YES)
+        await at.ended(one)
+        kinds = [type(event) for event in await at.events(one)]
+        wanted = [e.ToolCallStarted, e.ArtifactAdded, e.Custom, e.ToolCallEnded]
+        assert [kind for kind in kinds if kind in wanted] == wanted
 
 
-def test_a_run_that_was_stopped_shows_no_file_that_its_agent_makes_after_that(tmp_path: Path) -> None:
+async def test_a_run_that_was_stopped_shows_no_file_that_its_agent_makes_after_that(tmp_path: Path) -> None:
     async def script(context: RunContext) -> None:
         await call(context, "drop")
         await until(lambda: context.cancelled)
         await context.add_artifact("a.txt", b"made")
         context.note(ThreadUpdate(protocol="test", kind="title", data={"title": "noted"}, kept=True))
 
-    async def scene() -> None:
-        async with house(tmp_path, script) as at:
-            found = await at.ended(one := await at.start(), RunStatus.ERROR)
-            assert found.failure is not None and found.failure.code == "denied"
-            kinds = {type(event) for event in await at.events(one)}
-            assert not kinds & {e.ArtifactAdded, e.Custom}
-        verified(tmp_path)
-
-    run(scene())
+    async with house(tmp_path, script) as at:
+        found = await at.ended(one := await at.start(), RunStatus.ERROR)
+        assert found.failure is not None and found.failure.code == "denied"
+        kinds = {type(event) for event in await at.events(one)}
+        assert not kinds & {e.ArtifactAdded, e.Custom}
+    verified(tmp_path)
 
 
-def test_a_queued_run_that_cannot_be_audited_ends_as_failed_and_is_not_sent(
+async def test_a_queued_run_that_cannot_be_audited_ends_as_failed_and_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> Any:
         raise Unsupported("the log takes nothing")
 
-    async def scene() -> None:
-        async with house(tmp_path, silent) as at:
-            with monkeypatch.context() as patch:
-                patch.setattr(AuditLog, "append", full)
-                one = await at.start(start_at=1.5, if_busy="enqueue")
-                await at.ended(one, RunStatus.ERROR)
-            assert not at.outbound.contexts
-        assert told(tmp_path) == [] == audited(tmp_path)
-
-    run(scene())
+    async with house(tmp_path, silent) as at:
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditLog, "append", full)
+            one = await at.start(start_at=1.5, if_busy="enqueue")
+            await at.ended(one, RunStatus.ERROR)
+        assert not at.outbound.contexts
+    assert told(tmp_path) == [] == audited(tmp_path)

@@ -14,7 +14,6 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Run, RunRequest, RunStatus, Thread
 from tests.adapters.agent_context.directory.rig import house
-from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, route
 
 SECRET = "s3cret"
@@ -30,50 +29,44 @@ async def gossip(context: Any) -> None:
     context.emit(e.RunFinished())
 
 
-def test_runs_full_of_secrets_leave_only_numbers() -> None:
-    async def scene() -> None:
-        async with house((route("routed"), Scripted(gossip))) as it:
-            thread = await it.engine.threads.create(
-                Thread(id=f"{SECRET}-thread", created_at=0, updated_at=0, metadata={"a": SECRET})
+async def test_runs_full_of_secrets_leave_only_numbers() -> None:
+    async with house((route("routed"), Scripted(gossip))) as it:
+        thread = await it.engine.threads.create(
+            Thread(id=f"{SECRET}-thread", created_at=0, updated_at=0, metadata={"a": SECRET})
+        )
+        for said in (SECRET, f"{SECRET} fail", f"{SECRET} again"):
+            request = RunRequest(
+                agent="routed",
+                protocol="test",
+                input={"message": said},
+                thread=thread.id,
+                metadata={SECRET: SECRET},
+                attributes={SECRET: SECRET},
+                principal=SECRET,
+                creation={SECRET: SECRET},
+                config={},
             )
-            for said in (SECRET, f"{SECRET} fail", f"{SECRET} again"):
-                request = RunRequest(
-                    agent="routed",
-                    protocol="test",
-                    input={"message": said},
-                    thread=thread.id,
-                    metadata={SECRET: SECRET},
-                    attributes={SECRET: SECRET},
-                    principal=SECRET,
-                    creation={SECRET: SECRET},
-                    config={},
-                )
-                await it.engine.runs.wait((await it.engine.runs.start(request)).id, timeout=30)
-            await it.directory.evaluate("routed", 4, ClientPrincipal(SECRET), SECRET, f"it told {SECRET}")
-            found = await it.directory.metrics("routed")
-            assert SECRET not in json.dumps(found)
-            assert found["agentId"] == "routed" and found["status"] == "active"
-            assert found["runs"] == {
-                "total": 3, "pending": 0, "running": 0, "interrupted": 0, "success": 2, "error": 1, "cancelled": 0,
-                "timeout": 0,
-            }  # fmt: skip
-            assert found["successRate"] == 0.6667 and found["executionTime"]["runs"] == 2
-            assert found["evaluation"] == {"qualityScore": 4, "evaluationCount": 1}
-            assert found["lastActive"].endswith("Z")
-
-    run(scene())
+            await it.engine.runs.wait((await it.engine.runs.start(request)).id, timeout=30)
+        await it.directory.evaluate("routed", 4, ClientPrincipal(SECRET), SECRET, f"it told {SECRET}")
+        found = await it.directory.metrics("routed")
+        assert SECRET not in json.dumps(found)
+        assert found["agentId"] == "routed" and found["status"] == "active"
+        assert found["runs"] == {
+            "total": 3, "pending": 0, "running": 0, "interrupted": 0, "success": 2, "error": 1, "cancelled": 0,
+            "timeout": 0,
+        }  # fmt: skip
+        assert found["successRate"] == 0.6667 and found["executionTime"]["runs"] == 2
+        assert found["evaluation"] == {"qualityScore": 4, "evaluationCount": 1}
+        assert found["lastActive"].endswith("Z")
 
 
-def test_metrics_are_looked_up_once_a_second() -> None:
-    async def scene() -> None:
-        async with house((route("routed"), Scripted(echo))) as it:
-            assert (await it.directory.metrics("routed"))["runs"]["total"] == 0
-            await it.ended("routed")
-            assert (await it.directory.metrics("routed"))["runs"]["total"] == 0
-            it.clock.pass_(1.1)
-            assert (await it.directory.metrics("routed"))["runs"]["total"] == 1
-
-    run(scene())
+async def test_metrics_are_looked_up_once_a_second() -> None:
+    async with house((route("routed"), Scripted(echo))) as it:
+        assert (await it.directory.metrics("routed"))["runs"]["total"] == 0
+        await it.ended("routed")
+        assert (await it.directory.metrics("routed"))["runs"]["total"] == 0
+        it.clock.pass_(1.1)
+        assert (await it.directory.metrics("routed"))["runs"]["total"] == 1
 
 
 def done(took: float, size: int = 400, status: RunStatus = RunStatus.SUCCESS, **request: Any) -> Run:
